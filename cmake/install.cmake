@@ -8,7 +8,7 @@ install(DIRECTORY slurm/ DESTINATION share/reshard/slurm USE_SOURCE_PERMISSIONS 
 install(DIRECTORY tests/data/moe-tp2-pp2-ep2 tests/data/moe-hf-reference DESTINATION share/reshard/sample)
 install(PROGRAMS packaging/try_sample.sh DESTINATION share/reshard)
 install(FILES README.md CHANGELOG.md DESTINATION ${RESHARD_DOC_DIR})
-install(DIRECTORY docs DESTINATION ${RESHARD_DOC_DIR} FILES_MATCHING PATTERN *.md PATTERN *.png PATTERN *.svg PATTERN *.html)
+install(DIRECTORY docs DESTINATION ${RESHARD_DOC_DIR} FILES_MATCHING PATTERN *.md PATTERN *.png PATTERN *.svg PATTERN *.html PATTERN *.py)
 install(FILES LICENSE packaging/debian/copyright DESTINATION ${RESHARD_DOC_DIR})
 
 configure_file(cmake/uninstall.cmake.in uninstall.cmake @ONLY)

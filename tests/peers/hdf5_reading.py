@@ -6,8 +6,7 @@ import h5py
 import numpy as np
 import torch
 
-from logical_tensors import crc64
-from tensor_patterns import raw
+from tensor_patterns import crc64, raw
 
 SINGLE = "model.h5"
 INDEX = "model.h5.index.json"

@@ -1,15 +1,14 @@
-"""The logical tensors of a test model, gathered from its Hugging Face tensors, and their digests by brute force.
+"""The logical tensors of a test model, gathered from its Hugging Face tensors, and their digests.
 
 What an HDF5 container holds and what a manifest sums up is compared with these. Nothing here knows the program's model maps.
 """
 
-import functools
 from dataclasses import dataclass
 
 import torch
 
 from hf_models import MOE_NAMES, globals_to_hf
-from tensor_patterns import raw
+from tensor_patterns import crc64, raw
 
 WORDS = {"bfloat16": "BF16", "float16": "F16", "float32": "F32", "float64": "F64"}
 
@@ -98,27 +97,6 @@ def runs(indices):
 
 
 # --- digests ------------------------------------------------------------------------------------------------------
-
-
-def table_of(polynomial):
-    table = []
-    for value in range(256):
-        for _ in range(8):
-            value = (value >> 1) ^ (polynomial if value & 1 else 0)
-        table.append(value)
-    return table
-
-
-TABLE = table_of(0xC96C5795D7870F42)  # ECMA-182, bits reflected
-
-
-@functools.cache
-def crc64(data):
-    """From zero, without inversions: 16 hexadecimal digits."""
-    crc = 0
-    for byte in data:
-        crc = (crc >> 8) ^ TABLE[(crc ^ byte) & 0xFF]
-    return f"{crc:016x}"
 
 
 def digests(logical):

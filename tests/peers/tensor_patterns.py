@@ -1,8 +1,15 @@
 """Global tensors of a test model under neutral names, filled so that no two elements' places are easily confused."""
 
+import functools
 import hashlib
+import sys
+from pathlib import Path
 
+import numpy as np
 import torch
+
+sys.path.insert(1, str(Path(__file__).parents[2] / "docs"))
+import digest as specification  # noqa: E402
 
 DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32, "float16": torch.float16}
 
@@ -54,6 +61,12 @@ def same_bits(left, right):
 
 def raw(tensor):
     return tensor.detach().contiguous().view(torch.uint8).numpy().tobytes() if tensor.dim() else bytes(tensor.reshape(1).view(torch.uint8).tolist())
+
+
+@functools.cache
+def crc64(data):
+    """As a manifest has it: 16 hexadecimal digits, by docs/digest.py."""
+    return f"{specification.digest(np.frombuffer(data, np.uint8)):016x}"
 
 
 def assert_same_tensors(found, expected):

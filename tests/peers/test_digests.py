@@ -14,11 +14,11 @@ import cases
 import dcp_reading
 import hf_models
 from dcp_cases import names_of
-from logical_tensors import WORDS, crc64, digests, logical_tensors, manifest_digests
+from logical_tensors import WORDS, digests, logical_tensors, manifest_digests
 from numpy_megatron import write_tree
 from peer_types import LOCAL, TE_GROUPED, TE_SEQUENTIAL, Layout
 from reshard_job import manifest_of
-from tensor_patterns import make_globals, raw
+from tensor_patterns import crc64, make_globals, raw
 
 RANKS = (1, 2, 3, 4, 7)
 LARGE = bool(os.environ.get("RESHARD_TEST_LARGE"))

@@ -17,6 +17,7 @@ import pytest
 h5py = pytest.importorskip("h5py")
 import hdf5_files  # noqa: E402
 import hdf5_lies  # noqa: E402
+from tensor_patterns import crc64  # noqa: E402
 
 TOOL = os.environ.get("RESHARD_HDF5_TOOL")
 pytestmark = pytest.mark.skipif(not TOOL, reason="RESHARD_HDF5_TOOL is not set: this build has no HDF5")
@@ -51,16 +52,6 @@ def spec_file(folder, tensors, objects=(), attributes=None, **more):
 
 def entry(name, dtype, array, **more):
     return {"name": name, "dtype": dtype, "shape": list(array.shape), "data": array.tobytes().hex(), **more}
-
-
-def crc64(data):
-    """ECMA-182, bits reflected, without inversions."""
-    crc = 0
-    for byte in data:
-        crc ^= byte
-        for _ in range(8):
-            crc = (crc >> 1) ^ (0xC96C5795D7870F42 if crc & 1 else 0)
-    return f"{crc:016x}"
 
 
 # What we write.

@@ -16,11 +16,10 @@ import cases
 import hf_models
 import test_resume
 from bad_job import SOURCE, expect
-from logical_tensors import crc64
 from numpy_megatron import write_tree
 from peer_types import LOCAL, TE_GROUPED, Layout
 from reshard_job import MANIFEST
-from tensor_patterns import make_globals, raw
+from tensor_patterns import crc64, make_globals, raw
 
 # Tensors long enough to be read in several rounds, and a vocabulary without padding.
 DENSE = cases.LLAMA.with_(layers=2, hidden=256, heads=8, groups=4, head_dim=32, ffn=512, vocab=512)
