@@ -68,7 +68,7 @@ TEST(SafetensorsPlanFile, TheReaderFindsWhatThePlanSaysNaturallyAligned) {
     EXPECT_EQ(header.metadata, pt);
     ASSERT_EQ(header.tensors.size(), tensors.size());
     for (std::size_t i = 0; i < tensors.size(); ++i) {
-      auto const found = std::ranges::find(header.tensors, tensors[i].name, &FileTensor::name);
+      auto const found = std::ranges::find_if(header.tensors, [&](FileTensor const& one) { return one.name == tensors[i].name; });
       ASSERT_NE(found, header.tensors.end());
       EXPECT_EQ(found->dtype, tensors[i].dtype);
       EXPECT_EQ(found->shape, tensors[i].shape);
