@@ -44,6 +44,7 @@ void note_failed(DigestedCheckpoint& digested, StateShares const& states,
 JobPlan open_logical(Checkpoint const& checkpoint, DigestQuery const& query, Comm const& comm) {
   TargetRequest request = request_without_target(query.map, query.config, query.map_folders);
   request.true_rows = true;
+  request.true_vocab_size = query.vocab;
   JobPlan plan;
   together_seeing(comm, [&] { plan = catalogue(checkpoint, request); });
   return plan;

@@ -19,6 +19,7 @@ struct DigestQuery {
   std::filesystem::path config;  ///< config.json or its folder, where the checkpoint has none
   DigestScope scope = DigestScope::distinct;
   bool file_hashes = false;
+  Index vocab = 0;  ///< rows that are vocabulary, where they are known; 0: as the checkpoint says
   bool states = false;  ///< optimizer state is compared with its weights
   std::vector<std::filesystem::path> map_folders;
 };

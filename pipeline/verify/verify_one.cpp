@@ -273,6 +273,14 @@ VerifyReport verify_unreadable(fs::path const& path, Error const& error, Comm co
   return verdict.take();
 }
 
+/// Rows that are vocabulary, as a manifest says; 0 where it does not.
+Index vocab_in(Manifest const& manifest) {
+  for (TensorDigest const& tensor : manifest.tensors)
+    for (std::size_t d = 0; d < tensor.axes.size(); ++d)
+      if (tensor.axes[d] == "vocab") return tensor.shape[d];
+  return 0;
+}
+
 }  // namespace
 
 std::vector<std::string> file_faults(fs::path const& path, Checkpoint const& checkpoint,
@@ -325,6 +333,7 @@ VerifyReport verify_one(DigestQuery query, Comm const& comm) {
   if (query.map == "auto" && own && own->manifest && own->manifest->map == "none")
     query.map = "none";
   query.states = states && query.map != "none";
+  if (own && own->manifest) query.vocab = vocab_in(*own->manifest);
   DigestedCheckpoint const found = digest_checkpoint(query, comm);
   if (nothing && !replicas && found.checks.empty()) throw *nothing;
   if (own && own->manifest)
