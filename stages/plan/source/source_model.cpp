@@ -9,6 +9,7 @@
 #include "core/formats/megatron/mesh.hpp"
 #include "core/formats/megatron/root.hpp"
 #include "core/formats/megatron/traits.hpp"
+#include "core/mapping/quant_finder.hpp"
 #include "stages/plan/config/carried_config.hpp"
 #include "stages/plan/config/config_conflicts.hpp"
 #include "stages/plan/source/adapter_source.hpp"
@@ -392,7 +393,18 @@ class SourceReader {
       make_family_side(family_options_, false);
     } else {
       add_quantised(*result_.model, core_side(), shares, source_.stored);
+      check_fused_rows();
     }
+  }
+
+  /// Rows of these parts lie rank by rank.
+  void check_fused_rows() const {
+    std::optional<TensorId> const part = find_fused_part(*result_.model, true);
+    if (!in_chunks() || !part || saved_size("tp")) return;
+    fail(ErrorKind::source,
+         "{}: the rows of '{}' lie by the tensor parallelism of the run that saved them, and no "
+         "settings state it. Save the checkpoint with args (tensor_model_parallel_size).",
+         place(), result_.model->tensor(*part).name);
   }
 
   void find_chunks() {
@@ -474,7 +486,7 @@ class SourceReader {
     options.options["vis_stacked"] = Json(traits.names.tower_stacked ? 1 : 0);
     megatron::add_names(options, traits.names);
     set_adapter(options);
-    if (!result_.adapter.empty()) options.mesh = saved_mesh();
+    if (!result_.adapter.empty() || !result_.model->schemes().empty()) options.mesh = saved_mesh();
     if (traits.padded_vocab > 0) options.padded_sizes["vocab"] = traits.padded_vocab;
     options.place = place() + ", ";
     return options;
@@ -502,12 +514,21 @@ class SourceReader {
     options.adapters_apart = result_.adapters_apart;
   }
 
-  /// The tensor parallelism of the save: rows of some adapters lie by it.
+  /// The tensor parallelism of the save: rows of some adapters and of quantisers lie by it.
   Mesh saved_mesh() const {
-    Json const tp = fact(result_.args, "tensor_model_parallel_size");
     std::map<std::string, int, std::less<>> sizes;
-    if (tp.integer() != nullptr) sizes["tp"] = narrow<int>(*tp.integer());
+    for (char const* axis : {"tp", "etp"})
+      if (auto const size = saved_size(axis)) sizes[axis] = *size;
     return megatron::mesh_of(sizes);
+  }
+
+  /// That of experts is the model's where it is not stated.
+  std::optional<int> saved_size(std::string_view axis) const {
+    Json const tp = fact(result_.args, "tensor_model_parallel_size");
+    Json const etp = fact(result_.args, "expert_tensor_parallel_size");
+    Json const& said = axis == "etp" && etp.integer() != nullptr ? etp : tp;
+    return said.integer() != nullptr ? std::optional<int>(narrow<int>(*said.integer()))
+                                     : std::nullopt;
   }
 
   Index count(char const* word) const {
