@@ -98,8 +98,8 @@ struct MapQuantPart {
   std::string stored;  ///< is in the stored name where the weight has "weight": "weight_scale_inv"
   std::vector<std::string> dtypes;      ///< those that it can have
   std::vector<MapPartDim> dims;         ///< for the weight's last dimensions
-  std::vector<MapPartDim> family_dims;  ///< the same beside the names of a model's family; empty:
-                                        ///< as `dims`
+  std::vector<MapPartDim> global_dims;  ///< the same in Megatron's global formats; empty: as
+                                        ///< `dims`
   Index vector = 0;  ///< > 0: a dimension of this extent after all others, the same numbers for
                      ///< every layout ("weight_shape")
   bool optional = false;

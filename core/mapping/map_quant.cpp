@@ -90,8 +90,8 @@ class QuantReader {
         part.dtypes = reader_.texts(*member, key);
       else if (key == "blocks")
         blocks(part.dims, *member);
-      else if (key == "family_blocks")
-        blocks(part.family_dims, *member);
+      else if (key == "global_blocks")
+        blocks(part.global_dims, *member);
       else if (key == "vector")
         part.vector = number(*member);
       else if (key == "optional")
@@ -101,11 +101,11 @@ class QuantReader {
       else
         reader_.mistake(*member,
                         fmt::format("'{}' is not a key of a part. Known: name, dtype, blocks, "
-                                    "family_blocks, vector, optional, fused.",
+                                    "global_blocks, vector, optional, fused.",
                                     key));
     }
-    if (!part.family_dims.empty() && part.family_dims.size() != part.dims.size())
-      reader_.mistake(node, "family_blocks has as many items as blocks");
+    if (!part.global_dims.empty() && part.global_dims.size() != part.dims.size())
+      reader_.mistake(node, "global_blocks has as many items as blocks");
     if (part.stored.empty() || part.dtypes.empty())
       reader_.mistake(node, "a part needs `name` and `dtype`");
     for (std::string const& dtype : part.dtypes)

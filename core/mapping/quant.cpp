@@ -36,7 +36,7 @@ std::vector<QuantScheme> evaluate_schemes(MapFile const& map, Model const& model
                      written.stored,
                      {},
                      evaluated(written.dims),
-                     evaluated(written.family_dims.empty() ? written.dims : written.family_dims),
+                     evaluated(written.global_dims.empty() ? written.dims : written.global_dims),
                      written.vector,
                      written.optional || scheme.beside,
                      written.fused};

@@ -17,7 +17,7 @@ struct QuantPart {
   std::string stored;
   std::vector<DType> dtypes;
   std::vector<PartDim> dims;
-  std::vector<PartDim> family_dims;  ///< beside the names of a model's family
+  std::vector<PartDim> global_dims;  ///< in Megatron's global formats
   Index vector = 0;
   bool optional = false;
   /// Of the stored tensor that weights are fused in, not of each of them. It stands beside that

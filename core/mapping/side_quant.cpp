@@ -33,7 +33,7 @@ LayoutExpr rank_by_rank(LayoutExpr weight, std::size_t matrix_dims, SideOptions 
 bool has_family_names(SideOptions const& options) { return !options.local && !options.in_front; }
 
 std::vector<PartDim> const& dims_of(QuantPart const& part, SideOptions const& options) {
-  return has_family_names(options) ? part.family_dims : part.dims;
+  return options.in_front ? part.global_dims : part.dims;
 }
 
 std::vector<LayoutExpr> part_layouts(LayoutExpr const& weight, QuantPart const& part,

@@ -44,8 +44,10 @@ void check_comparable(Model const& model, Catalog const& source, TensorId tensor
     if (same != to.pieces.end() && is_run(from.pieces[i])) continue;
     fail(ErrorKind::source,
          "source: '{}' in '{}' and '{}' lie in different ways, so they cannot be compared. The "
-         "target holds both in one tensor: set target.adapter = \"canonical\" to keep each.",
-         model.tensor(tensor).name, source.blobs[from.blobs[i]].name, model.tensor(first).name);
+         "target holds both in one tensor: {}.",
+         model.tensor(tensor).name, source.blobs[from.blobs[i]].name, model.tensor(first).name,
+         model.adapter_ranks().empty() ? "choose a format that stores their weights apart"
+                                       : "set target.adapter = \"canonical\" to keep each");
   }
 }
 

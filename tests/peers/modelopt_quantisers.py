@@ -26,6 +26,7 @@ FORMS = {  # -> of the weight's amax: rows, columns that share a number (0: all)
     "fp8": (0, 0),
     "rows": (1, 0),
     "blocks": (1, BLOCK),
+    "grouped": (0, 0),  # all experts of a layer have one quantiser of their inputs, as in Transformer Engine's grouped layers
 }
 
 
@@ -36,24 +37,26 @@ def shape_of(form, rows, columns):
     return (rows, columns // column if column else 1)
 
 
-def quantiser_state(form, module):
+def quantiser_state(form, module, expert):
     rows, columns = module.weight.shape
-    state = {"weight_quantizer._amax": torch.zeros(shape_of(form, rows, columns)), "input_quantizer._amax": torch.zeros(1)}
-    if form != "fp8":
+    state = {"weight_quantizer._amax": torch.zeros(shape_of(form, rows, columns))}
+    if form != "grouped" or not expert:
+        state["input_quantizer._amax"] = torch.zeros(1)
+    if FORMS[form][0]:
         state["input_quantizer._pre_quant_scale"] = torch.zeros(columns, dtype=module.weight.dtype)
     return state
 
 
 def cut_axes(form, row_parallel):
     if not row_parallel:
-        return {"weight_quantizer._amax": 0} if form != "fp8" else {}
-    axes = {"input_quantizer._pre_quant_scale": 0} if form != "fp8" else {}
+        return {"weight_quantizer._amax": 0} if FORMS[form][0] else {}
+    axes = {"input_quantizer._pre_quant_scale": 0} if FORMS[form][0] else {}
     return axes | ({"weight_quantizer._amax": 1} if form == "blocks" else {})
 
 
 def settings(form):
     file = io.BytesIO()
-    torch.save({"modelopt_quantizer_state": {"weight_quantizer": {"_num_bits": (4, 3), "_axis": None if form == "fp8" else 0}}}, file)
+    torch.save({"modelopt_quantizer_state": {"weight_quantizer": {"_num_bits": (4, 3), "_axis": 0 if FORMS[form][0] else None}}}, file)
     return torch.frombuffer(bytearray(file.getvalue()), dtype=torch.uint8)
 
 
@@ -71,16 +74,19 @@ def with_buffers(module, state, axes, extra):
     module.sharded_state_dict = types.MethodType(sharded_state_dict, module)
 
 
-def quantise(models, form, cache=True):
+def quantise(models, form):
     from megatron.core.tensor_parallel.layers import ColumnParallelLinear, RowParallelLinear
     from megatron.core.transformer.dot_product_attention import DotProductAttention
+    from megatron.core.transformer.moe.experts import SequentialMLP
 
     for model in models:
         for name, module in model.named_modules():
             if isinstance(module, (ColumnParallelLinear, RowParallelLinear)) and name != "output_layer":
                 row_parallel = isinstance(module, RowParallelLinear)
-                with_buffers(module, quantiser_state(form, module), cut_axes(form, row_parallel), settings(form))
-            elif isinstance(module, DotProductAttention) and cache:
+                with_buffers(module, quantiser_state(form, module, ".experts." in name), cut_axes(form, row_parallel), settings(form))
+            elif isinstance(module, SequentialMLP) and form == "grouped":
+                with_buffers(module, {f"experts.{linear}.input_quantizer._amax": torch.zeros(1) for linear in ("linear_fc1", "linear_fc2")}, {}, None)
+            elif isinstance(module, DotProductAttention):
                 with_buffers(module, {f"{kind}_bmm_quantizer._amax": torch.zeros(()) for kind in "kv"}, {}, None)
 
 
