@@ -215,12 +215,12 @@ TEST(PartLayout, SharesMustBeWholeBlocks) {
 std::vector<std::string> shared(std::string_view weight, std::vector<PartDim> const& dims) {
   Model const model = sizes();
   std::vector<std::string> result;
-  for (LayoutExpr const& one : shared_part_layouts(
+  for (LayoutExpr const& part : shared_part_layouts(
            parse_layout(weight), dims, "", ".s",
            [&](std::string const& name) { return model.axes[model.axis(name)].size; })) {
     Model scope = model;
-    result.push_back(fmt::format("{}: {}", fmt::join(one.tensors(), " "),
-                                 fmt::join(evaluate(one, scope.scope(), {}).shape, " ")));
+    result.push_back(fmt::format("{}: {}", fmt::join(part.tensors(), " "),
+                                 fmt::join(evaluate(part, scope.scope(), {}).shape, " ")));
   }
   return result;
 }

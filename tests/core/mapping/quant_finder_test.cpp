@@ -114,7 +114,8 @@ TEST(QuantFinder, PartsBesideAWeightLeaveItAsItIs) {
 
 /// Gate and up as tensors of their own, as some releases save what is fused.
 constexpr char const* halves = R"(
-options = { halves = 1 }
+[options]
+halves = 1
 [stored]
 "embed.weight" = "embed: vocab hidden"
 "head.weight" = "head: vocab hidden"
