@@ -88,6 +88,22 @@ def test_between_hugging_face_and_megatron(program, scratch):
     assert stored_bits(back) == stored_bits(source)
 
 
+@pytest.mark.long
+def test_the_weights_alone(program, scratch):
+    """A run that trained with simulated quantisers, as a BF16 folder without their numbers."""
+    source = saved("llama", scratch / "source")
+    weights = stored_bits(source)
+    with_quantisers(source, rows=[1])
+    dist = program.run(source, scratch / "dist", "torch_dist", target_options={"layout": "{ tp = 2 }"})
+    back = program.to_hf(dist, scratch / "hf", model={"quant": "dequantise-bf16"}, target_options={"reference": source})
+    found = stored_bits(back)
+    assert {name: found[name] for name in weights} == weights
+    assert all("_bmm_quantizer." in name for name in found.keys() - weights.keys())
+    outcome = program.attempt(dist, scratch / "b", "torch_dist", model={"quant": "dequantise-bf16"})
+    assert outcome.returncode == 2 and "dequantise-bf16" in outcome.stderr, outcome.stderr
+
+
+@pytest.mark.long_but("k_proj")
 @pytest.mark.parametrize("projection", ["k_proj", "up_proj"])
 def test_different_numbers_of_what_is_fused_are_refused_with_both(projection, program, scratch):
     source = saved("llama", scratch / "source")
@@ -102,6 +118,7 @@ def test_different_numbers_of_what_is_fused_are_refused_with_both(projection, pr
     assert not (scratch / "a").exists()
 
 
+@pytest.mark.long
 def test_scales_of_the_cache_come_along(program, scratch):
     source = saved("llama", scratch / "source")
     quantise_folder(source, lambda name: "fp8_tensor")

@@ -379,7 +379,7 @@ class SourceReader {
     result_.unquantised = *result_.model;
     result_.model->set_schemes(evaluate_schemes(result_.maps.core, *result_.model));
     if (request_.dequantise) {
-      if (in_chunks())
+      if (in_chunks() && !to_huggingface())
         fail(
             ErrorKind::usage,
             "[model] quant = \"dequantise-bf16\": {} holds boxes of tensors. Dequantise the Hugging Face or mp_rank folder.",
