@@ -16,6 +16,7 @@ from numpy_megatron import iteration_folder
 from peer_types import LOCAL, TE_SEQUENTIAL, Layout
 from quantised_folders import generator, is_projection, layer_of, quantisation_config, quantise_folder, quantised_parts, stored_bits
 from reshard_job import tree_hashes
+from tensor_patterns import same_bits
 from test_quantised import saved
 
 # Blocks of 16 columns fit the shares of four ranks.
@@ -44,6 +45,9 @@ def test_another_layout_has_what_a_run_there_would_have_saved(name, form, progra
     theirs = modelopt_quantisers.save(target, scratch / "theirs", form)
     dcp_reading.check_catalogue(iteration_folder(there))
     dcp_reading.assert_same_content(iteration_folder(there), iteration_folder(theirs), vocabulary_of(source))
+    held = modelopt_quantisers.load(target, there, form)
+    wrong = [key for key, tensor in held.items() if not same_bits(tensor, modelopt_quantisers.whole_values(key, tensor.shape, tensor.dtype, target))]
+    assert not wrong and any("_quantizer." in key for key in held), wrong[:4]
     assert tree_hashes(iteration_folder(there) / "modelopt_state") == tree_hashes(iteration_folder(root) / "modelopt_state")
 
 
