@@ -216,6 +216,11 @@ bool has_tag(std::vector<Factor> const& factors) {
 
 bool has_tag(Product const& product) { return !product.tag.empty() || has_tag(product.factors); }
 
+bool has_tag(Factor const& factor) {
+  return std::ranges::any_of(factor.alternatives,
+                             [](Product const& product) { return has_tag(product); });
+}
+
 /// Puts the suffix behind the innermost tags.
 void add_suffix(std::vector<Factor>& factors, std::string const& suffix) {
   for (Factor& factor : factors)
@@ -258,6 +263,31 @@ LayoutExpr part_layout(LayoutExpr const& weight, std::span<PartDim const> dims,
   count.kind = Factor::Kind::digit;
   count.digit.axis = vector;
   result.dims.push_back(std::move(count));
+  return result;
+}
+
+std::vector<LayoutExpr> shared_part_layouts(
+    LayoutExpr const& weight, std::span<PartDim const> dims, std::string_view vector,
+    std::string_view suffix, std::function<Index(std::string const&)> const& size_of) {
+  LayoutExpr const whole = part_layout(weight, dims, vector, suffix, size_of);
+  std::size_t const before = weight.dims.size() - dims.size();
+  LayoutExpr one{weight.text, weight.tag, {}};
+  bool named = false;
+  for (std::size_t d = 0; d < weight.dims.size(); ++d) {
+    one.dims.push_back(weight.dims[d]);
+    if (!has_tag(one.dims.back())) continue;
+    bool const goes = d >= before && (dims[d - before].kind == PartDim::Kind::all ||
+                                      dims[d - before].kind == PartDim::Kind::one);
+    if (!goes) return {whole};
+    named = true;
+    one.dims.back() = Factor{};
+  }
+  if (!named) return {whole};
+  std::vector<LayoutExpr> result;
+  for (std::string const& tensor : weight.tensors()) {
+    one.tag = tensor;
+    result.push_back(part_layout(one, dims, vector, suffix, size_of));
+  }
   return result;
 }
 

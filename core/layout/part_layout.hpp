@@ -4,6 +4,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/layout/layout_expr.hpp"
 
@@ -39,5 +40,14 @@ struct PartDim {
 LayoutExpr part_layout(LayoutExpr const& weight, std::span<PartDim const> dims,
                        std::string_view vector, std::string_view suffix,
                        std::function<Index(std::string const&)> const& size_of);
+
+/// The layouts of a part that all tensors of a weight have together, over the same bytes, one for
+/// each tensor. Where rows of the part tell the tensors apart, there is one layout, part_layout().
+///
+///   attn: (group (q: head dim | k: dim)) h   all, one    attn.q.s: 1   and   attn.k.s: 1
+///   attn: (group (q: head dim | k: dim)) h   all, 1      attn.q.s: h   and   attn.k.s: h
+std::vector<LayoutExpr> shared_part_layouts(
+    LayoutExpr const& weight, std::span<PartDim const> dims, std::string_view vector,
+    std::string_view suffix, std::function<Index(std::string const&)> const& size_of);
 
 }  // namespace reshard

@@ -96,11 +96,14 @@ struct MapPartDim {
 struct MapQuantPart {
   std::string name;    ///< "values", "scale"
   std::string stored;  ///< is in the stored name where the weight has "weight": "weight_scale_inv"
-  std::vector<std::string> dtypes;  ///< those that it can have
-  std::vector<MapPartDim> dims;     ///< for the weight's last dimensions
+  std::vector<std::string> dtypes;      ///< those that it can have
+  std::vector<MapPartDim> dims;         ///< for the weight's last dimensions
+  std::vector<MapPartDim> global_dims;  ///< the same in Megatron's global formats; empty: as
+                                        ///< `dims`
   Index vector = 0;  ///< > 0: a dimension of this extent after all others, the same numbers for
                      ///< every layout ("weight_shape")
   bool optional = false;
+  bool fused = false;  ///< QuantPart::fused
 };
 
 /// How values are computed: code * scale, then times or divided by a number for the whole weight.
@@ -125,7 +128,8 @@ struct QuantLabel {
   friend bool operator==(QuantLabel const&, QuantLabel const&) = default;
 };
 
-/// A way to store weights in fewer bits: [quant.NAME].
+/// A way to store weights in fewer bits: [quant.NAME]. Without the part `values`: what may be
+/// stored beside weights that are stored as they are.
 struct MapQuant {
   std::string name;
   QuantDecode decode;

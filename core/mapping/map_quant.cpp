@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "core/base/dtype.hpp"
 #include "core/mapping/map_reader.hpp"
 
@@ -22,9 +24,11 @@ class QuantReader {
       else
         result.parts.push_back(part(key, *member));
     }
-    if (result.parts.empty() || result.parts.front().name != "values")
-      reader_.mistake(
-          node, "the first part of a scheme is `values`, the tensor that represents the weight");
+    auto const values = std::ranges::find(result.parts, "values", &MapQuantPart::name);
+    if (result.parts.empty() || (values != result.parts.end() && values != result.parts.begin()))
+      reader_.mistake(node,
+                      "the first part of a scheme is `values`, the tensor that represents the "
+                      "weight; a scheme without it has parts beside weights");
     return result;
   }
 
@@ -85,17 +89,23 @@ class QuantReader {
       else if (key == "dtype")
         part.dtypes = reader_.texts(*member, key);
       else if (key == "blocks")
-        blocks(part, *member);
+        blocks(part.dims, *member);
+      else if (key == "global_blocks")
+        blocks(part.global_dims, *member);
       else if (key == "vector")
         part.vector = number(*member);
       else if (key == "optional")
         part.optional = reader_.flag(*member, key);
+      else if (key == "fused")
+        part.fused = reader_.flag(*member, key);
       else
-        reader_.mistake(
-            *member, fmt::format("'{}' is not a key of a part. Known: name, dtype, blocks, vector, "
-                                 "optional.",
-                                 key));
+        reader_.mistake(*member,
+                        fmt::format("'{}' is not a key of a part. Known: name, dtype, blocks, "
+                                    "global_blocks, vector, optional, fused.",
+                                    key));
     }
+    if (!part.global_dims.empty() && part.global_dims.size() != part.dims.size())
+      reader_.mistake(node, "global_blocks has as many items as blocks");
     if (part.stored.empty() || part.dtypes.empty())
       reader_.mistake(node, "a part needs `name` and `dtype`");
     for (std::string const& dtype : part.dtypes)
@@ -106,11 +116,11 @@ class QuantReader {
     return part;
   }
 
-  void blocks(MapQuantPart& part, toml::node const& node) const {
+  void blocks(std::vector<MapPartDim>& dims, toml::node const& node) const {
     auto const* array = node.as_array();
     if (array == nullptr)
       reader_.mistake(node, "blocks is a list, one item for each of the weight's last dimensions");
-    for (auto const& item : *array) part.dims.push_back(dim(item));
+    for (auto const& item : *array) dims.push_back(dim(item));
   }
 
   /// A number that is known without a model: no key is.

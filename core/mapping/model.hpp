@@ -88,9 +88,9 @@ class Model {
   /// or depths.
   std::optional<AxisId> layer_axis(TensorId tensor) const;
   /// Adds a part of a quantised weight as a logical tensor with these axes; of the weight's layers
-  /// it has `members`.
+  /// it has `members`. `instead`: the weight itself is held by such parts there.
   TensorId add_part(TensorId weight, std::string name, std::vector<LogicalAxis> axes,
-                    std::vector<bool> const& members);
+                    std::vector<bool> const& members, bool instead = true);
   /// Whether some of the tensor, or all, is held by its parts.
   bool quantised(TensorId tensor) const { return quantised_.contains(tensor); }
   /// How adapters of this model may be named.

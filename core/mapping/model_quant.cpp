@@ -61,13 +61,13 @@ std::optional<AxisId> Model::layer_axis(TensorId tensor) const {
 }
 
 TensorId Model::add_part(TensorId weight, std::string name, std::vector<LogicalAxis> axes,
-                         std::vector<bool> const& members) {
+                         std::vector<bool> const& members, bool instead) {
   LogicalTensor part{std::move(name), std::move(axes)};
   TensorId const number{narrow<std::uint32_t>(tensors_.size())};
   RESHARD_EXPECT(tensor_ids_.emplace(part.name, number).second);
   tensors_.push_back(std::move(part));
   exists_.push_back(true);
-  quantised_.insert(weight);
+  if (instead) quantised_.insert(weight);
   if (layer_axis(weight)) limit(number, members);
   return number;
 }

@@ -22,14 +22,26 @@ std::vector<QuantScheme> evaluate_schemes(MapFile const& map, Model const& model
   std::vector<QuantScheme> result;
   for (MapQuant const& quant : map.quant) {
     if (!quant.when.empty() && !quant.when.holds(scope)) continue;
-    QuantScheme scheme{quant.name, quant.decode, quant.label, {}};
+    QuantScheme scheme{
+        quant.name, quant.decode, quant.label, {}, quant.parts.front().name != "values"};
+    auto const evaluated = [&](std::vector<MapPartDim> const& written) {
+      std::vector<PartDim> dims;
+      for (MapPartDim const& dim : written)
+        dims.push_back(
+            {dim.kind, positive(dim.block, scope, quant), positive(dim.inner, scope, quant)});
+      return dims;
+    };
     for (MapQuantPart const& written : quant.parts) {
-      QuantPart part{written.name, written.stored, {}, {}, written.vector, written.optional};
+      QuantPart part{written.name,
+                     written.stored,
+                     {},
+                     evaluated(written.dims),
+                     evaluated(written.global_dims.empty() ? written.dims : written.global_dims),
+                     written.vector,
+                     written.optional || scheme.beside,
+                     written.fused};
       for (std::string const& dtype : written.dtypes)
         part.dtypes.push_back(*dtype_from_name(dtype));
-      for (MapPartDim const& dim : written.dims)
-        part.dims.push_back(
-            {dim.kind, positive(dim.block, scope, quant), positive(dim.inner, scope, quant)});
       scheme.parts.push_back(std::move(part));
     }
     result.push_back(std::move(scheme));

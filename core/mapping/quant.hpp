@@ -17,17 +17,25 @@ struct QuantPart {
   std::string stored;
   std::vector<DType> dtypes;
   std::vector<PartDim> dims;
+  std::vector<PartDim> global_dims;  ///< in Megatron's global formats
   Index vector = 0;
   bool optional = false;
+  /// Of the stored tensor that weights are fused in, not of each of them. It stands beside that
+  /// tensor also where each weight has a name of its own (…_w, …_v). Where it keeps no dimension
+  /// that tells the weights apart, they have one together. In global formats its rows lie rank by
+  /// rank.
+  bool fused = false;
 };
 
 /// A way to store weights in fewer bits, evaluated for a model. parts[0] stands for the weight
-/// itself.
+/// itself, unless the scheme is `beside` weights that are stored as they are. Then each part may be
+/// there or not, and of parts with one name it is the first that fits.
 struct QuantScheme {
   std::string name;
   QuantDecode decode;
   QuantLabel label;
   std::vector<QuantPart> parts;
+  bool beside = false;
 };
 
 /// The schemes of a map that can be meant for this model.

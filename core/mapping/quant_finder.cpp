@@ -18,9 +18,11 @@ std::optional<QuantMatch> match_scheme(Side const& side, QuantScheme const& sche
                                        SidePlace const& place, FindTensor const& find) {
   QuantMatch match;
   for (QuantPart const& part : scheme.parts) {
-    std::string stored = part_name(weight, part.stored);
+    std::string stored = part_name(side.weight_name(name.entry, weight, part), part.stored);
     auto const there = find(stored);
-    if (there && fits(part, *there, side.part_shape(name, part, place)))
+    bool const taken =
+        scheme.beside && std::ranges::find(match.stored_parts, stored) != match.stored_parts.end();
+    if (there && !taken && fits(part, *there, side.part_shape(name, part, place)))
       match.stored_parts.push_back(std::move(stored));
     else if (part.optional)
       match.stored_parts.emplace_back();
@@ -28,6 +30,12 @@ std::optional<QuantMatch> match_scheme(Side const& side, QuantScheme const& sche
       return std::nullopt;
   }
   return match;
+}
+
+std::vector<std::string> names_of(StoredName const& name) {
+  std::vector<std::string> names{name.name};
+  names.insert(names.end(), name.aliases.begin(), name.aliases.end());
+  return names;
 }
 
 void set_member(std::vector<bool>& members, Index at) {
@@ -44,14 +52,43 @@ std::optional<QuantMatch> match_quantised(Model const& model, Side const& side,
   if (!side.part(name.entry).empty() || side.quantised_expression(name.entry).dims.size() < 2)
     return std::nullopt;
   for (std::size_t s = 0; s < model.schemes().size(); ++s) {
-    std::vector<std::string> weights{name.name};
-    weights.insert(weights.end(), name.aliases.begin(), name.aliases.end());
-    for (std::string const& weight : weights)
+    if (model.schemes()[s].beside) continue;
+    for (std::string const& weight : names_of(name))
       if (auto match = match_scheme(side, model.schemes()[s], name, weight, place, find)) {
         match->scheme = s;
         return match;
       }
   }
+  return std::nullopt;
+}
+
+std::vector<QuantMatch> match_beside(Model const& model, Side const& side, StoredName const& name,
+                                     SidePlace const& place, FindTensor const& find) {
+  std::vector<QuantMatch> result;
+  if (!side.part(name.entry).empty() || side.quantised_expression(name.entry).dims.size() < 2)
+    return result;
+  for (std::size_t s = 0; s < model.schemes().size(); ++s) {
+    if (!model.schemes()[s].beside) continue;
+    for (std::string const& weight : names_of(name)) {
+      auto match = match_scheme(side, model.schemes()[s], name, weight, place, find);
+      if (std::ranges::all_of(match->stored_parts, &std::string::empty)) continue;
+      match->scheme = s;
+      result.push_back(*std::move(match));
+      break;
+    }
+  }
+  return result;
+}
+
+std::optional<TensorId> find_fused_part(Model const& model, bool rows) {
+  for (QuantScheme const& scheme : model.schemes())
+    for (QuantPart const& part : scheme.parts) {
+      if (!part.fused || (rows && part.dims.front().kind != PartDim::Kind::blocks)) continue;
+      std::string const ending = part_tensor("", scheme, part);
+      for (std::size_t t = 0; t < model.tensors().size(); ++t)
+        if (model.exists(TensorId(t)) && model.tensors()[t].name.ends_with(ending))
+          return TensorId(t);
+    }
   return std::nullopt;
 }
 
@@ -65,6 +102,9 @@ void QuantFinder::look(SidePlace const& place, std::span<StoredName const> names
         std::none_of(name.aliases.begin(), name.aliases.end(), there))
       continue;
     for (TensorId const tensor : side_.tensors(name.entry)) note(tensor, name, match, place_name);
+    for (QuantMatch const& beside : match_beside(model_, side_, name, place, find))
+      for (TensorId const tensor : side_.tensors(name.entry))
+        note_parts(tensor, name, beside, layers_of(name, tensor));
   }
 }
 
@@ -74,8 +114,7 @@ std::string QuantFinder::words(std::optional<std::size_t> scheme) const {
 
 void QuantFinder::note(TensorId tensor, StoredName const& name,
                        std::optional<QuantMatch> const& match, std::string const& place_name) {
-  std::vector<Index> layers = side_.layers_of(name, tensor);
-  if (layers.empty()) layers.push_back(-1);
+  std::vector<Index> const layers = layers_of(name, tensor);
   std::optional<std::size_t> const scheme = match ? std::optional(match->scheme) : std::nullopt;
   for (Index const layer : layers) {
     auto const [seen, is_new] = seen_.emplace(std::pair(tensor, layer), Seen{scheme, name.name});
@@ -85,9 +124,19 @@ void QuantFinder::note(TensorId tensor, StoredName const& name,
           "{}: '{}' is {}, and '{}' of the same weight is {}. Parts of one layer's weight must be stored alike.",
           place_name, name.name, words(scheme), seen->second.name, words(seen->second.scheme));
   }
-  if (!match) return;
-  for (std::size_t p = 0; p < match->stored_parts.size(); ++p)
-    if (!match->stored_parts[p].empty()) note_part({tensor, match->scheme, p}, name, layers);
+  if (match) note_parts(tensor, name, *match, layers);
+}
+
+std::vector<Index> QuantFinder::layers_of(StoredName const& name, TensorId tensor) const {
+  std::vector<Index> layers = side_.layers_of(name, tensor);
+  if (layers.empty()) layers.push_back(-1);
+  return layers;
+}
+
+void QuantFinder::note_parts(TensorId tensor, StoredName const& name, QuantMatch const& match,
+                             std::vector<Index> const& layers) {
+  for (std::size_t p = 0; p < match.stored_parts.size(); ++p)
+    if (!match.stored_parts[p].empty()) note_part({tensor, match.scheme, p}, name, layers);
 }
 
 void QuantFinder::note_part(PartKey const& key, StoredName const& name,
@@ -121,8 +170,8 @@ void QuantFinder::apply(Model& model) const {
     QuantScheme const& scheme = model.schemes()[key.scheme];
     std::string const name =
         part_tensor(model.tensor(key.tensor).name, scheme, scheme.parts[key.part]);
-    model.add_part(key.tensor, name, found.axes, found.layers);
-    touched[key.tensor] = true;
+    model.add_part(key.tensor, name, found.axes, found.layers, !scheme.beside);
+    if (!scheme.beside) touched[key.tensor] = true;
   }
   for (auto const& [tensor, ignored] : touched) model.limit(tensor, plain[tensor]);
 }

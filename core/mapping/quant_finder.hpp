@@ -31,6 +31,15 @@ std::optional<QuantMatch> match_quantised(Model const& model, Side const& side,
                                           StoredName const& name, SidePlace const& place,
                                           FindTensor const& find);
 
+/// The parts of schemes that stand beside a weight which is stored as it is (QuantScheme::beside);
+/// a match for each scheme that has some.
+std::vector<QuantMatch> match_beside(Model const& model, Side const& side, StoredName const& name,
+                                     SidePlace const& place, FindTensor const& find);
+
+/// A logical tensor of the model that is a part of what weights are fused in (QuantPart::fused);
+/// with `rows`, one whose rows lie rank by rank in global formats. Nothing where there is none.
+std::optional<TensorId> find_fused_part(Model const& model, bool rows);
+
 /// Finds out which weights of a checkpoint are quantised, in which layers, and gives the model
 /// their parts.
 class QuantFinder {
@@ -66,7 +75,10 @@ class QuantFinder {
   };
   void note(TensorId tensor, StoredName const& name, std::optional<QuantMatch> const& match,
             std::string const& place_name);
+  void note_parts(TensorId tensor, StoredName const& name, QuantMatch const& match,
+                  std::vector<Index> const& layers);
   void note_part(PartKey const& key, StoredName const& name, std::vector<Index> const& layers);
+  std::vector<Index> layers_of(StoredName const& name, TensorId tensor) const;
   std::string words(std::optional<std::size_t> scheme) const;
 
   Model const& model_;

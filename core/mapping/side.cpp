@@ -215,6 +215,12 @@ std::vector<Index> Side::layers_of(StoredName const& name, TensorId tensor) cons
   return result;
 }
 
+std::string Side::weight_name(std::uint32_t number, std::string name, QuantPart const& part) const {
+  std::string const& ending = impl_->entries[number].ending;
+  if (part.fused && name.ends_with(ending)) name.resize(name.size() - ending.size());
+  return name;
+}
+
 std::vector<TensorId> const& Side::tensors(std::uint32_t entry) const {
   return impl_->entries[entry].tensors;
 }

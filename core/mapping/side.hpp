@@ -124,6 +124,10 @@ class Side {
   std::vector<Index> layers_of(StoredName const& name, TensorId tensor) const;
   /// Whether an entry's tensors are carried without being understood.
   bool as_it_is(std::uint32_t entry) const;
+  /// The stored name of the weight that a part stands beside, of a name or an alias of an entry:
+  /// where the entry stores a piece of a weight and the part belongs to all of it, without the
+  /// piece's ending.
+  std::string weight_name(std::uint32_t entry, std::string name, QuantPart const& part) const;
   /// What an entry stores of quantised weights: "fp8_block.scale"; "" for weights as they are.
   std::string const& part(std::uint32_t entry) const;
   /// Whether an entry is a matrix of an adapter.

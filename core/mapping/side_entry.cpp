@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "core/layout/part_layout.hpp"
 #include "core/mapping/side_adapter.hpp"
+#include "core/mapping/side_quant.hpp"
 
 namespace reshard {
 namespace {
@@ -45,28 +47,30 @@ class Compiler {
 
   void add(std::size_t group, MapEntry const& written, std::string const& name, LayoutExpr expr,
            std::string const& ending) {
-    SideEntry entry;
-    entry.written = &written;
-    entry.group = group;
-    entry.expr = std::move(expr);
-    for (std::string const& tensor : entry.expr.tensors()) {
-      std::optional<TensorId> const found = model_.find_tensor(tensor);
-      if (!found) return;
-      entry.tensors.push_back(*found);
+    std::optional<SideEntry> made = weight_entry(group, written, std::move(expr));
+    if (!made) return;
+    SideEntry& entry = *made;
+    if (!ending.empty()) {
+      entry.ending = ending;
+      entry.whole = parse_layout(written.quantised.empty() ? written.is : written.quantised);
     }
     entry.name = NameTemplate::parse(name + ending, map_.macros, written.place);
     for (std::string const& alias : written.or_names)
       entry.aliases.push_back(NameTemplate::parse(alias + ending, map_.macros, written.place));
     if (!written.view.empty()) entry.view = parse_layout(written.view);
-    entry.quantised = written.quantised.empty() ? entry.expr : parse_layout(written.quantised);
     cast(entry);
     if (!axes(entry)) return;
-    entries_.push_back(std::move(entry));
-    if (!written.view.empty() || written.as_it_is) return;
-    std::size_t const weight = entries_.size() - 1;
-    for (QuantScheme const& scheme : model_.schemes())
-      for (QuantPart const& part : scheme.parts)
-        add_part(weight, scheme, part, name + ending, ending);
+    entries_.push_back(entry);
+    add_parts(entry, name, ending,
+              [&](QuantPart const& part) { return ending.empty() || !part.fused; });
+  }
+
+  /// The parts of a weight that is stored in pieces which belong to all of it.
+  void add_fused_parts(std::size_t group, MapEntry const& written, std::string const& name,
+                       LayoutExpr expr) {
+    std::optional<SideEntry> weight = weight_entry(group, written, std::move(expr));
+    if (weight && axes(*weight))
+      add_parts(*weight, name, "", [](QuantPart const& part) { return part.fused; });
   }
 
   /// A matrix of an adapter; its tensors and layouts are made already.
@@ -86,19 +90,44 @@ class Compiler {
            entry.written->place, entry.written->cast);
   }
 
+  /// What an entry stores as it is; nothing where the model cannot have one of its tensors.
+  std::optional<SideEntry> weight_entry(std::size_t group, MapEntry const& written,
+                                        LayoutExpr expr) const {
+    SideEntry entry;
+    entry.written = &written;
+    entry.group = group;
+    entry.expr = std::move(expr);
+    for (std::string const& tensor : entry.expr.tensors()) {
+      std::optional<TensorId> const found = model_.find_tensor(tensor);
+      if (!found) return std::nullopt;
+      entry.tensors.push_back(*found);
+    }
+    entry.quantised = written.quantised.empty() ? entry.expr : parse_layout(written.quantised);
+    entry.whole = entry.quantised;
+    return entry;
+  }
+
+  void add_parts(SideEntry const& weight, std::string const& name, std::string const& ending,
+                 std::function<bool(QuantPart const&)> const& chosen) {
+    if (!weight.written->view.empty() || weight.written->as_it_is) return;
+    for (QuantScheme const& scheme : model_.schemes())
+      for (QuantPart const& part : scheme.parts)
+        if (chosen(part)) add_part(weight, scheme, part, name + ending, ending);
+  }
+
   /// The entry of a part of the weight, when all tensors of the weight's entry have that part.
-  void add_part(std::size_t weight, QuantScheme const& scheme, QuantPart const& part,
+  void add_part(SideEntry const& weight, QuantScheme const& scheme, QuantPart const& part,
                 std::string const& name, std::string const& ending) {
     SideEntry entry;
-    std::vector<TensorId> const weights = entries_[weight].tensors;
+    std::vector<TensorId> const weights = weight.tensors;
     for (TensorId const tensor : weights) {
       std::optional<TensorId> const found =
           model_.find_tensor(part_tensor(model_.tensor(tensor).name, scheme, part));
       if (!found) return;
       entry.tensors.push_back(*found);
     }
-    entry.written = entries_[weight].written;
-    entry.group = entries_[weight].group;
+    entry.written = weight.written;
+    entry.group = weight.group;
     entry.part = scheme.name + "." + part.name;
     entry.name =
         NameTemplate::parse(part_name(name, part.stored), map_.macros, entry.written->place);
@@ -106,15 +135,18 @@ class Compiler {
       entry.aliases.push_back(NameTemplate::parse(part_name(alias + ending, part.stored),
                                                   map_.macros, entry.written->place));
     try {
-      entry.expr =
-          part_layout(entries_[weight].quantised, part.dims, vector_axis(part.vector),
-                      "." + entry.part, [this](std::string const& size) { return size_of(size); });
-      check_blocks(entry, entries_[weight].quantised, weights);
+      std::vector<LayoutExpr> layouts =
+          part_layouts(weight.quantised, part, options_, map_, "." + entry.part,
+                       [this](std::string const& size) { return size_of(size); });
+      check_blocks(entry, weight.quantised, layouts, weights);
+      entry.expr = std::move(layouts.front());
+      entry.shared.assign(std::make_move_iterator(layouts.begin() + 1),
+                          std::make_move_iterator(layouts.end()));
     } catch (Error const& error) {
       entry.fault = error.sentence();
-      entry.expr = entries_[weight].quantised;
-      entry.name_axes = entries_[weight].name_axes;
-      entry.shape_axes = entries_[weight].shape_axes;
+      entry.expr = weight.quantised;
+      entry.name_axes = weight.name_axes;
+      entry.shape_axes = weight.shape_axes;
     }
     if (!entry.fault.empty() || axes(entry)) entries_.push_back(std::move(entry));
   }
@@ -129,11 +161,14 @@ class Compiler {
   /// Both sides of a job must have the same blocks: packed values cannot be packed along another
   /// axis.
   void check_blocks(SideEntry const& entry, LayoutExpr const& weight_layout,
+                    std::vector<LayoutExpr> const& layouts,
                     std::vector<TensorId> const& weights) const {
     for (std::size_t i = 0; i < weights.size(); ++i) {
       LogicalTensor const& part = model_.tensor(entry.tensors[i]);
       LogicalTensor const& weight = model_.tensor(weights[i]);
-      auto const here = part_axes(weight, model_.axes(), weight_layout, entry.expr, part.name);
+      auto const own = std::ranges::find(layouts, part.name, &LayoutExpr::tag);
+      auto const here = part_axes(weight, model_.axes(), weight_layout,
+                                  own == layouts.end() ? layouts.front() : *own, part.name);
       bool same = here.size() == part.axes.size();
       for (std::size_t a = 0; same && a < here.size(); ++a)
         same = here[a].axis == part.axes[a].axis && here[a].div == part.axes[a].div;
@@ -322,6 +357,7 @@ std::vector<SideEntry> compile_entries(MapFile const& map, Model const& model,
         continue;
       }
       std::vector<LayoutExpr> parts = split_apart(expr);
+      compiler.add_fused_parts(group, written, name.name, expr);
       if (parts.size() != written.apart_as.size())
         fail(ErrorKind::usage,
              "{}: apart: {} endings for {} alternatives. Give one ending for each.", written.place,

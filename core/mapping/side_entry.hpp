@@ -26,6 +26,8 @@ struct SideEntry {
   std::vector<NameTemplate> aliases;
   LayoutExpr expr;
   LayoutExpr quantised;  ///< layout of the weight that its parts are made from
+  LayoutExpr whole;      ///< the same of all that is fused with it, where the entry stores a piece
+  std::string ending;    ///< of the name of a piece: "_w" (MapEntry::apart_as)
   std::optional<LayoutExpr> view;
   std::vector<TensorId> tensors;
   std::vector<NameAxis> name_axes;  ///< tensor axes not in the shape (in the name or in front),

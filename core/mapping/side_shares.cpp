@@ -5,6 +5,7 @@
 
 #include "core/base/text.hpp"
 #include "core/layout/flat_boxes.hpp"
+#include "core/mapping/side_quant.hpp"
 
 namespace reshard {
 namespace {
@@ -227,7 +228,8 @@ std::vector<Index> SideShares::part_shape(SideEntry const& entry, QuantPart cons
     return axis >= 0 ? model_.axes()[static_cast<AxisId>(axis)].size : scope.size(name).value_or(0);
   };
   SideEntry shaped = entry;
-  shaped.expr = part_layout(entry.quantised, part.dims, vector_axis(part.vector), "", size_of);
+  shaped.expr =
+      part_layouts(weight_of_part(entry, part), part, options_, map_, "", size_of).front();
   Shares shares = padding(entry);
   for (AxisId const axis : entry.shape_axes)
     if (AxisRule const* rule = rule_of(entry, axis);

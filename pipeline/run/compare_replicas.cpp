@@ -28,7 +28,9 @@ std::uint64_t compare_small(JobSpec const& spec, PlannedJob const& job, CatalogR
 std::uint64_t compare_tied(JobSpec const& spec, PlannedJob const& job, CatalogReader const& read,
                            Comm const& comm) {
   bool const adapter = !job.plan.model->adapter_ranks().empty();
-  if (!adapter && (job.source.storage != Storage::whole || job.source.names != NameOwner::family))
+  bool const shared = !job.plan.same_as.empty();
+  if (!adapter && !shared &&
+      (job.source.storage != Storage::whole || job.source.names != NameOwner::family))
     return 0;
   ReplicaFindings const findings = compare_copies(*job.plan.model, job.plan.source, read, comm);
   together(comm, [&] {
@@ -39,6 +41,13 @@ std::uint64_t compare_tied(JobSpec const& spec, PlannedJob const& job, CatalogRe
            "v), so they must be equal. Nothing was written. Set target.adapter = \"canonical\" to "
            "keep each.",
            spec.source.path, listed(findings.faults, 4));
+    if (shared)
+      fail(
+          ErrorKind::source,
+          "{}: {}. The target has one number for all weights that it stores in one tensor (q, k and "
+          "v; gate and up), so theirs must be equal. Nothing was written. Choose a format that "
+          "stores these weights apart, or calibrate them together.",
+          spec.source.path, listed(findings.faults, 4));
     fail(ErrorKind::source,
          "{}: {}. According to config.json and the map it is a copy, so its values would be lost. "
          "Nothing was written. Where config.json says tie_word_embeddings = true, set it to false "
@@ -52,8 +61,8 @@ std::uint64_t compare_tied(JobSpec const& spec, PlannedJob const& job, CatalogRe
 
 std::uint64_t compare_replicas(JobSpec const& spec, PlannedJob const& job, SourceWatch const& watch,
                                Comm const& comm) {
-  bool const adapter = !job.plan.model->adapter_ranks().empty();
-  if ((spec.source.replicas != ReplicaChoice::compare && !adapter) ||
+  bool const shared = !job.plan.model->adapter_ranks().empty() || !job.plan.same_as.empty();
+  if ((spec.source.replicas != ReplicaChoice::compare && !shared) ||
       (job.plan.plan.replicas_dropped == 0 && !has_copies(job.plan.source)))
     return 0;
   begin_phase("comparing replicas of the source");

@@ -85,15 +85,32 @@ void add_changed_files(FileRecords const& records, JobPlan const& plan, std::siz
   }
 }
 
+/// The schemes of parts beside weights (QuantScheme::beside), where the job was asked for weights
+/// alone: then it looks for parts, and has none of any scheme.
+std::set<std::string> schemes_left_out(Model const& model) {
+  std::set<std::string> result;
+  for (QuantScheme const& scheme : model.schemes()) {
+    std::string const word = "." + scheme.name + ".";
+    if (std::ranges::any_of(model.tensors(), [&](LogicalTensor const& tensor) {
+          return tensor.name.find(word) != std::string::npos;
+        }))
+      return {};
+    if (scheme.beside) result.insert(scheme.name);
+  }
+  return result;
+}
+
 /// Whether this is a part (WEIGHT.SCHEME.PART) of a weight that the job reads as what its parts
-/// stand for.
-bool is_part_of_computed(JobPlan const& plan, std::string const& name) {
+/// stand for, or without what stands beside it.
+bool is_part_of_computed(JobPlan const& plan, std::string const& name,
+                         std::set<std::string> const& left_out) {
   std::size_t const part = name.rfind('.');
   std::size_t const scheme =
       part == std::string::npos || part == 0 ? std::string::npos : name.rfind('.', part - 1);
   if (scheme == std::string::npos) return false;
   std::optional<TensorId> const weight = plan.model->find_tensor(name.substr(0, scheme));
   if (!weight) return false;
+  if (left_out.contains(name.substr(scheme + 1, part - scheme - 1))) return true;
   std::size_t const at = index(*weight);
   return !plan.source.tensors[at].blobs.empty() && !read_as_stored(plan, at);
 }
@@ -109,12 +126,13 @@ bool is_state(JobPlan const& plan, std::string const& name) {
 /// Recorded tensors that the source does not have; an optimizer's may have been left out by
 /// request.
 void add_missing(Manifest const& manifest, JobPlan const& plan, std::vector<std::string>& faults) {
+  std::set<std::string> const left_out = schemes_left_out(*plan.model);
   for (TensorDigest const& recorded : manifest.tensors) {
     std::optional<TensorId> const t = plan.model->find_tensor(recorded.name);
     if (t && !plan.source.tensors[index(*t)].blobs.empty()) continue;
     if (t && std::ranges::any_of(plan.same_as, [&](auto const& one) { return one.first == *t; }))
       continue;  // compared with the tensor whose bytes it shares in the target
-    if (!is_state(plan, recorded.name) && !is_part_of_computed(plan, recorded.name))
+    if (!is_state(plan, recorded.name) && !is_part_of_computed(plan, recorded.name, left_out))
       faults.push_back(fmt::format("'{}' is recorded, but missing", recorded.name));
   }
 }

@@ -83,10 +83,9 @@ class JobPlanner {
     target_.lay_out(
         {source_, request_, *job_.model, model_, dtypes_, record_ ? &*record_ : nullptr}, job_);
     if (adapter) check_adapter_places(*job_.model, model_.maps.core, job_.target);
-    if (adapter)
+    if (adapter || !job_.model->schemes().empty())
       job_.same_as = share_matrices(*job_.model, job_.source, job_.target);
-    else
-      check_reference_names();
+    if (!adapter) check_reference_names();
     check_stated_args();
     change_values(*job_.model, job_.source, job_.target, {model_.adds, job_.target_adds});
     job_.plan = make_plan(*job_.model, job_.source, job_.target, limits_, job_.opaque);

@@ -224,9 +224,11 @@ std::vector<StoredCopy> stored_copies(Model const& model, Catalog const& catalog
         reach += static_cast<std::uint64_t>((digit.count - 1) * digit.stride);
       }
       auto const element = static_cast<std::uint64_t>(bits(a.dtype)) / 8;
-      if (elements == reach)
-        found.push_back({&a, &b, static_cast<std::uint64_t>(taken.offset) * element,
-                         static_cast<std::uint64_t>(copy.offset) * element, elements * element});
+      StoredCopy const pair{&a, &b, static_cast<std::uint64_t>(taken.offset) * element,
+                            static_cast<std::uint64_t>(copy.offset) * element, elements * element};
+      bool const same_bytes =
+          a.file == b.file && a.offset_bytes + pair.taken_at == b.offset_bytes + pair.copy_at;
+      if (elements == reach && !same_bytes) found.push_back(pair);
     }
   }
   return found;
@@ -236,6 +238,7 @@ std::vector<StoredCopy> stored_copies(Model const& model, Catalog const& catalog
 struct SliceFindings {
   std::uint64_t differing = 0;
   std::uint64_t first = std::uint64_t(-1);  ///< element
+  std::string values;                       ///< of the first, as text
 };
 
 SliceFindings compare_slices(StoredCopy const& pair, CatalogReader const& read, Comm const& comm) {
@@ -251,9 +254,14 @@ SliceFindings compare_slices(StoredCopy const& pair, CatalogReader const& read, 
     read(pair.taken->file, pair.taken->offset_bytes + pair.taken_at + at, a);
     read(pair.copy->file, pair.copy->offset_bytes + pair.copy_at + at, b);
     if (a == b) continue;
-    for (std::uint64_t e = 0; e < a.size(); e += element)
-      if (std::memcmp(a.data() + e, b.data() + e, element) != 0 && found.differing++ == 0)
-        found.first = (at + e) / element;
+    for (std::uint64_t e = 0; e < a.size(); e += element) {
+      if (std::memcmp(a.data() + e, b.data() + e, element) == 0 || found.differing++ > 0) continue;
+      found.first = (at + e) / element;
+      auto const value = [&](std::vector<std::byte> const& bytes) {
+        return value_text(pair.taken->dtype, std::span(bytes).subspan(e, element));
+      };
+      found.values = fmt::format("{} and {}", value(a), value(b));
+    }
   }
   return found;
 }
@@ -303,18 +311,24 @@ ReplicaFindings compare_copies(Model const& model, Catalog const& catalog,
     SliceFindings mine;
     together(comm, [&] { mine = compare_slices(pair, read, comm); });
     std::uint64_t differing = 0;
-    std::uint64_t first = mine.first;
+    std::uint64_t first = std::uint64_t(-1);
+    std::string values;
     for (std::string const& numbers :
-         comm.all_gather(fmt::format("{} {}", mine.differing, mine.first))) {
+         comm.all_gather(fmt::format("{} {} {}", mine.differing, mine.first, mine.values))) {
       std::size_t const blank = numbers.find(' ');
+      std::size_t const next = numbers.find(' ', blank + 1);
       differing += std::stoull(numbers.substr(0, blank));
-      first = std::min<std::uint64_t>(first, std::stoull(numbers.substr(blank + 1)));
+      std::uint64_t const its = std::stoull(numbers.substr(blank + 1, next - blank - 1));
+      if (its >= first) continue;
+      first = its;
+      values = numbers.substr(next + 1);
     }
     if (differing == 0) continue;
     findings.faults.push_back(fmt::format(
-        "{} in {} should be a copy of {}, and {} of {} elements differ, the first of them number {}",
+        "{} in {} should be a copy of {}, and {} of {} elements differ, the first of them number {} ({})",
         json_quoted(pair.copy->name), catalog.files[pair.copy->file], json_quoted(pair.taken->name),
-        differing, pair.bytes * 8 / static_cast<std::uint64_t>(bits(pair.taken->dtype)), first));
+        differing, pair.bytes * 8 / static_cast<std::uint64_t>(bits(pair.taken->dtype)), first,
+        values));
   }
   return findings;
 }

@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from transformers import DeepseekV3Config, DeepseekV3ForCausalLM, LlamaConfig, LlamaForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
 
 from peer_types import LOCAL, TE_GROUPED, TE_SEQUENTIAL, Layout
@@ -54,6 +54,38 @@ def test_every_byte_comes_back(model, scheme, program, scratch):
     described = json.loads((back / "config.json").read_text())["quantization_config"]
     if scheme not in MODELOPT:
         assert described == json.loads((source / "config.json").read_text())["quantization_config"]
+
+
+def packed(tensors):
+    """Experts of a layer in one tensor, gate before up, and their scales likewise: as transformers 5 holds them."""
+    result, stacks = {}, {}
+    for name, tensor in tensors.items():
+        before, found, after = name.partition(".mlp.experts.")
+        if not found:
+            result[name] = tensor
+            continue
+        _, projection, ending = after.split(".")  # experts of a layer are in order
+        stacks.setdefault((before, projection, ending), []).append(tensor)
+    for (before, projection, ending), experts in stacks.items():
+        whole, to = torch.stack(experts), f"{before}.mlp.experts."
+        if projection == "down_proj":
+            result[to + projection + ending.removeprefix("weight")] = whole
+        elif projection == "gate_proj":
+            result[to + "gate_up_proj" + ending.removeprefix("weight")] = torch.cat([whole, torch.stack(stacks[before, "up_proj", ending])], dim=1)
+    return result
+
+
+@pytest.mark.long
+def test_packed_experts_become_one_tensor_each_and_back(program, scratch):
+    """Without a reference the folder has a tensor for each expert, as vLLM reads them; with a packed one they are packed."""
+    source = saved("qwen3_moe", scratch / "source")
+    quantise_folder(source, lambda name: "fp8_block" if ".experts." in name else None)
+    apart = stored_bits(source)
+    path = source / "model.safetensors"
+    save_file(packed(load_file(path)), path, metadata={"format": "pt"})
+    dist = program.run(source, scratch / "dist", "torch_dist", target_options={"layout": "{ ep = 2 }"})
+    assert stored_bits(program.to_hf(dist, scratch / "apart")) == apart
+    assert stored_bits(program.to_hf(dist, scratch / "packed", target_options={"reference": source})) == stored_bits(source)
 
 
 @pytest.mark.long

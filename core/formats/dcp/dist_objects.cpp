@@ -95,7 +95,10 @@ std::string object_key(std::string const& module_key, ObjectForm const& form) {
       result.shape.push_back(form.layers);
     }
   }
-  if (auto const expert = take_number(result.key, local_experts)) {
+  if (std::size_t const at = result.key.find(local_experts);
+      form.experts_named && at != std::string::npos) {
+    result.key.replace(at, local_experts.size(), dist_experts);
+  } else if (auto const expert = take_number(result.key, local_experts)) {
     result.key.replace(result.key.find(local_experts), local_experts.size(), dist_experts);
     result.offsets.push_back(*expert);
     result.shape.push_back(form.experts);

@@ -34,7 +34,8 @@ struct ObjectForm {
   bool stacked = false;
   Index layers = 0;
   Index experts = 0;
-  std::string root = {};  ///< of the language model's names: other modules keep their keys
+  std::string root = {};       ///< of the language model's names: other modules keep their keys
+  bool experts_named = false;  ///< the keys of experts have their numbers (`singleton`)
 };
 std::string object_key(std::string const& module_key, ObjectForm const& form);
 

@@ -11,6 +11,7 @@
 #include "core/formats/megatron/rank_states.hpp"
 #include "core/formats/megatron/traits.hpp"
 #include "core/mapping/config_defaults.hpp"
+#include "core/mapping/quant_finder.hpp"
 
 namespace reshard::dcp {
 namespace {
@@ -113,16 +114,23 @@ class DistTarget {
   SideOptions dist_options(bool stacked) const {
     SideOptions options = names_.side_options(false);
     options.in_front = true;
-    options.options["form"] = Json(!fsdp_                        ? "dist"
+    options.options["form"] = Json(!fsdp_ ? keeps_pieces() ? "singleton" : "dist"
                                    : request().form == "grouped" ? "fsdp"
                                                                  : "fsdp_sequential");
     options.options["stacked"] = Json(stacked && !fsdp_ ? 1 : 0);
     options.options["vis_stacked"] = Json(!fsdp_ && stack_tower() ? 1 : 0);
-    options.options["halves"] = Json(fsdp_ ? 1 : 0);
+    options.options["halves"] = Json(fsdp_ || keeps_pieces() ? 1 : 0);
     options.options["parts"] = Json(fsdp_ ? 0 : 1);
     options.options["numbered_biases"] =
         Json(request().mesh.size(mesh_axis_of(job_.read.maps.core, "expert")) == 1 ? 1 : 0);
     return options;
+  }
+
+  /// Whether experts, and gate and up, have keys of their own because a program of the source needs
+  /// that: ModelOpt does, whose quantisers have numbers beside weights that are fused.
+  bool keeps_pieces() const {
+    return same_objects() && (job_.read.traits.halves || job_.read.traits.form == "singleton") &&
+           find_fused_part(job_.model, false);
   }
 
   /// Megatron stacks the layers of a vision tower, which are always alike.
@@ -176,7 +184,8 @@ class DistTarget {
     ObjectGate gate(job_.source, request());
     if (from_dist)
       copy_objects(target, job_.source,
-                   {stacked, job_.count("L"), job_.count("expert"), job_.read.target_trainer.root},
+                   {stacked, job_.count("L"), job_.count("expert"), job_.read.target_trainer.root,
+                    keeps_pieces()},
                    choice, gate);
     gate.warn(draft_.warnings);
     if (same_modules || !job_.model.adapter_ranks().empty()) return;
@@ -221,8 +230,9 @@ class DistTarget {
     MegatronNames::Args const sizes = megatron::target_args(
         {megatron::sizes_of(request().mesh), request().pipeline, side.padded_size("vocab")},
         names_.args_before());
-    // Rows of adapters lie by the tensor parallelism that args state.
-    if (from_dist && !job_.model.adapter_ranks().empty()) record.args = sizes;
+    // Rows of adapters and of quantisers lie by the tensor parallelism that args state.
+    if (from_dist && (!job_.model.adapter_ranks().empty() || find_fused_part(job_.model, true)))
+      record.args = sizes;
     if (!from_dist || names_.renumbers()) {
       record.args = names_.args();
       record.args.insert(record.args.end(), sizes.begin(), sizes.end());
@@ -233,7 +243,8 @@ class DistTarget {
     if (!from_dist || request().drop_rng) record.args.emplace_back("no_save_rng", true);
     record.drop_states = request().drop_optimizer;
     record.new_keys = !from_dist || job_.source.flattened || !job_.read.view.buffers.empty() ||
-                      job_.read.traits.form == "singleton" || request().drop_optimizer;
+                      (job_.read.traits.form == "singleton" && !keeps_pieces()) ||
+                      request().drop_optimizer;
     return record;
   }
 

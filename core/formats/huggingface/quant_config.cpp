@@ -97,7 +97,7 @@ class QuantDescriber {
       std::string const scheme = part.substr(0, part.find('.'));
       std::string const kind = part.substr(part.find('.') + 1);
       for (QuantScheme const& known : model_.schemes()) {
-        if (known.name != scheme) continue;
+        if (known.name != scheme || known.beside) continue;
         for (QuantPart const& known_part : known.parts) {
           if (known_part.name != kind) continue;
           Module& module = modules_[without_ending(name.name, known_part.stored)];

@@ -232,7 +232,22 @@ class HeaderReader {
   std::string described(NodeId id) const {
     auto const [module, name] = document_.class_of(id);
     if (!module.empty()) return fmt::format("{}.{}", module, name);
-    return document_.at(id).kind == Kind::dict ? "a dict" : "another Python value";
+    if (document_.at(id).kind == Kind::dict) return "a dict";
+    // An object made by a method of its class, getattr(Float8Tensor, "_make_in_reduce_ex")(…).
+    Node const& made = document_.at(id);
+    if (made.kind != Kind::reduce) return "another Python value";
+    Node const& method = document_.at(made.callable);
+    if (method.kind != Kind::reduce || method.arguments == no_node ||
+        document_.at(method.arguments).items.empty())
+      return "another Python value";
+    auto const [its_module, its_name] =
+        document_.class_of(document_.at(method.arguments).items.front());
+    if (its_module.empty()) return "another Python value";
+    bool const quantised = its_module.starts_with("transformer_engine");
+    return fmt::format("{}.{}{}", its_module, its_name,
+                       quantised ? ", a quantised tensor of Transformer Engine. Save torch_dist "
+                                   "instead, which holds it in BF16"
+                                 : "");
   }
 
   ExtraEntry extra(std::string const& key, NodeId id, std::uint32_t tensors_before) const {

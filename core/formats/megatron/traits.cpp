@@ -57,8 +57,10 @@ void note_traits(NameTraits& traits, std::string_view key, StoredTensor const& t
   if (name.starts_with("decoder.layers.") && !number_follows(name, "decoder.layers."))
     traits.stacked = true;
   if (name.ends_with("_w")) traits.halves = true;
-  if (contains(name, ".mlp.experts.experts."))
-    traits.form = number_follows(name, ".mlp.experts.experts.") ? "singleton" : "dist";
+  if (number_follows(name, ".mlp.experts.experts."))
+    traits.form = "singleton";
+  else if (contains(name, ".mlp.experts.experts.") && traits.form != "singleton")
+    traits.form = "dist";  // what the experts of a layer share has no number even so
   if (contains(name, ".mlp.experts.linear_fc1.weight")) traits.form = "fsdp";
   if (contains(name, ".experts.local_experts.")) traits.form = "fsdp_sequential";
   note_block(traits, name);

@@ -11,10 +11,27 @@ namespace {
 /// Where a tensor lies in a blob.
 using Places = std::vector<std::pair<Index, std::vector<PieceDigit>>>;
 
-/// Of each blob with several tensors, the places of these.
-std::map<std::uint32_t, std::map<TensorId, Places>> places_of(Catalog const& target) {
+/// Whether several weights can have this tensor together: a matrix of an adapter, or a part that
+/// keeps nothing of one of the weight's dimensions.
+bool may_be_shared(Model const& model, TensorId tensor) {
+  if (!model.adapter_ranks().empty()) return true;
+  std::string const& name = model.tensor(tensor).name;
+  for (QuantScheme const& scheme : model.schemes())
+    for (QuantPart const& part : scheme.parts) {
+      bool const smaller = std::ranges::any_of(part.dims, [](PartDim const& dim) {
+        return dim.kind == PartDim::Kind::all || dim.kind == PartDim::Kind::one;
+      });
+      if (smaller && name.ends_with(part_tensor("", scheme, part))) return true;
+    }
+  return false;
+}
+
+/// Of each blob with several such tensors, the places of these.
+std::map<std::uint32_t, std::map<TensorId, Places>> places_of(Model const& model,
+                                                              Catalog const& target) {
   std::map<std::uint32_t, std::map<TensorId, Places>> result;
-  for (std::size_t t = 0; t < target.tensors.size(); ++t) {
+  for (std::size_t t = 0; t < target.tensors.size() && t < model.tensors().size(); ++t) {
+    if (!may_be_shared(model, TensorId(t))) continue;
     TensorPieces const& tensor = target.tensors[t];
     for (std::size_t i = 0; i < tensor.pieces.size(); ++i)
       result[tensor.blobs[i]][TensorId(t)].emplace_back(tensor.pieces[i].offset,
@@ -40,12 +57,16 @@ void check_comparable(Model const& model, Catalog const& source, TensorId tensor
   TensorPieces const& from = source.tensors[index(tensor)];
   TensorPieces const& to = source.tensors[index(first)];
   for (std::size_t i = 0; i < from.pieces.size(); ++i) {
-    auto const same = std::ranges::find(to.pieces, from.pieces[i].digits, &Piece::digits);
-    if (same != to.pieces.end() && is_run(from.pieces[i])) continue;
+    auto const& digits = from.pieces[i].digits;
+    bool const same = (i < to.pieces.size() && to.pieces[i].digits == digits) ||
+                      std::ranges::find(to.pieces, digits, &Piece::digits) != to.pieces.end();
+    if (same && is_run(from.pieces[i])) continue;
     fail(ErrorKind::source,
          "source: '{}' in '{}' and '{}' lie in different ways, so they cannot be compared. The "
-         "target holds both in one tensor: set target.adapter = \"canonical\" to keep each.",
-         model.tensor(tensor).name, source.blobs[from.blobs[i]].name, model.tensor(first).name);
+         "target holds both in one tensor: {}.",
+         model.tensor(tensor).name, source.blobs[from.blobs[i]].name, model.tensor(first).name,
+         model.adapter_ranks().empty() ? "choose a format that stores their weights apart"
+                                       : "set target.adapter = \"canonical\" to keep each");
   }
 }
 
@@ -54,7 +75,7 @@ void check_comparable(Model const& model, Catalog const& source, TensorId tensor
 std::vector<std::pair<TensorId, TensorId>> share_matrices(Model& model, Catalog& source,
                                                           Catalog& target) {
   std::map<TensorId, TensorId> first_of;
-  for (auto const& [blob, tensors] : places_of(target)) {
+  for (auto const& [blob, tensors] : places_of(model, target)) {
     auto const& [first, places] = *tensors.begin();
     for (auto const& [tensor, own] : tensors)
       if (tensor != first && own == places) first_of.emplace(tensor, first);

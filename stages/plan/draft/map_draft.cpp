@@ -38,6 +38,7 @@ std::string shape_text(std::optional<std::vector<Index>> const& shape) {
 struct Expected {
   std::vector<ExpectedGroup> groups;
   std::vector<std::string> names;
+  std::set<std::string> may_lack;  ///< keys of groups, and names, that a model may lack in any case
 };
 
 Expected expected_by(MapFile const& map, MapFile const& core, Json const& config,
@@ -53,9 +54,19 @@ Expected expected_by(MapFile const& map, MapFile const& core, Json const& config
   Side const side(model, map, options);
   apply_family(model, side);
   Expected expected;
+  std::vector<TensorId> const optional = side.optional_tensors();
+  auto const may_lack = [&](std::uint32_t entry) {
+    return std::ranges::all_of(side.tensors(entry), [&](TensorId tensor) {
+      return std::ranges::find(optional, tensor) != optional.end();
+    });
+  };
   std::set<std::pair<std::uint32_t, std::string>> seen;
   for (StoredName const& name : side.names(nullptr)) {
     expected.names.push_back(name.name);
+    if (may_lack(name.entry)) {
+      expected.may_lack.insert(name.name);
+      expected.may_lack.insert(side.written_name(name.entry));
+    }
     std::string text = numbers_hidden(name.name);
     if (!seen.emplace(name.entry, text).second) continue;
     expected.groups.push_back({side.written_name(name.entry), side.written_layout(name.entry),
@@ -160,6 +171,8 @@ class Drafter {
     for (NameGroup const& group : groups_)
       if (!set_aside(map, group.text)) wanted.push_back(group);
     candidate.match = match_names(expected.groups, macros, wanted);
+    std::erase_if(candidate.match.absent,
+                  [&](std::string const& key) { return expected.may_lack.contains(key); });
     for (std::size_t& left : candidate.match.left) {
       auto const at = std::find_if(groups_.begin(), groups_.end(), [&](NameGroup const& group) {
         return group.text == wanted[left].text;
@@ -287,7 +300,8 @@ class Drafter {
     }
     draft.left = group_names(left);
     for (std::string const& name : known)
-      if (!stored_.contains(name)) draft.lacking.push_back(name);
+      if (!stored_.contains(name) && !expected.may_lack.contains(name))
+        draft.lacking.push_back(name);
     draft.toml = comment(candidate, draft) + body + remarks(candidate, draft);
     return draft;
   }

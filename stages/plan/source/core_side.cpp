@@ -6,11 +6,15 @@
 namespace reshard {
 namespace {
 
-/// The tensor parallelism of the save: rows of some adapters lie by it.
+/// The tensor parallelism of the save: rows of some adapters and of quantisers lie by it. That of
+/// experts is the model's where it is not stated.
 Mesh saved_mesh(Json const& args) {
   Json const tp = fact(args, "tensor_model_parallel_size");
+  Json const etp = fact(args, "expert_tensor_parallel_size");
   std::map<std::string, int, std::less<>> sizes;
-  if (tp.integer() != nullptr) sizes["tp"] = narrow<int>(*tp.integer());
+  for (auto const& [axis, said] :
+       {std::pair("tp", &tp), std::pair("etp", etp.integer() != nullptr ? &etp : &tp)})
+    if (said->integer() != nullptr) sizes[axis] = narrow<int>(*said->integer());
   return megatron::mesh_of(sizes);
 }
 
@@ -26,7 +30,7 @@ SideOptions chunk_options(SourceModel const& read) {
   options.options["halves"] = Json(traits.halves ? 1 : 0);
   options.options["parts"] = Json(traits.parts ? 1 : 0);
   options.options["vis_stacked"] = Json(traits.names.tower_stacked ? 1 : 0);
-  if (!read.adapter.empty()) options.mesh = saved_mesh(read.args);
+  if (!read.adapter.empty() || !read.model->schemes().empty()) options.mesh = saved_mesh(read.args);
   return options;
 }
 

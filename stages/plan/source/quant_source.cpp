@@ -11,8 +11,11 @@ bool may_be_quantised(Checkpoint const& source, StoredView const& view, MapFile 
   std::set<std::string> words;  // what a name has at its end, behind the word for the weight
   for (MapQuant const& quant : map.quant)
     for (MapQuantPart const& part : quant.parts)
-      if (part.name != "values" && !part.optional)
-        words.insert(part.stored.starts_with("weight") ? part.stored.substr(6) : part.stored);
+      if (part.name != "values" && !part.optional) {
+        std::string const word =
+            part.stored.starts_with("weight") ? part.stored.substr(6) : part.stored;
+        words.insert(word.substr(word.rfind('.') + 1));
+      }
   bool found = false;
   each_stored(source, view, [&](std::string const& name, std::vector<Index> const&) {
     std::string_view const last = std::string_view(name).substr(

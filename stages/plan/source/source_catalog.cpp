@@ -72,6 +72,7 @@ class CatalogBuilder {
   void add_share(StoredShare const& share, std::vector<StoredName> const& names, SlotId slot) {
     bool const partial = slot != SlotId::weight;
     for (StoredName const& name : names) {
+      if (!partial && choice_.dequantise) leave_out_beside(share, name);
       if (!partial && add_dequantised(share, name)) continue;
       auto const at = find(share.tensors, name, share.where);
       if (!at) {
@@ -192,12 +193,27 @@ class CatalogBuilder {
     return side_.box_pieces(name, begin, end);
   }
 
+  /// What stands beside a weight that is stored as it is has no part in its values.
+  void leave_out_beside(StoredShare const& share, StoredName const& name) {
+    if (model_.schemes().empty()) return;
+    for (QuantMatch const& match :
+         match_beside(model_, side_, name, share.place, finder_over(share.tensors, source_.stored)))
+      for (std::string const& part : match.stored_parts)
+        if (auto const found = share.tensors.find(part); found != share.tensors.end())
+          explained_[found->second] = true;
+  }
+
   /// A weight whose parts are there, as computed values; false when it is stored as it is.
   bool add_dequantised(StoredShare const& share, StoredName const& name) {
     if (model_.schemes().empty() || !choice_.dequantise) return false;
     auto const match = match_quantised(model_, side_, name, share.place,
                                        finder_over(share.tensors, source_.stored));
     if (!match) return false;
+    if (in_chunks())
+      fail(
+          ErrorKind::usage,
+          "[model] quant = \"dequantise-bf16\": {} holds boxes of quantised tensors ('{}'). Dequantise the Hugging Face or mp_rank folder.",
+          source_.place, name.name);
     auto const take = [&](std::string const& part) -> std::optional<StoredPlace> {
       auto const found = share.tensors.find(part);
       if (found == share.tensors.end()) return std::nullopt;

@@ -6,6 +6,7 @@
 #include "core/formats/megatron/hybrid_pattern.hpp"
 #include "core/formats/megatron/root.hpp"
 #include "core/formats/megatron/traits.hpp"
+#include "core/mapping/quant_finder.hpp"
 #include "stages/plan/adapter/adapter_source.hpp"
 #include "stages/plan/source/core_side.hpp"
 #include "stages/plan/source/family_model.hpp"
@@ -273,7 +274,7 @@ class SourceReader {
     result_.unquantised = *result_.model;
     result_.model->set_schemes(evaluate_schemes(result_.maps.core, *result_.model));
     if (request_.dequantise) {
-      if (in_chunks())
+      if (in_chunks() && !to_huggingface())
         fail(
             ErrorKind::usage,
             "[model] quant = \"dequantise-bf16\": {} holds boxes of tensors. Dequantise the Hugging Face or mp_rank folder.",
@@ -287,7 +288,20 @@ class SourceReader {
       make_family_side(family_options_, false);
     } else {
       add_quantised(*result_.model, core_side(), shares, source_.stored);
+      check_fused_rows();
     }
+  }
+
+  /// Rows of these parts lie rank by rank.
+  void check_fused_rows() const {
+    std::optional<TensorId> const part = find_fused_part(*result_.model, true);
+    if (!in_chunks() || !part ||
+        fact(result_.args, "tensor_model_parallel_size").integer() != nullptr)
+      return;
+    fail(ErrorKind::source,
+         "{}: the rows of '{}' lie by the tensor parallelism of the run that saved them, and no "
+         "settings state it. Save the checkpoint with args (tensor_model_parallel_size).",
+         place(), result_.model->tensor(*part).name);
   }
 
   void find_chunks() {

@@ -211,5 +211,29 @@ TEST(PartLayout, SharesMustBeWholeBlocks) {
   }
 }
 
+/// Of each layout its tensor, a colon and its shape.
+std::vector<std::string> shared(std::string_view weight, std::vector<PartDim> const& dims) {
+  Model const model = sizes();
+  std::vector<std::string> result;
+  for (LayoutExpr const& part : shared_part_layouts(
+           parse_layout(weight), dims, "", ".s",
+           [&](std::string const& name) { return model.axes[model.axis(name)].size; })) {
+    Model scope = model;
+    result.push_back(fmt::format("{}: {}", fmt::join(part.tensors(), " "),
+                                 fmt::join(evaluate(part, scope.scope(), {}).shape, " ")));
+  }
+  return result;
+}
+
+TEST(PartLayout, WhatAllTensorsHaveTogetherIsOneLayoutForEach) {
+  std::string const qkv = "attn: (group (q: head dim | k: dim)) hidden";
+  using List = std::vector<std::string>;
+  EXPECT_EQ(shared(qkv, {all, all}), (List{"attn.q.s: ", "attn.k.s: "}));
+  EXPECT_EQ(shared(qkv, {all, one}), (List{"attn.q.s: 1", "attn.k.s: 1"}));
+  EXPECT_EQ(shared(qkv, {all, blocks(1)}), (List{"attn.q.s: 512", "attn.k.s: 512"}));
+  EXPECT_EQ(shared(qkv, {blocks(1), one}), (List{"attn.q.s attn.k.s: 1536 1"}));
+  EXPECT_EQ(shared("o: hidden (group head)", {all, all}), (List{"o.s: "}));
+}
+
 }  // namespace
 }  // namespace reshard::test

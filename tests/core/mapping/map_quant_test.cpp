@@ -27,17 +27,19 @@ TEST(MapQuant, MistakesNameFileAndLine) {
   for (auto const& [quant, sentence] : std::vector<Case>{
            {"",
             "m.toml:2: the first part of a scheme is `values`, the tensor that represents the "
-            "weight"},
+            "weight; a scheme without it has parts beside weights"},
            {"decode = { codes = 'e4m3' }",
             "m.toml:2: the first part of a scheme is `values`, the tensor that represents the "
-            "weight"},
+            "weight; a scheme without it has parts beside weights"},
            {"scale = { name = 'scale', dtype = 'F32' }\n" + values,
             "m.toml:2: the first part of a scheme is `values`, the tensor that represents the "
-            "weight"},
+            "weight; a scheme without it has parts beside weights"},
            {"values = 'weight'", "m.toml:3: a part must be a table."},
            {"values = { name = 'weight', dtype = 'F8_E4M3', block = [1, 1] }",
-            "m.toml:3: 'block' is not a key of a part. Known: name, dtype, blocks, vector, "
-            "optional."},
+            "m.toml:3: 'block' is not a key of a part. Known: name, dtype, blocks, global_blocks, "
+            "vector, optional, fused."},
+           {"values = { name = 'weight', dtype = 'F8_E4M3', blocks = [1, 1], global_blocks = [1] }",
+            "m.toml:3: global_blocks has as many items as blocks"},
            {"values = { dtype = 'F8_E4M3', blocks = [1, 1] }",
             "m.toml:3: a part needs `name` and `dtype`"},
            {"values = { name = 'weight', blocks = [1, 1] }",

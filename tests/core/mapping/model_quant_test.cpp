@@ -118,8 +118,8 @@ TEST(ModelParts, VectorsHaveAnAxisForTheirLength) {
   QuantScheme scheme{"a",
                      {},
                      {},
-                     {{"values", "weight", {DType::u8}, {}, 0, false},
-                      {"shape", "weight_shape", {DType::i64}, {}, 2, false}}};
+                     {{"values", "weight", {DType::u8}, {}, {}, 0, false},
+                      {"shape", "weight_shape", {DType::i64}, {}, {}, 2, false}}};
   s.model.set_schemes({scheme, scheme});
   int const axis = s.model.axes().find("numbers2");
   ASSERT_GE(axis, 0);

@@ -97,6 +97,65 @@ TEST(QuantFinder, AxesInFrontAreInFrontOfEveryPart) {
     EXPECT_EQ(job.side->shape(name), table.at(name.name).shape) << name.name;
 }
 
+TEST(QuantFinder, PartsBesideAWeightLeaveItAsItIs) {
+  Job job(family);
+  Table table = plain(job);
+  table["l.0.gate.weight_quantizer.most"] = {DType::f32, {}};
+  table["l.1.gate.weight_quantizer.most"] = {DType::f32, {32, 1}};
+  table["l.2.gate.input_quantizer.scale"] = {DType::f32, {64}};
+  find_and_apply(job, table);
+  EXPECT_EQ(stored_names(job), keys_of(table));
+  EXPECT_TRUE(job.exists("ffn.gate"));
+  EXPECT_FALSE(job.model.quantised(job.tensor("ffn.gate")));
+  EXPECT_EQ(shown(job, "ffn.gate.beside.most"), "layer");
+  EXPECT_EQ(shown(job, "ffn.gate.beside.most_row"), "layer inter");
+  EXPECT_EQ(shown(job, "ffn.gate.beside.input"), "layer hidden");
+}
+
+/// Gate and up as tensors of their own, as some releases save what is fused.
+constexpr char const* halves = R"(
+[options]
+halves = 1
+[stored]
+"embed.weight" = "embed: vocab hidden"
+"head.weight" = "head: vocab hidden"
+"d.{layer}.fc1.weight" = { is = "ffn: (gate: inter | up: inter) hidden", apart = { when = "halves", as = ["_w", "_v"] } }
+"d.{layer}.fc2.weight" = "down: hidden inter"
+"d.{layer}.norm.weight" = "norm: hidden"
+"d.{layer}.experts.{expert}.weight" = "experts.up: inter hidden"
+)";
+
+SideOptions in_front(int tp) {
+  SideOptions options;
+  options.in_front = true;
+  options.mesh = MeshSizes{tp, 1, 1, 1, 1};
+  return options;
+}
+
+TEST(QuantFinder, PartsOfWhatIsFusedStandBesideItsName) {
+  Job job(halves, in_front(2));
+  Table table = plain(job);
+  EXPECT_TRUE(table.contains("d.0.fc1.weight_w"));
+  table["d.0.fc1.weight_quantizer.most"] = {DType::f32, {1}};
+  table["d.1.fc1.weight_quantizer.most"] = {DType::f32, {64, 1}};
+  table["d.2.fc1.input_quantizer.scale"] = {DType::f32, {64}};
+  find_and_apply(job, table);
+  EXPECT_EQ(stored_names(job), keys_of(table));
+  for (StoredName const& name : job.names()) {
+    EXPECT_EQ(job.side->shape(name), table.at(name.name).shape) << name.name;
+    std::vector<Piece> const pieces = job.side->pieces(name, {});
+    if (name.name == "d.0.fc1.weight_quantizer.most") {  // one number, read for both
+      ASSERT_EQ(pieces.size(), 2U);
+      EXPECT_NE(pieces[0].tensor, pieces[1].tensor);
+      EXPECT_EQ(pieces[0].offset, pieces[1].offset);
+    }
+    if (name.name != "d.1.fc1.weight_quantizer.most") continue;
+    ASSERT_EQ(pieces.size(), 2U);  // rank by rank: 16 rows of gate, 16 of up, and so on
+    EXPECT_EQ(pieces[0].offset, 0);
+    EXPECT_EQ(pieces[1].offset, 16);
+  }
+}
+
 /// One stage of all layers, as one rank of a mesh has it.
 PipelineChunk const whole_chunk{0, 0, {{0, 3, false}}, {}, true, true};
 

@@ -36,6 +36,10 @@ shape = { name = "weight_shape", dtype = ["I64"], blocks = ["all", "all"], vecto
 [quant.whole]
 values = { name = "weight", dtype = ["F8_E4M3"], blocks = [1, 1] }
 scale = { name = "weight_scale", dtype = ["F32"], blocks = ["all", "all"] }
+[quant.beside]
+most = { name = "weight_quantizer.most", dtype = ["F32"], blocks = ["all", "all"], global_blocks = ["all", "one"], fused = true }
+most_row = { name = "weight_quantizer.most", dtype = ["F32"], blocks = [1, "one"], fused = true }
+input = { name = "input_quantizer.scale", dtype = ["F32"], blocks = ["all", 1], fused = true }
 )";
 
 inline constexpr char const* family = R"(
