@@ -43,7 +43,7 @@ Json json_of(dcp::Metadata const& metadata, StoredTensor const& tensor) {
                     .set("sizes", json_of(metadata.sizes(chunk))));
   }
   Json json = Json::object();
-  json.set("name", tensor.name)
+  json.set("name", tensor.name.text())
       .set("dtype", std::string(name(tensor.dtype)))
       .set("shape", json_of(tensor.shape))
       .set("chunks", std::move(chunks));

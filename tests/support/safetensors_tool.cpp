@@ -46,7 +46,7 @@ Json list(fs::path const& path) {
   for (FileTensor const& tensor : header.tensors) {
     Json shape = Json::array();
     for (Index const extent : tensor.shape) shape.push(Json(extent));
-    tensors.push(Json(Json::Object{{"name", Json(tensor.name)},
+    tensors.push(Json(Json::Object{{"name", Json(tensor.name.text())},
                                    {"dtype", Json(name(tensor.dtype))},
                                    {"shape", std::move(shape)},
                                    {"offset_bytes", Json(tensor.offset_bytes)},

@@ -32,7 +32,7 @@ inline std::map<std::string, SampleTensor> contents(Checkpoint const& checkpoint
   for (std::size_t t = 0; t < checkpoint.stored.tensors.size(); ++t) {
     StoredTensor const& tensor = checkpoint.stored.tensors[t];
     GatheredTensor found = gathered(checkpoint.stored, t, files);
-    EXPECT_TRUE(found.once) << tensor.name << ": its chunks do not tile it";
+    EXPECT_TRUE(found.once) << tensor.name.text() << ": its chunks do not tile it";
     std::string const name = sample_name(checkpoint, t);
     EXPECT_TRUE(
         result.emplace(name, SampleTensor{name, tensor.dtype, tensor.shape, std::move(found.bytes)})
