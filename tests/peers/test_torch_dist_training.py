@@ -6,8 +6,11 @@ import torch
 import dcp_checkpoints
 import dcp_reading
 from dcp_cases import DENSE, common_of, comparable_common, optimizer_worlds, to_torch_dist, vocabulary_of
-from dcp_checkpoints import DP_RESHARDABLE, PLAIN, RESHARDABLE
+from dcp_checkpoints import DP_RESHARDABLE, PLAIN, RESHARDABLE, World
+from dcp_models import Recipe
 from numpy_megatron import iteration_folder
+from peer_types import Layout
+from reshard_job import command, manifest_of
 from tensor_patterns import assert_same_tensors, same_bits
 
 pytestmark = pytest.mark.long
@@ -44,6 +47,18 @@ def test_training_continues_in_another_layout_as_if_nothing_had_happened(name, k
     dcp_reading.assert_same_content(iteration_folder(there), iteration_folder(scratch / "source"), vocabulary_of(source))
     assert comparable_common(common_of(there)) == comparable_common(common_of(scratch / "source"))
     assert_same_tensors(dcp_checkpoints.resume(target, there, kind), uninterrupted)
+
+
+def test_padding_of_the_vocabulary_is_no_damage(program, scratch):
+    """Args of a trained checkpoint do not say how many rows are vocabulary. reshard.json does, and `verify` goes by it."""
+    config = DENSE.with_(layers=2, vocab=11, vocab_divisor=1)
+    dcp_checkpoints.train_and_save(World(Recipe(config), Layout()), scratch / "source", RESHARDABLE)
+    there = to_torch_dist(program, scratch / "source", scratch / "there", Layout(tp=2))
+    shapes = {tuple(tensor["shape"]) for tensor in manifest_of(there)["tensors"] if "vocab" in tensor.get("axes", [])}
+    assert shapes == {(11, config.hidden)}
+    assert dcp_reading.whole_tensors(iteration_folder(there))["embedding.word_embeddings.weight"].shape[0] == 12
+    outcome = command("verify", there)
+    assert outcome.returncode == 0, outcome.stdout
 
 
 def test_state_bound_to_its_layout_comes_along_when_the_layout_stays(program, scratch):

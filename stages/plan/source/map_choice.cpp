@@ -131,7 +131,7 @@ MapChoice choose_maps(std::string const& map, std::vector<fs::path> const& folde
                                : std::string("what the checkpoint's args describe");
   fail(ErrorKind::usage,
        "[model] map = \"auto\": no map describes {}. Known families: {}. Name one with model.map, "
-       "or write a map (docs/model-maps.md).",
+       "or begin one with reshard check-map --draft FOLDER (docs/adding-a-model.md).",
        what, listed(names_of(files), 40));
 }
 
