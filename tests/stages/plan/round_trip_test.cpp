@@ -80,7 +80,7 @@ class RoundTrip : public testing::TestWithParam<Way> {
       if (at == std::string::npos) continue;
       int const layer = std::stoi(tensor.name.substr(at + word.size()));
       bool const attention = tensor.name.find("self_attention.") != std::string::npos;
-      EXPECT_EQ(layer % 2 == 0, attention) << tensor.name;
+      EXPECT_EQ(layer % 2 == 0, attention) << tensor.name.text();
     }
   }
 
