@@ -11,6 +11,7 @@ namespace reshard::huggingface {
 namespace {
 
 constexpr std::size_t longest_pattern = 200;
+constexpr std::size_t longest_module = 500;
 constexpr char const* merge_with_peft =
     "Merge it into its base model with peft (merge_and_unload, save_pretrained), and use the "
     "result.";
@@ -55,16 +56,55 @@ std::optional<double> number(Json const* member) {
 
 std::string shown(Json const* member) {
   if (member == nullptr) return "missing";
-  // JSON has no other way to say NaN and Infinity, which Python writes.
-  return member->is_null() ? "null (or NaN, or Infinity)" : member->dump();
+  // How NaN and Infinity, which Python writes, are held.
+  if (member->members() != nullptr)
+    if (Json const* const special = member->find("__float__");
+        special != nullptr && special->text() != nullptr)
+      return *special->text();
+  return member->dump();
+}
+
+/// Whether std::regex matches a pattern in a time that names of modules cannot make long: no group
+/// is repeated, at most three things are, and nothing is looked for elsewhere.
+bool is_simple(std::string_view pattern) {
+  int repeats = 0;
+  bool in_class = false;
+  char before = '\0';
+  for (std::size_t at = 0; at < pattern.size(); ++at) {
+    char const letter = pattern[at];
+    char const next = at + 1 < pattern.size() ? pattern[at + 1] : '\0';
+    if (letter == '\\') {
+      if (next >= '0' && next <= '9') return false;
+      ++at;
+      before = 'a';
+      continue;
+    }
+    if (in_class) {
+      in_class = letter != ']';
+    } else if (letter == '[') {
+      in_class = true;
+    } else if (letter == '(' && next == '?') {
+      if (at + 2 >= pattern.size() || pattern[at + 2] != ':') return false;
+    } else if (letter == '*' || letter == '+' || letter == '{') {
+      if (before == ')' || ++repeats > 3) return false;
+    }
+    before = letter;
+  }
+  return true;
 }
 
 /// Whether a key of a pattern means a module: a regular expression for its last words.
 bool means(std::string const& key, std::string const& module, std::string const& place) {
   try {
-    if (key.size() > longest_pattern)
+    if (key.size() > longest_pattern || module.size() > longest_module || !is_simple(key))
       throw std::regex_error(std::regex_constants::error_complexity);
-    return std::regex_match(module, std::regex("(.*\\.)?(" + key + ")"));
+    std::regex const pattern(key);
+    for (std::size_t at = 0;; at = module.find('.', at) + 1) {
+      auto const flags =
+          at == 0 ? std::regex_constants::match_default : std::regex_constants::match_not_bol;
+      if (std::regex_match(module.substr(at), pattern, flags)) return true;
+      if (module.find('.', at) == std::string::npos) return false;
+    }
   } catch (std::regex_error const&) {
     fail(ErrorKind::source,
          "{}: '{}' is not a pattern that this program can read. Name the modules themselves.",
@@ -86,6 +126,7 @@ LoraConfig::LoraConfig(Json config, std::string place, LoraUse use)
       fail(ErrorKind::source,
            "{}: {} = {}: {}, so it is more than a product that is added to weights. {}", place_,
            one.member, shown(config_.find(one.member)), one.meaning, merge_with_peft);
+  check_types();
   Json const* const bias = config_.find("bias");
   if (bias != nullptr && bias->text() != nullptr && *bias->text() != "none")
     fail(ErrorKind::source,
@@ -102,6 +143,28 @@ LoraConfig::LoraConfig(Json config, std::string place, LoraUse use)
       parameters != nullptr && parameters->items() != nullptr)
     for (Json const& one : *parameters->items())
       if (one.text() != nullptr) parameters_.push_back(*one.text());
+}
+
+/// Members of a wrong type would be taken for others, and a variant that is newer than this program
+/// for a plain adapter.
+void LoraConfig::check_types() const {
+  for (std::string_view const member : {"use_rslora", "fan_in_fan_out"})
+    if (Json const* const value = config_.find(member);
+        value != nullptr && !value->is_null() && value->boolean() == nullptr)
+      fail(ErrorKind::source,
+           "{}: {} is {}, expected true or false. Correct it, or copy the adapter again.", place_,
+           member, shown(value));
+  for (std::string_view const member : {"rank_pattern", "alpha_pattern"})
+    if (Json const* const value = config_.find(member);
+        value != nullptr && !value->is_null() && value->members() == nullptr)
+      fail(ErrorKind::source,
+           "{}: {} is {}, expected an object of module names and numbers. Correct it, or copy the "
+           "adapter again.",
+           place_, member, shown(value));
+  for (auto const& [member, value] : *config_.members())
+    if (member.starts_with("use_") && member != "use_rslora" && says(&value))
+      fail(ErrorKind::source, "{}: {} = {}: this program does not know this variant of LoRA. {}",
+           place_, member, shown(&value), merge_with_peft);
 }
 
 void LoraConfig::judge_start(std::string const& start, LoraUse use) {
@@ -143,7 +206,8 @@ Index LoraConfig::rank(std::string_view module) const {
   Json const* const stated = own ? &*own : config_.find("r");
   if (stated == nullptr || stated->integer() == nullptr || *stated->integer() < 1)
     fail(ErrorKind::source,
-         "{}: {} of '{}' is {}, expected a number above 0. Correct it, or copy the adapter again.",
+         "{}: {} of '{}' is {}, expected a whole number above 0. Correct it, or copy the adapter "
+         "again.",
          place_, own ? "the rank_pattern" : "r", module, shown(stated));
   return *stated->integer();
 }

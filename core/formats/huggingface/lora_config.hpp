@@ -52,6 +52,7 @@ class LoraConfig {
   std::vector<std::string> const& parameters() const { return parameters_; }
 
  private:
+  void check_types() const;
   void judge_start(std::string const& start, LoraUse use);
   std::optional<Json> pattern(std::string_view table, std::string_view module) const;
 

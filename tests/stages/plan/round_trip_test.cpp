@@ -131,7 +131,7 @@ TEST(Hybrid, AGptModelThereAndBackIsTheSame) {
   for (std::size_t t = 0; t < gpt.stored.tensors.size(); ++t) {
     EXPECT_EQ(back.stored.tensors[t].name, gpt.stored.tensors[t].name);
     EXPECT_EQ(gathered(back.stored, t, after).bytes, gathered(gpt.stored, t, before).bytes)
-        << gpt.stored.tensors[t].name;
+        << gpt.stored.tensors[t].name.text();
   }
 }
 

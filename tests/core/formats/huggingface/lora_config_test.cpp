@@ -63,6 +63,17 @@ TEST(LoraConfig, RefusesWhatIsMoreThanAProduct) {
     EXPECT_NE(refusal(R"(, "bias": "all")", use).find("bias = \"all\""), std::string::npos);
   }
   EXPECT_THROW(config(R"(, "rank_pattern": {"(": 3})").rank("q"), Error);
+  for (char const* slow :
+       {"(a|a)*(a|a)*z", "(x+x+)+y", "(.*)*z", ".*.*.*.*z", "(a)\\\\1", "(?=a)a"})
+    EXPECT_THROW(config(fmt::format(R"(, "rank_pattern": {{"{}": 3}})", slow))
+                     .rank("a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a"),
+                 Error)
+        << slow;
+  for (char const* wrong :
+       {R"("use_rslora": "false")", R"("rank_pattern": ["q"])", R"("alpha_pattern": 3)",
+        R"("fan_in_fan_out": 1)", R"("use_newest": true)"})
+    EXPECT_THROW(config(fmt::format(", {}", wrong)), Error) << wrong;
+  EXPECT_NO_THROW(config(R"(, "use_newest": false, "use_rslora": null)"));
 }
 
 TEST(LoraConfig, CarriesInitialisationsWithAWarning) {
