@@ -64,6 +64,11 @@ std::uint32_t crc32_share(std::span<std::byte const> piece, std::uint64_t after_
   return shifted(remainder, after_bytes);
 }
 
+std::uint32_t crc32_share_of(std::uint32_t crc_of_piece, std::uint64_t piece_bytes,
+                             std::uint64_t after_bytes) {
+  return shifted(crc_of_piece ^ crc32_of_zeros(piece_bytes), after_bytes);
+}
+
 void Crc32Pieces::add(std::uint64_t offset_bytes, std::span<std::byte const> piece) {
   if (piece.empty()) return;
   if (offset_bytes < at_) {

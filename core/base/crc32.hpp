@@ -15,6 +15,10 @@ std::uint32_t crc32(std::span<std::byte const> bytes, std::uint32_t crc = 0);
 /// `after_bytes` is how many bytes follow the piece in the whole.
 std::uint32_t crc32_share(std::span<std::byte const> piece, std::uint64_t after_bytes);
 
+/// The same of a piece whose CRC-32 is known.
+std::uint32_t crc32_share_of(std::uint32_t crc_of_piece, std::uint64_t piece_bytes,
+                             std::uint64_t after_bytes);
+
 /// The same of several pieces of one whole: cheaper than a share for each where they come in order.
 class Crc32Pieces {
  public:

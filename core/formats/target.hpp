@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/data_layout.hpp"
 #include "core/containers/file_frame.hpp"
 #include "core/formats/chunk_grid.hpp"
 #include "core/formats/format_id.hpp"
@@ -85,8 +86,9 @@ struct TargetRequest {
   bool dequantise = false;      ///< quantised weights become BF16
   bool drop_optimizer = false;
   bool drop_rng = false;
-  bool true_rows = false;    ///< vocabulary rows that are known to be padding are left out
-  std::string tool_version;  ///< for the provenance that a target holds
+  bool true_rows = false;  ///< vocabulary rows that are known to be padding are left out
+  DataLayout data_layout = DataLayout::usual;
+  std::string tool_version;                        ///< for the provenance that a target holds
   std::vector<std::filesystem::path> map_folders;  ///< where map files are looked for
   std::string names = "auto";  ///< whose names a language model and the parts beside it have:
                                ///< [kept.NAME] of a map, "huggingface", or "auto"
@@ -117,6 +119,7 @@ struct SideCopy {
 
 /// What a format decides about a target: the same on every rank.
 struct TargetDraft {
+  DataLayout data_layout = DataLayout::usual;  ///< as requested
   Catalog target;
   std::vector<TargetFile> files;
   Mesh file_mesh;      ///< along which files stand; without axes where they do not

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <tuple>
 #include <utility>
 
@@ -126,6 +127,9 @@ class TensorPlanner {
       if (inner > aim) break;
       cut.digit = d;
       cut.block = std::max<Index>(1, static_cast<Index>(aim / inner));
+      Index const whole =
+          static_cast<Index>(limits_.cut_bytes / std::gcd(limits_.cut_bytes, inner));
+      if (cut.block > whole) cut.block -= cut.block % whole;
       inner *= static_cast<std::uint64_t>(cut.sizes[d]);
     }
     return cut;

@@ -70,6 +70,9 @@ struct Plan {
   std::uint64_t joined_regions =
       0;  ///< overlaps of source and target pieces, before they are cut into cells
   StagingAlignment alignment;  ///< of its rounds
+  CloneRules clones;           ///< of rounds in which a rank reads and writes itself
+  std::vector<bool> unread;    ///< tensors whose bytes are cloned and not read, by DigestId; empty:
+                               ///< none (leave_unread)
 
   template <class Target>
   std::span<ByteDim const> dims_of(StridedBlock<Target> const& region) const {
@@ -83,7 +86,9 @@ struct PlanLimits {
   std::uint64_t staging_bytes = 64U << 20;  ///< what a cell may need in memory at most
   bool digests = true;  ///< whether the plan says how to take digests of the source
   StagingAlignment alignment = {};
-  std::size_t threads = 1;  ///< that plan; the plan is the same
+  std::size_t threads = 1;      ///< that plan; the plan is the same
+  std::uint64_t cut_bytes = 1;  ///< cells are cut at multiples of it, counted from the first
+                                ///< element of a stored tensor, where rows allow it
 };
 
 /// Bytes that are carried as they are, outside all logical tensors (opaque module state).

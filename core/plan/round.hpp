@@ -52,6 +52,23 @@ struct Extent {
   friend bool operator==(Extent const&, Extent const&) = default;
 };
 
+/// Bytes [offset_bytes, +bytes) of a target file that are bytes [from_bytes, +bytes) of a source
+/// file.
+struct CloneExtent {
+  std::uint32_t from_file = 0;
+  std::uint64_t from_bytes = 0;
+  std::uint32_t file = 0;
+  std::uint64_t offset_bytes = 0;
+  std::uint64_t bytes = 0;
+  friend bool operator==(CloneExtent const&, CloneExtent const&) = default;
+};
+
+/// What may be cloned instead of written.
+struct CloneRules {
+  std::uint64_t block_bytes = 0;   ///< of the file system, at least a page; 0: nothing
+  std::uint32_t source_files = 0;  ///< those behind them are views
+};
+
 /// Copies runs of `run_bytes` from staging place `from` to staging place `to`, once for every
 /// index tuple of `dims` (outermost first).
 struct StridedCopy {
@@ -123,7 +140,13 @@ struct RoundWork {
   std::vector<Message> sends;
   std::vector<Message> receives;
   std::vector<Extent> writes;
-  CellRange cells = {};  ///< what is complete in the target once this rank has written
+  /// Parts of the writes: where one of them can be cloned, its bytes need not be written. By target
+  /// file and offset.
+  std::vector<CloneExtent> clones;
+  /// Bytes of the target that the round neither reads nor writes: they are cloned.
+  std::vector<CloneExtent> unread;
+  std::vector<DigestShare> recorded;  ///< how many bytes of whose digests those are; shares of 0
+  CellRange cells = {};               ///< what is complete in the target once this rank has written
 };
 
 }  // namespace reshard

@@ -2,13 +2,19 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "core/base/integers.hpp"
+#include "core/plan/clones.hpp"
 #include "core/plan/compile.hpp"
 #include "core/plan/place_digests.hpp"
+#include "core/plan/unread.hpp"
 
 namespace reshard {
 namespace {
+
+/// A stop of the job waits for the end of a round.
+constexpr std::uint64_t most_unread_bytes = std::uint64_t{1} << 30;
 
 std::uint64_t weight(Cell const& cell) { return cell.target_bytes + cell.source_bytes; }
 
@@ -90,6 +96,17 @@ class CutSearch {
 
 }  // namespace
 
+namespace {
+
+/// How many bytes of which digests an unread cell has.
+void append_recorded(Plan const& plan, Cell const& cell, std::vector<DigestShare>& recorded) {
+  for (DigestRegion const& region : digests_of(plan, cell))
+    if (region.to != DigestId::none)
+      recorded.push_back({region.to, 0, bytes_of(region, plan.dims_of(region))});
+}
+
+}  // namespace
+
 RankCells::RankCells(Plan const& plan, int ranks) {
   CutSearch const search(plan, ranks);
   for (int r = 0; r < ranks; ++r) cuts_.push_back(search.cut_before(r));
@@ -102,10 +119,14 @@ CellRange cells_of_rank(Plan const& plan, int rank, int ranks) {
 
 std::size_t round_end(Plan const& plan, CellRange cells, std::uint64_t staging_bytes) {
   std::uint64_t staging = 0;
+  std::uint64_t unread = 0;
   std::size_t at = cells.begin;
   for (; at < cells.end; ++at) {
-    if (at != cells.begin && staging + plan.cells[at].staging_bytes > staging_bytes) break;
-    staging += plan.cells[at].staging_bytes;
+    Cell const& cell = plan.cells[at];
+    if (at != cells.begin && staging + cell.staging_bytes > staging_bytes) break;
+    if (unread > most_unread_bytes) break;
+    staging += cell.staging_bytes;
+    if (cell.staging_bytes == 0) unread += cell.target_bytes;
   }
   return at;
 }
@@ -117,9 +138,16 @@ std::function<std::optional<RoundWork>()> direct_rounds(Plan const& plan, CellRa
     std::size_t end = round_end(plan, cells, staging_bytes);
     for (;;) {
       std::vector<Region> regions;
+      std::vector<Region> unread;
       std::vector<DigestRegion> digests;
+      std::vector<DigestShare> recorded;
       for (std::size_t i = cells.begin; i < end; ++i) {
         auto const members = regions_of(plan, plan.cells[i]);
+        if (is_unread(plan, plan.cells[i])) {
+          unread.insert(unread.end(), members.begin(), members.end());
+          append_recorded(plan, plan.cells[i], recorded);
+          continue;
+        }
         regions.insert(regions.end(), members.begin(), members.end());
         auto const own_digests = digests_of(plan, plan.cells[i]);
         digests.insert(digests.end(), own_digests.begin(), own_digests.end());
@@ -130,6 +158,11 @@ std::function<std::optional<RoundWork>()> direct_rounds(Plan const& plan, CellRa
       if (round.staging_bytes <= 2 * staging_bytes || end - cells.begin == 1) {
         round.cells = {cells.begin, end};
         cells.begin = end;
+        if (plan.clones.block_bytes > 0)
+          round.clones =
+              whole_blocks(straight_stretches(regions, plan.dims, plan.clones), plan.clones);
+        round.unread = straight_stretches(unread, plan.dims, plan.clones);
+        round.recorded = std::move(recorded);
         place_digests(round, digests, plan.dims, plan.tensor_bytes);
         return round;
       }

@@ -29,7 +29,7 @@ class RankCells {
 CellRange cells_of_rank(Plan const& plan, int rank, int ranks);
 
 /// One past the last cell of the round that begins with the first cell of `cells`: as many as fit,
-/// at least one.
+/// at least one. Of cells that are cloned unread, which need no staging, about 1 GiB is in a round.
 std::size_t round_end(Plan const& plan, CellRange cells, std::uint64_t staging_bytes);
 
 /// Rounds of one rank that reads and writes its cells itself, each about `staging_bytes` and never

@@ -98,6 +98,12 @@ void add_target(std::vector<Field>& out) {
   out.push_back(flag(
       "target", "replace", [](JobSpec& job) -> bool& { return job.target.replace; },
       "An existing target is refused; true replaces it in one step at the end."));
+  out.push_back(choice<ReflinkChoice>(
+      "target", "reflink", [](JobSpec& job) -> ReflinkChoice& { return job.target.reflink; },
+      {"auto", "always", "never"},
+      "\"auto\": on a file system that can share extents (XFS, Btrfs) large tensors begin at whole "
+      "blocks, and what the source has at whole blocks is shared with it (cloned), not written; "
+      "\"always\" lays files out like this on any file system; \"never\" does neither."));
 }
 
 void add_huggingface_and_hdf5(std::vector<Field>& out) {

@@ -76,6 +76,10 @@ enum class ReplicaChoice { compare, first };
 /// Whether a torch_dist target gets an integrity.json; automatic: when the source has one.
 enum class IntegrityChoice { automatic, always, never };
 
+/// Whether a target is laid out so that its file system can share extents with other checkpoints,
+/// and shares them; automatic: where the file system can.
+enum class ReflinkChoice { automatic, always, never };
+
 /// The word of a job file for an I/O engine.
 std::string_view name(IoChoice io);
 
@@ -125,8 +129,9 @@ struct JobSpec {
     std::string path;
     FormatId format = FormatId::megatron;  ///< never automatic
     bool replace = false;                  ///< an existing target is refused unless this is set
-    Layout layout;                         ///< Megatron formats only
-    std::string names = "auto";            ///< Megatron only: a trainer whose names a model has
+    ReflinkChoice reflink = ReflinkChoice::automatic;
+    Layout layout;               ///< Megatron formats only
+    std::string names = "auto";  ///< Megatron only: a trainer whose names a model has
     TransformerImpl transformer_impl = TransformerImpl::automatic;  ///< Megatron only
     ExpertStorage experts = ExpertStorage::automatic;               ///< Megatron only
     ModelClass model = ModelClass::automatic;                       ///< Megatron only

@@ -219,6 +219,8 @@ std::string plan_digest(JobPlan const& plan) {
   digest.add_all(plan.plan.dims);
   digest.add_all(plan.plan.digests);
   digest.add_all(plan.plan.tensor_bytes);
+  for (std::size_t t = 0; t < plan.plan.unread.size(); ++t)
+    digest.add(plan.plan.unread[t] ? plan.recorded[t] : 0);
   return digest.text();
 }
 

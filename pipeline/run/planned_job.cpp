@@ -1,11 +1,15 @@
 #include "pipeline/run/planned_job.hpp"
 
+#include <algorithm>
 #include <chrono>
+#include <string>
 
 #include "core/base/activity.hpp"
+#include "core/base/integers.hpp"
 #include "core/base/sight.hpp"
 #include "core/base/text.hpp"
 #include "core/io/io_engines.hpp"
+#include "core/io/shared_extents.hpp"
 #include "core/plan/round_sizes.hpp"
 #include "core/transport/shared_sight.hpp"
 #include "pipeline/job/target_request.hpp"
@@ -56,6 +60,64 @@ PlanLimits plan_limits(JobSpec const& spec, FileIo const& source_io, int ranks,
   return limits;
 }
 
+/// 0 where the target is not to share extents, or cannot.
+std::uint64_t clone_block(JobSpec const& spec) {
+  if (spec.target.reflink == ReflinkChoice::never) return 0;
+  std::string const found = seen("clone block", spec.target.path, [&] {
+    return std::to_string(clone_block_at(spec.target.path).value_or(0));
+  });
+  return std::stoull(found);
+}
+
+/// Lays the target out for clones where it may have some.
+void set_data_layout(JobSpec const& spec, PlannedJob& job, TargetRequest& request) {
+  job.clone_block_bytes = clone_block(spec);
+  if (job.clone_block_bytes == 0 && spec.target.reflink != ReflinkChoice::always) return;
+  request.data_layout = DataLayout::for_clones;
+  job.limits.cut_bytes = clone_block_bytes;
+}
+
+/// A rank clones what it would read and write itself.
+void set_clones(JobSpec const& spec, PlannedJob& job, Comm const& comm) {
+  bool const direct = !is_exchanging(spec, comm.size()) && !is_by_library(spec) &&
+                      job.path.device == DeviceChoice::host;
+  if (job.clone_block_bytes > 0 && direct)
+    job.plan.plan.clones = {std::max(job.clone_block_bytes, clone_block_bytes),
+                            narrow<std::uint32_t>(job.source.files.size())};
+}
+
+std::vector<SummedBytes> known_sums(Checkpoint const& source) {
+  std::vector<SummedBytes> sums;
+  for (StoredRecord const& record : source.records)
+    if (record.crc32)
+      sums.push_back({record.file, record.offset_bytes, record.size_bytes, *record.crc32});
+  return sums;
+}
+
+std::vector<FileSpan> wanted_sums(JobPlan const& plan) {
+  std::vector<FileSpan> wanted;
+  for (std::uint32_t f = 0; f < plan.files.size(); ++f)
+    for (SummedRecord const& record : plan.files[f].frame->records())
+      wanted.push_back({f, record.offset_bytes, record.offset_bytes + record.size_bytes});
+  return wanted;
+}
+
+/// What is cloned need not be read where the source's own record says what it is. With
+/// verify = "streamed" the record would be all there is, if a clone is refused.
+void leave_recorded_unread(JobSpec const& spec, PlannedJob& job) {
+  if (job.plan.plan.clones.block_bytes == 0 || !job.manifest ||
+      spec.run.verify != VerifyChoice::written || spec.source.verify != SourceVerify::automatic)
+    return;
+  auto const digests = fresh_digests(*job.manifest, job.source, job.plan);
+  UnreadTerms terms{{}, known_sums(job.source), wanted_sums(job.plan)};
+  for (auto const& digest : digests) terms.recorded.push_back(digest.has_value());
+  if (std::ranges::none_of(digests, [](auto const& digest) { return digest.has_value(); })) return;
+  job.plan.unread = leave_unread(job.plan.plan, terms);
+  job.plan.recorded.assign(digests.size(), 0);
+  for (std::size_t t = 0; t < digests.size(); ++t)
+    if (digests[t]) job.plan.recorded[t] = *digests[t];
+}
+
 PathLoad load_of_busiest(PlannedJob const& job, int ranks) {
   PathLoad busiest;
   RankCells const cells(job.plan.plan, ranks);
@@ -85,12 +147,16 @@ void plan_from_headers(JobSpec const& spec, std::vector<fs::path> const& map_fol
   begin_phase("planning");
   job.limits = plan_limits(spec, *job.source_io, comm.size(), job.threads);
   together_seeing(comm, [&] {
-    job.plan = make_job_plan(job.source, target_request(spec, map_folders), job.limits);
+    TargetRequest request = target_request(spec, map_folders);
+    set_data_layout(spec, job, request);
+    job.plan = make_job_plan(job.source, request, job.limits);
     check_files(spec, job.plan);
     if (job.limits.digests && spec.source.verify != SourceVerify::off)
       job.manifest = manifest_of(spec.source.path, job.source, job.plan.warnings);
   });
   choose_path_of_bytes(spec, job, comm);
+  set_clones(spec, job, comm);
+  together(comm, [&] { leave_recorded_unread(spec, job); });
 }
 
 /// Nothing is written before every rank has planned the same job from the same source.

@@ -26,7 +26,8 @@ struct PlannedJob {
   Checkpoint source;
   /// The small files that describe the source and the model, as rank 0 read them; on rank 0.
   std::map<std::filesystem::path, FileStamp> described_by;
-  std::size_t threads = 1;  ///< of each stage of this rank; not the same on every rank
+  std::size_t threads = 1;              ///< of each stage of this rank; not the same on every rank
+  std::uint64_t clone_block_bytes = 0;  ///< of the target's file system, where it shares extents
   PlanLimits limits;
   JobPlan plan;
   std::optional<Manifest> manifest;  ///< of the source

@@ -63,6 +63,8 @@ void add_streamed(RunReport& report, StreamedJob const& streamed, OverRanks cons
   report.device_memory_bytes = over.most(stats.device_high_water_bytes);
   report.read_calls = over.total(stats.read_calls);
   report.write_calls = over.total(stats.write_calls);
+  report.bytes_cloned = over.total(stats.bytes_cloned);
+  report.clone_calls = over.total(stats.clone_calls);
   report.write_mode = streamed.write_mode;
   report.read = over.stage(stats.bytes_read, stats.read);
   report.exchange = over.stage(stats.bytes_copied + stats.bytes_sent, stats.exchange);
@@ -145,6 +147,7 @@ void add_written(RunReport& report, JobRun const& run, WrittenJob const& written
   report.masters_compared = committed.states.masters;
   report.moments_compared = committed.states.moments;
   report.bytes_verified = committed.verified.bytes_read;
+  report.bytes_shared = committed.verified.bytes_shared;
   report.total_digest = committed.verified.total;
   report.verify_seconds = committed.verify_seconds;
   report.commit_seconds = committed.commit_seconds;

@@ -63,16 +63,19 @@ Json measured(RunReport const& r) {
   Json did;
   did.set("bytes_read", r.bytes_read)
       .set("bytes_written", r.bytes_written)
+      .set("bytes_cloned", r.bytes_cloned)
       .set("bytes_exchanged", r.bytes_exchanged)
       .set("bytes_copied", r.bytes_copied);
   did.set("read_calls", r.read_calls)
       .set("write_calls", r.write_calls)
+      .set("clone_calls", r.clone_calls)
       .set("peak_memory_bytes", r.peak_memory_bytes)
       .set("write_mode", r.write_mode);
   did.set("replicas_compared", r.replicas_compared)
       .set("digests_compared", r.digests_compared)
       .set("records_compared", r.records_compared)
-      .set("bytes_verified", r.bytes_verified);
+      .set("bytes_verified", r.bytes_verified)
+      .set("bytes_shared", r.bytes_shared);
   if (r.masters_compared + r.moments_compared > 0)
     did.set("masters_compared", r.masters_compared).set("moments_compared", r.moments_compared);
   did.set("total_digest", r.total_digest);
@@ -94,7 +97,7 @@ Json measured(RunReport const& r) {
         "read_amplification",
         amplification(r.bytes_read, r.payload_read));  // earlier runs did not leave word of theirs
   did.set("write_amplification",
-          amplification(r.bytes_written + r.bytes_reused, r.payload_written));
+          amplification(r.bytes_written + r.bytes_cloned + r.bytes_reused, r.payload_written));
   return did;
 }
 
@@ -164,6 +167,9 @@ std::string report_text(RunReport const& r) {
                             human_bytes(r.bytes_downloaded), human_bytes(r.device_memory_bytes)));
   line("written", fmt::format("{} in {} calls, {}", human_bytes(r.bytes_written), r.write_calls,
                               r.write_mode));
+  if (r.bytes_cloned > 0)
+    line("cloned", fmt::format("{} in {} calls: shared with the source",
+                               human_bytes(r.bytes_cloned), r.clone_calls));
   if (r.masters_compared + r.moments_compared > 0)
     line("optimizer",
          fmt::format(
@@ -174,10 +180,14 @@ std::string report_text(RunReport const& r) {
                  : "no master weights beside weights",
              r.moments_compared));
   if (!r.total_digest.empty())
-    line("digest", fmt::format("{}, {}", r.total_digest,
-                               r.bytes_verified > 0
-                                   ? "verified: " + human_bytes(r.bytes_verified) + " read back"
-                                   : "of the source; files not read back"));
+    line("digest",
+         fmt::format(
+             "{}, {}", r.total_digest,
+             (r.bytes_verified > 0 ? "verified: " + human_bytes(r.bytes_verified) + " read back"
+                                   : "of the source; files not read back") +
+                 (r.bytes_shared > 0 ? "; " + human_bytes(r.bytes_shared) +
+                                           " cloned unread, with digests that the source recorded"
+                                     : "")));
   line("peak", fmt::format("{} resident in the largest rank", human_bytes(r.peak_memory_bytes)));
   line(
       "time",
@@ -192,11 +202,12 @@ std::string report_text(RunReport const& r) {
          fmt::format("{}, {}, busy {:.2f} s, waiting {:.2f} s", human_bytes(stage.bytes),
                      rate(stage.bytes, r.stream_seconds), stage.busy_seconds, stage.stall_seconds));
   line("ratio",
-       fmt::format("{}{:.3f} bytes written for each byte of payload",
-                   r.earlier_runs > 0 ? ""
-                                      : fmt::format("{:.3f} bytes read and ",
-                                                    amplification(r.bytes_read, r.payload_read)),
-                   amplification(r.bytes_written + r.bytes_reused, r.payload_written)));
+       fmt::format(
+           "{}{:.3f} bytes written for each byte of payload",
+           r.earlier_runs > 0
+               ? ""
+               : fmt::format("{:.3f} bytes read and ", amplification(r.bytes_read, r.payload_read)),
+           amplification(r.bytes_written + r.bytes_cloned + r.bytes_reused, r.payload_written)));
   std::string_view key = "job";
   for (std::string const& changed : changed_keys(r.job)) line(std::exchange(key, ""), changed);
   return out;

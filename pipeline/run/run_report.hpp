@@ -60,6 +60,7 @@ struct RunReport {
 
   std::uint64_t bytes_read = 0;
   std::uint64_t bytes_written = 0;
+  std::uint64_t bytes_cloned = 0;  ///< of the target, shared with the source instead of written
   std::uint64_t bytes_exchanged = 0;
   std::uint64_t bytes_copied = 0;
   std::uint64_t bytes_uploaded = 0;    ///< to GPUs
@@ -71,8 +72,10 @@ struct RunReport {
   std::uint64_t masters_compared = 0;   ///< logical tensors whose master weights round to them
   std::uint64_t moments_compared = 0;   ///< second moments that are finite and not negative
   std::uint64_t bytes_verified = 0;     ///< read back from the target before it was published
+  std::uint64_t bytes_shared = 0;  ///< not read: cloned from a source whose digests are recorded
   std::uint64_t read_calls = 0;
   std::uint64_t write_calls = 0;
+  std::uint64_t clone_calls = 0;
   std::uint64_t peak_memory_bytes = 0;    ///< resident, of the largest rank
   std::uint64_t device_memory_bytes = 0;  ///< of its GPU, in the rank that took most
   StageReport read;                       ///< from the source

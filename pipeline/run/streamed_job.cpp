@@ -19,11 +19,15 @@ using Clock = std::chrono::steady_clock;
 /// process.
 class JournaledWriter : public ExtentWriter {
  public:
-  JournaledWriter(WriteObserver const& observer, TargetRounds& rounds, std::size_t threads)
-      : ExtentWriter(rounds.files(), observer, rounds.edges(), threads), rounds_(rounds) {}
+  JournaledWriter(WriteObserver const& observer, TargetRounds& rounds, FileSet& sources,
+                  std::size_t threads)
+      : ExtentWriter(rounds.files(), observer, rounds.edges(), threads,
+                     {&sources, [&rounds](CloneExtent const& extent,
+                                          bool copied) { rounds.add_unread(extent, copied); }}),
+        rounds_(rounds) {}
 
-  void write(std::span<Extent const> extents, std::byte* staging) override {
-    auto const error = capture([&] { ExtentWriter::write(extents, staging); });
+  void take(RoundWork const& round, std::byte* staging) override {
+    auto const error = capture([&] { ExtentWriter::take(round, staging); });
     if (!error) return;
     rounds_.distrust_lost_writes();
     throw *error;
@@ -34,9 +38,10 @@ class JournaledWriter : public ExtentWriter {
 };
 
 std::unique_ptr<ExtentSink> open_sink(JobRun const& run, StreamTarget const& target,
-                                      WriteObserver const& observer, std::size_t threads) {
+                                      WriteObserver const& observer, FileSet& sources,
+                                      std::size_t threads) {
   if (!is_by_library(run.spec))
-    return std::make_unique<JournaledWriter>(observer, target.rounds, threads);
+    return std::make_unique<JournaledWriter>(observer, target.rounds, sources, threads);
   auto const transfer = run.spec.target.io == TargetIo::collective ? hdf5::Transfer::collective
                                                                    : hdf5::Transfer::independent;
   return std::make_unique<Hdf5Sink>(run.comm, paths_of(target.begun.layouts), transfer, observer,
@@ -106,7 +111,7 @@ StreamedJob stream_job(JobRun const& run, PlannedJob const& job, SourceWatch con
                                      std::span<std::byte const> bytes) {
     target.rounds.observe(file, offset_bytes, bytes);
   };
-  std::unique_ptr<ExtentSink> const sink = open_sink(run, target, observer, job.threads);
+  std::unique_ptr<ExtentSink> const sink = open_sink(run, target, observer, sources, job.threads);
   streamed.stats = stream_shown(run, options, terms, sources, *sink, streamed_bytes);
   sink->close();
   if (is_by_library(run.spec)) sync_everywhere(target.begun.layouts, run.comm);

@@ -36,11 +36,15 @@ CompletedTarget complete_target(TargetTask const& task, StagedTarget const& targ
   together(comm, [&] { sums.account().expect_whole(task.plan); });
   auto const held = gathered_edges(rounds.edges(), begun.layouts.size(), comm);
   CompletedTarget completed{std::move(digests), {}};
+  bool const unsure = begun.earlier.has_value() || rounds.has_copied_unread();
+  completed.shares_unread = !task.plan.unread.spans.empty() && comm.max(unsure ? 1 : 0) == 0;
   if (begun.earlier && comm.rank() == 0 && !completed.digests.empty())
     for (SumShare const& one : begun.earlier->done.digests)
       completed.digests[one.number] ^= one.value;
   comm.xor_all(sums.records().shares());
   comm.xor_all(completed.digests);
+  for (std::size_t t = 0; t < task.plan.plan.unread.size(); ++t)
+    if (task.plan.plan.unread[t]) completed.digests[t] = task.plan.recorded[t];
   together(comm, [&] { finish_files(begun, held, completed.digests, comm); });
   comm.xor_all(sums.files().shares());
   together(comm, [&] {

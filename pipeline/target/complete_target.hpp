@@ -12,6 +12,9 @@ namespace reshard {
 struct CompletedTarget {
   std::vector<std::uint64_t> digests;   ///< of the source, by tensor of the plan; empty: not taken
   std::vector<FileRecord> small_files;  ///< on rank 0: as they were to be written
+  /// What the plan leaves unread was cloned by this run, all of it: the target shares it with the
+  /// source.
+  bool shares_unread = false;
 };
 
 /// After the last round: adds up what all ranks and earlier runs have done, completes and syncs

@@ -15,17 +15,18 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The records of a manifest by their paths, which count from the checkpoint, or from the folder
-/// above an iteration.
-class FileRecords {
+/// Records of files by their paths, which count from the checkpoint, or from the folder above an
+/// iteration.
+template <class Record>
+class FilesByPath {
  public:
-  explicit FileRecords(Manifest const& manifest) {
-    records_.reserve(manifest.files.size());
-    for (FileRecord const& record : manifest.files) records_.emplace(record.path, &record);
+  explicit FilesByPath(std::vector<Record> const& records) {
+    records_.reserve(records.size());
+    for (Record const& record : records) records_.emplace(record.path, &record);
   }
 
   /// Of the record paths that the file's path ends with, the longest.
-  FileRecord const* find(fs::path const& file) const {
+  Record const* find(fs::path const& file) const {
     std::string const path = file.generic_string();
     for (std::size_t at = 0; at != std::string::npos;) {
       auto const found = records_.find(std::string_view(path).substr(at));
@@ -37,13 +38,14 @@ class FileRecords {
   }
 
  private:
-  std::unordered_map<std::string_view, FileRecord const*> records_;
+  std::unordered_map<std::string_view, Record const*> records_;
 };
+using FileRecords = FilesByPath<FileRecord>;
 
 /// Whether the manifest lists every file of the source. One that is listed with another size is an
 /// Error of kind source.
 bool speaks_of(Manifest const& manifest, Checkpoint const& source, fs::path const& place) {
-  FileRecords const records(manifest);
+  FileRecords const records(manifest.files);
   for (std::size_t f = 0; f < source.own_files(); ++f)
     if (records.find(source.files[f]) == nullptr) return false;
   for (std::size_t f = 0; f < source.own_files(); ++f) {
@@ -137,7 +139,57 @@ void add_missing(Manifest const& manifest, JobPlan const& plan, std::vector<std:
   }
 }
 
+/// The records of tensors by their names.
+class TensorRecords {
+ public:
+  explicit TensorRecords(Manifest const& manifest) {
+    for (TensorDigest const& tensor : manifest.tensors) known_.emplace(tensor.name, &tensor);
+  }
+
+  /// Of a tensor that the plan reads as it is stored; null where there is none, or one of another
+  /// shape or dtype.
+  TensorDigest const* find(JobPlan const& plan, std::size_t tensor) const {
+    auto const found = known_.find(plan.model->tensors()[tensor].name);
+    if (found == known_.end() || plan.plan.tensor_bytes[tensor] == 0 ||
+        !read_as_stored(plan, tensor))
+      return nullptr;
+    TensorDigest const& recorded = *found->second;
+    Blob const& blob = plan.source.blobs[plan.source.tensors[tensor].blobs.front()];
+    bool const same = recorded.shape == logical_shape(*plan.model, TensorId(tensor)) &&
+                      recorded.dtype == name(blob.dtype);
+    return same ? &recorded : nullptr;
+  }
+
+ private:
+  std::unordered_map<std::string_view, TensorDigest const*> known_;
+};
+
+/// Whether each file is the one of which the manifest speaks, not changed since it was recorded.
+bool is_fresh(Manifest const& manifest, Checkpoint const& source) {
+  FilesByPath<StampedFile> const stamps(manifest.stamps);
+  for (std::size_t f = 0; f < source.files.size(); ++f) {
+    StampedFile const* const known =
+        f < source.own_files() ? stamps.find(source.files[f]) : nullptr;
+    if (known == nullptr || known->stamp.inode == 0) return false;
+    FileStamp now = source.stamps[f];
+    now.device = known->stamp.device;
+    if (now != known->stamp) return false;
+  }
+  return true;
+}
+
 }  // namespace
+
+std::vector<std::optional<std::uint64_t>> fresh_digests(Manifest const& manifest,
+                                                        Checkpoint const& source,
+                                                        JobPlan const& plan) {
+  std::vector<std::optional<std::uint64_t>> digests(plan.plan.tensor_bytes.size());
+  if (!is_fresh(manifest, source)) return digests;
+  TensorRecords const records(manifest);
+  for (std::size_t t = 0; t < plan.model->tensors().size(); ++t)
+    if (TensorDigest const* const recorded = records.find(plan, t)) digests[t] = recorded->crc64;
+  return digests;
+}
 
 std::optional<Manifest> manifest_of(fs::path const& path, Checkpoint const& source,
                                     std::vector<std::string>& warnings) {
@@ -159,28 +211,22 @@ std::optional<Manifest> manifest_of(fs::path const& path, Checkpoint const& sour
 
 std::size_t check_source_digests(Manifest const& manifest, Checkpoint const& source,
                                  JobPlan const& plan, std::span<std::uint64_t const> digests) {
-  FileRecords const records(manifest);
-  std::unordered_map<std::string_view, TensorDigest const*> known;
-  for (TensorDigest const& tensor : manifest.tensors) known.emplace(tensor.name, &tensor);
+  FileRecords const records(manifest.files);
+  TensorRecords const tensors(manifest);
   std::vector<std::string> faults;
   std::set<std::string> changed;
   std::size_t compared = 0;
   for (std::size_t t = 0; t < plan.model->tensors().size(); ++t) {
-    auto const found = known.find(plan.model->tensors()[t].name);
-    if (found == known.end() || plan.plan.tensor_bytes[t] == 0 || !read_as_stored(plan, t))
-      continue;
-    TensorDigest const& recorded = *found->second;
-    Blob const& blob = plan.source.blobs[plan.source.tensors[t].blobs.front()];
-    if (recorded.shape != logical_shape(*plan.model, TensorId(t)) ||
-        recorded.dtype != name(blob.dtype))
-      continue;
+    TensorDigest const* const found = tensors.find(plan, t);
+    if (found == nullptr || (!plan.plan.unread.empty() && plan.plan.unread[t])) continue;
+    TensorDigest const& recorded = *found;
     ++compared;
     if (recorded.crc64 == digests[t]) continue;
     faults.push_back(fmt::format("'{}' has the digest {}, {} is recorded", recorded.name,
                                  hex64(digests[t]), hex64(recorded.crc64)));
     if (faults.size() <= 8) add_changed_files(records, plan, t, changed);
   }
-  if (compared > 0) add_missing(manifest, plan, faults);
+  if (compared > 0 || !plan.plan.unread.empty()) add_missing(manifest, plan, faults);
   if (faults.empty()) return compared;
   std::vector<std::string> const files(changed.begin(), changed.end());
   fail(

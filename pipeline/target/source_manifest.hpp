@@ -18,9 +18,17 @@ namespace reshard {
 std::optional<Manifest> manifest_of(std::filesystem::path const& path, Checkpoint const& source,
                                     std::vector<std::string>& warnings);
 
+/// The recorded digest of each tensor of the plan (by DigestId) whose stored values are read as
+/// they are; nothing for others. All of them when `manifest` is fresh: each file of the source is
+/// the one that was checked before the manifest was written, unchanged since; else none.
+std::vector<std::optional<std::uint64_t>> fresh_digests(Manifest const& manifest,
+                                                        Checkpoint const& source,
+                                                        JobPlan const& plan);
+
 /// Compares the digests of what was read with the manifest of the source, for the tensors whose
 /// stored values were read as they are. An Error of kind source names the tensors, and the files
-/// that are not what the manifest says. Returns how many were compared.
+/// that are not what the manifest says. Returns how many were compared: not those that the plan
+/// leaves unread.
 std::size_t check_source_digests(Manifest const& manifest, Checkpoint const& source,
                                  JobPlan const& plan, std::span<std::uint64_t const> digests);
 

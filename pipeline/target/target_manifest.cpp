@@ -9,9 +9,11 @@
 namespace reshard {
 namespace {
 
-/// Sorted by path; none where files were not read back.
+/// Sorted by path; none where files were not read back, or not completely.
 std::vector<FileRecord> file_records(JobPlan const& plan, TargetContents const& contents) {
-  if (!contents.read_back) return {};
+  bool const whole = std::ranges::all_of(
+      contents.files, [](FileHashes const& found) { return found.read_bytes == found.size_bytes; });
+  if (!contents.read_back || !whole) return {};
   std::vector<FileRecord> records(contents.small_files.begin(), contents.small_files.end());
   for (std::size_t f = 0; f < plan.files.size(); ++f)
     records.push_back({plan.files[f].path.generic_string(), contents.files[f].size_bytes,
@@ -56,6 +58,10 @@ Manifest target_manifest(JobSpec const& spec, JobPlan const& plan, TargetContent
   made.format = name(spec.target.format);
   made.map = plan.stored_names ? "none" : plan.map_name.empty() ? "mcore" : plan.map_name;
   made.files = file_records(plan, contents);
+  for (std::size_t f = 0; f < contents.stamps.size(); ++f) {
+    made.stamps.push_back({plan.files[f].path.generic_string(), contents.stamps[f]});
+    made.stamps.back().stamp.device = 0;
+  }
   made.source.set("path", spec.source.path)
       .set("format", source.format)
       .set("layout", source.layout);

@@ -19,6 +19,7 @@ struct TargetContents {
   std::span<FileRecord const> small_files;
   bool read_back = false;
   std::span<FileHashes const> files;  ///< as they were read back, by the plan's numbers
+  std::span<FileStamp const> stamps;  ///< of them; none where no job will ask for them
 };
 
 /// What the manifest says of the source.

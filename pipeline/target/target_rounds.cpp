@@ -35,6 +35,11 @@ void TargetRounds::observe(std::uint32_t file, std::uint64_t offset_bytes,
   begun_.sums.observe(file, offset_bytes, bytes);
 }
 
+void TargetRounds::add_unread(CloneExtent const& extent, bool copied) {
+  begun_.sums.add_unread(extent);
+  copied_unread_ = copied_unread_ || copied;
+}
+
 void TargetRounds::note(FinishedRound const& round) {
   JournalEntry entry = begun_.sums.add(round);
   if (!journal_) return;

@@ -22,7 +22,7 @@ struct RoundNumbers {
 };
 
 /// The files of a target while rounds are written to them, and the journal of those rounds. What is
-/// there stays for the next run from now on. note() is the writing thread's.
+/// there stays for the next run from now on. add_unread() and note() are the writing thread's.
 class TargetRounds {
  public:
   /// What it is given outlives it. Collective.
@@ -35,6 +35,10 @@ class TargetRounds {
 
   /// Sees what this rank writes. Any thread.
   void observe(std::uint32_t file, std::uint64_t offset_bytes, std::span<std::byte const> bytes);
+  /// Counts what is not read. `copied`: it could not be cloned, and went through memory.
+  void add_unread(CloneExtent const& extent, bool copied);
+  /// Whether anything that the plan leaves unread has been copied by this rank.
+  bool has_copied_unread() const { return copied_unread_; }
   /// Notes a round as done.
   void note(FinishedRound const& round);
   /// A write has failed.
@@ -49,6 +53,7 @@ class TargetRounds {
   StagedTarget& target_;
   BegunTarget& begun_;
   FileSet files_;
+  bool copied_unread_ = false;
   // Of targets that have a journal:
   std::optional<EdgeBytes> edges_;
   std::optional<RoundJournal> journal_;  ///< behind the files, which it syncs to its end

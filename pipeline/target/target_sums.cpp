@@ -22,7 +22,7 @@ std::vector<SumShare> changes(std::span<std::size_t const> touched, std::span<Wo
 TargetSums::TargetSums(JobPlan const& plan, std::span<TargetLayout const> layouts,
                        std::size_t source_records, FileSums file_sums)
     : account_(plan, source_records),
-      records_(layouts),
+      records_(layouts, plan.unread.crc32),
       files_(layouts),
       file_sums_(file_sums),
       noted_records_(records_.shares().size(), 0),
@@ -52,6 +52,10 @@ void TargetSums::observe(std::uint32_t file, std::uint64_t offset_bytes,
   }
   records_.add(file, offset_bytes, bytes);
   if (file_sums_ == FileSums::taken) files_.add(file, offset_bytes, bytes);
+}
+
+void TargetSums::add_unread(CloneExtent const& extent) {
+  account_.add_written(extent.file, extent.bytes);
 }
 
 JournalEntry TargetSums::add(FinishedRound const& round) {

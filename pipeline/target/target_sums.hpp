@@ -19,8 +19,8 @@ namespace reshard {
 enum class FileSums { taken, not_taken };
 
 /// What a rank has done to a target, in sums: what was carried out, the CRC-32 of zip records, the
-/// CRC-64 of files. In the end the ranks combine them. add() is the writing thread's, once all that
-/// observe() was told of the round is over.
+/// CRC-64 of files. In the end the ranks combine them. add_unread() and add() are the writing
+/// thread's, once all that observe() was told of the round is over.
 class TargetSums {
  public:
   /// `plan` is whole: what earlier runs did has not been taken out of it yet.
@@ -35,6 +35,8 @@ class TargetSums {
 
   /// Sees bytes that go to a target file. Any thread.
   void observe(std::uint32_t file, std::uint64_t offset_bytes, std::span<std::byte const> bytes);
+  /// Counts bytes of a target file that the plan leaves unread: no sum of what is written has them.
+  void add_unread(CloneExtent const& extent);
   /// Adds a round that is written, and says by what it changed the sums.
   JournalEntry add(FinishedRound const& round);
 

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "core/base/file.hpp"
+#include "core/formats/stamped_files.hpp"
 #include "pipeline/target/small_files.hpp"
 #include "pipeline/target/strangers.hpp"
 #include "pipeline/target/target_check.hpp"
@@ -19,22 +20,45 @@ namespace fs = std::filesystem;
 /// Enough for a thread of the scan to keep the disk busy.
 constexpr std::uint64_t usual_scan_bytes = 64U << 20;
 
-ScanResult read_back(TargetTask const& task, BegunTarget& begun,
-                     std::span<std::uint64_t const> digests,
+/// What is shared with the source is not read, and nothing is compared of its tensors.
+void leave_out_shared(JobPlan const& plan, DigestWork& work) {
+  std::erase_if(work.regions, [&](ShareRegion const& region) {
+    return plan.plan.unread[index(work.share(region.to).digest)];
+  });
+}
+
+ScanResult read_back(TargetTask const& task, BegunTarget& begun, CompletedTarget const& completed,
                      std::function<void(std::uint64_t)> const& watch) {
   std::optional<DigestWork> work;
-  together(task.comm, [&] { work = target_digest_work(task.plan); });
-  ScanResult found =
-      scan(task.comm, paths_of(begun.layouts), *work,
-           {.memory_bytes = std::min(usual_scan_bytes * task.threads, task.spec.run.memory_bytes),
-            .threads = task.threads,
-            .file_hashes = true,
-            .past_cache = true,
-            .watch = watch});
+  std::vector<std::uint64_t> expected = completed.digests;
   together(task.comm, [&] {
-    expect_target(task.plan, *work, found, {digests, begun.sums.files().shares()});
+    work = target_digest_work(task.plan);
+    if (!completed.shares_unread) return;
+    leave_out_shared(task.plan, *work);
+    for (std::size_t t = 0; t < task.plan.plan.unread.size(); ++t)
+      if (task.plan.plan.unread[t]) expected[t] = 0;  // as of what has no bytes
+  });
+  ScanOptions options{
+      .memory_bytes = std::min(usual_scan_bytes * task.threads, task.spec.run.memory_bytes),
+      .threads = task.threads,
+      .file_hashes = true,
+      .past_cache = true,
+      .zeros = task.plan.unread.spans,
+      .without_zeros = completed.shares_unread,
+      .watch = watch};
+  ScanResult found = scan(task.comm, paths_of(begun.layouts), *work, options);
+  together(task.comm, [&] {
+    expect_target(task.plan, *work, found, {expected, begun.sums.files().shares()});
   });
   return found;
+}
+
+/// As the files are now, where a later job may clone from them.
+std::vector<FileStamp> stamps_of(TargetTask const& task, BegunTarget const& begun) {
+  std::vector<FileStamp> stamps;
+  if (task.comm.rank() != 0 || task.plan.data_layout != DataLayout::for_clones) return stamps;
+  for (TargetLayout const& layout : begun.layouts) stamps.push_back(stamp_of(layout.path));
+  return stamps;
 }
 
 /// What another program puts into the folder while it is made would be published with it.
@@ -66,16 +90,22 @@ VerifiedTarget verify_target(TargetTask const& task, ClaimedTarget const& claime
   bool const written = task.spec.run.verify == VerifyChoice::written;
   ScanResult found;
   if (written) {
-    found = read_back(task, begun, completed.digests, watch);
+    found = read_back(task, begun, completed, watch);
     together(comm, [&] {
       if (comm.rank() == 0) check_small_files(completed.small_files, staging);
     });
   }
   VerifiedTarget verified{found.bytes_read, ""};
+  if (completed.shares_unread)
+    for (FileSpan const& span : task.plan.unread.spans)
+      verified.bytes_shared += span.end - span.begin;
   together(comm, [&] {
-    Manifest const made = target_manifest(
-        task.spec, task.plan, {completed.digests, completed.small_files, written, found.files},
-        {task.source.format->name(), task.source.summary, claimed.source_record});
+    std::vector<FileStamp> const stamps =
+        written ? stamps_of(task, begun) : std::vector<FileStamp>();
+    Manifest const made =
+        target_manifest(task.spec, task.plan,
+                        {completed.digests, completed.small_files, written, found.files, stamps},
+                        {task.source.format->name(), task.source.summary, claimed.source_record});
     verified.total = made.total;
     if (comm.rank() == 0) write_text_file(staging / manifest_name, manifest_text(made));
   });

@@ -12,12 +12,15 @@ namespace reshard {
 struct VerifiedTarget {
   std::uint64_t bytes_read = 0;  ///< back from it, by all ranks
   std::string total;             ///< the digest of the model; "" where none was taken
+  std::uint64_t bytes_shared =
+      0;  ///< not read back: cloned from a source whose digests are recorded
 };
 
 /// With VerifyChoice::written: compares the files, as they are on the device, with what was to be
-/// written. An Error of kind self_check names what disagrees. Writes the manifest, unless nothing
-/// is to be verified. `watch` is informed repeatedly how many bytes this rank has read back; what
-/// it throws ends the comparison. Collective.
+/// written, but for what they share with the source (CompletedTarget::shares_unread). An Error of
+/// kind self_check names what disagrees. Writes the manifest, unless nothing is to be verified.
+/// `watch` is informed repeatedly how many bytes this rank has read back; what it throws ends the
+/// comparison. Collective.
 VerifiedTarget verify_target(TargetTask const& task, ClaimedTarget const& claimed,
                              BegunTarget& begun, CompletedTarget const& completed,
                              std::function<void(std::uint64_t)> const& watch);

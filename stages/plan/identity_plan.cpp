@@ -28,6 +28,7 @@ class IdentityPlanner {
   IdentityPlanner(Checkpoint const& source, TargetRequest const& request)
       : source_(source), request_(request) {
     job_.warnings = source.warnings;
+    job_.data_layout = request.data_layout;
     job_.stored_names = true;
     read_source();
     if (!unread_.empty())

@@ -34,6 +34,7 @@ class JobPlanner {
 
   JobPlan run() {
     job_.warnings = source_.warnings;
+    job_.data_layout = request_.data_layout;
     if (source_.storage != Storage::chunks && !request_.source_prefix.empty())
       fail(ErrorKind::usage,
            "[source] prefix = \"{}\": keys of a {} source have no prefix to remove in this job. "

@@ -7,6 +7,7 @@
 
 #include "core/formats/format.hpp"
 #include "core/formats/target.hpp"
+#include "core/plan/unread.hpp"
 
 namespace reshard {
 
@@ -25,6 +26,9 @@ struct JobPlan : TargetDraft {
   /// they are no tensors of the plan.
   std::vector<std::pair<TensorId, TensorId>> same_as;
   Plan plan;
+  /// What the plan leaves unread, and the digests of its tensors (Plan::unread), by DigestId.
+  UnreadBytes unread;
+  std::vector<std::uint64_t> recorded;
   std::string parts;  ///< SourceModel::parts
 };
 

@@ -217,6 +217,7 @@ void StreamThreads::exchange_on_host() {
 
 void StreamThreads::take_digests(StagedRound& round) {
   if (options_.digests.empty()) return;
+  round.digests = round.work().recorded;
   std::vector<DigestPart> const& parts = round.work().digests;
   std::vector<std::vector<DigestShare>> shares(parts.size());
   workers_.run(parts.size(), [&](std::size_t p, std::size_t) {
@@ -264,9 +265,11 @@ StoredBytesObserver StreamThreads::observer() {
 /// On the writing thread, once the bytes of the round are with the system.
 void StreamThreads::finish(StagedRound const& round) {
   for (DigestShare const& one : round.digests) options_.digests[index(one.digest)] ^= one.share;
-  if (options_.finished)
-    options_.finished(
-        {round.number, round.work().cells, round.digests, round.records, round.work().writes});
+  if (!options_.finished) return;
+  std::vector<Extent> writes = round.work().writes;
+  for (CloneExtent const& one : round.work().unread)
+    writes.push_back({one.file, one.offset_bytes, 0, 0});
+  options_.finished({round.number, round.work().cells, round.digests, round.records, writes});
 }
 
 /// What the calling thread does between its steps.
@@ -282,7 +285,7 @@ void StreamThreads::write_all() {
       Timed const timed(write_time_.busy_seconds);
       auto const began = Trace::Clock::now();
       std::uint64_t const before = sink_.stats().bytes;
-      sink_.write(round->work().writes, round->staging);
+      sink_.take(round->work(), round->staging);
       trace("write", *round, began, sink_.stats().bytes - before);
       finish(*round);
     }
@@ -340,6 +343,8 @@ StreamStats StreamThreads::collected() const {
   stats.bytes_written = sink_.stats().bytes;
   stats.read_calls = reader_.stats().calls;
   stats.write_calls = sink_.stats().calls;
+  stats.bytes_cloned = sink_.stats().cloned_bytes;
+  stats.clone_calls = sink_.stats().clone_calls;
   stats.read = read_time_;
   double const waiting = exchange_.stats().waiting_seconds;
   if (device_) {

@@ -35,7 +35,7 @@ struct FinishedRound {
   CellRange cells;           ///< complete in the target
   std::span<DigestShare const> digests;  ///< of what this rank has read for it
   std::span<RecordShare const> records;  ///< of the source, likewise
-  std::span<Extent const> writes;
+  std::span<Extent const> writes;        ///< those of what it left unread have no bytes
 };
 
 struct StreamOptions {
@@ -93,10 +93,12 @@ struct StreamStats {
   std::uint64_t bytes_sent = 0;      ///< to other ranks
   std::uint64_t bytes_received = 0;  ///< from other ranks
   std::uint64_t bytes_written = 0;
+  std::uint64_t bytes_cloned = 0;      ///< of the target: shared with the source, not written
   std::uint64_t bytes_uploaded = 0;    ///< to the device
   std::uint64_t bytes_downloaded = 0;  ///< from the device
   std::uint64_t read_calls = 0;
   std::uint64_t write_calls = 0;
+  std::uint64_t clone_calls = 0;
   StageTime read;
   StageTime exchange;
   StageTime write;

@@ -60,27 +60,54 @@ struct FoundFile {
   FileHashes hashes;
 };
 
-/// Hashes one file.
+std::span<FileSpan const> spans_of(std::span<FileSpan const> spans, std::uint32_t file) {
+  auto const first =
+      std::ranges::partition_point(spans, [&](FileSpan const& span) { return span.file < file; });
+  auto const last =
+      std::ranges::partition_point(spans, [&](FileSpan const& span) { return span.file <= file; });
+  return {first, last};
+}
+
+/// Hashes one file, from front to back. What is left out must be in `zeros`.
 class FileHasher {
  public:
-  void add(std::span<std::byte const> bytes) {
-    constexpr std::size_t slice = std::size_t{128}
-                                  << 10;  // is still in the nearest cache when it is used again
-    for (; !bytes.empty(); bytes = bytes.subspan(std::min(slice, bytes.size()))) {
-      std::span const part = bytes.first(std::min(slice, bytes.size()));
+  explicit FileHasher(std::span<FileSpan const> zeros = {}) : zeros_(zeros) {}
+
+  void add(std::uint64_t offset_bytes, std::span<std::byte const> bytes) {
+    crc64_ = crc64_shifted(crc64_, offset_bytes - at_);
+    at_ = offset_bytes;
+    read_bytes_ += bytes.size();
+    while (!bytes.empty()) {
+      std::span const part = bytes.first(next_part(bytes.size()));
       xxh3_.add(part);
-      crc64_ = crc64(part, crc64_);
-      size_bytes_ += part.size();
+      crc64_ = in_zeros_ ? crc64_shifted(crc64_, part.size()) : crc64(part, crc64_);
+      at_ += part.size();
+      bytes = bytes.subspan(part.size());
     }
   }
   FileHashes hashes() const {
-    return {.size_bytes = size_bytes_, .xxh3 = xxh3_.value(), .crc64 = crc64_};
+    return {.size_bytes = at_, .xxh3 = xxh3_.value(), .crc64 = crc64_, .read_bytes = read_bytes_};
   }
 
  private:
+  /// How many bytes from at_ on are alike in counting or not; says which.
+  std::size_t next_part(std::size_t most) {
+    constexpr std::size_t slice = std::size_t{128}
+                                  << 10;  // is still in the nearest cache when it is used again
+    std::uint64_t part = std::min(slice, most);
+    while (!zeros_.empty() && zeros_.front().end <= at_) zeros_ = zeros_.subspan(1);
+    in_zeros_ = !zeros_.empty() && zeros_.front().begin <= at_;
+    if (!zeros_.empty())
+      part = std::min(part, (in_zeros_ ? zeros_.front().end : zeros_.front().begin) - at_);
+    return static_cast<std::size_t>(part);
+  }
+
+  std::span<FileSpan const> zeros_;
+  bool in_zeros_ = false;
   Xxh3 xxh3_;
   std::uint64_t crc64_ = 0;
-  std::uint64_t size_bytes_ = 0;
+  std::uint64_t at_ = 0;
+  std::uint64_t read_bytes_ = 0;
 };
 
 /// Reads the windows of a rank's files into a ring.
@@ -116,7 +143,8 @@ class Reading {
     for (ScanBlock const& block : blocks->blocks) needed = std::max(needed, block.end);
     file.expect_bytes(needed);
     ScanWindows windows(*blocks, file.size_bytes(), window_bytes_,
-                        options_.file_hashes ? ScanExtent::whole : ScanExtent::wanted);
+                        options_.file_hashes ? ScanExtent::whole : ScanExtent::wanted,
+                        skipped_of(share.file));
     std::byte const* before = nullptr;  // the last window
     std::uint64_t before_begin = 0;
     while (auto window = windows.next()) {
@@ -134,6 +162,10 @@ class Reading {
                   .bytes = buffer});
     }
     return true;
+  }
+
+  std::span<FileSpan const> skipped_of(std::uint32_t file) const {
+    return options_.without_zeros ? spans_of(options_.zeros, file) : std::span<FileSpan const>();
   }
 
   std::shared_ptr<FileBlocks const> blocks_of_share(FileShare const& share) const {
@@ -187,7 +219,7 @@ class LaneScan {
     std::jthread const reader([&] { reading.read_all(mine); });
     Stopper const stopper{ring};  // goes first
     while (auto const filled = ring.take()) {
-      if (options.file_hashes) hash(*filled);
+      if (options.file_hashes) hash(*filled, options);
       add(*filled);
       std::uint64_t const bytes = filled->window.end - filled->window.fresh;
       ring.give_back();
@@ -213,10 +245,11 @@ class LaneScan {
     }
   }
 
-  void hash(FilledWindow const& filled) {
+  void hash(FilledWindow const& filled, ScanOptions const& options) {
     ScanWindow const& window = filled.window;
-    if (window.fresh == 0) hasher_ = FileHasher();
-    hasher_.add({filled.bytes + (window.fresh - window.begin), window.end - window.fresh});
+    if (window.fresh == 0) hasher_ = FileHasher(spans_of(options.zeros, filled.file));
+    hasher_.add(window.fresh,
+                {filled.bytes + (window.fresh - window.begin), window.end - window.fresh});
     if (window.end == filled.file_bytes) found_.push_back({filled.file, hasher_.hashes()});
   }
 

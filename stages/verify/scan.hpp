@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "core/plan/compile.hpp"
 #include "core/plan/digest_work.hpp"
 #include "core/transport/comm.hpp"
 
@@ -13,11 +14,15 @@ namespace reshard {
 
 struct ScanOptions {
   std::uint64_t memory_bytes = std::uint64_t{64} << 20;  ///< of one rank
-  std::size_t threads = 1;  ///< of this rank that compute; as many read ahead of them
+  std::size_t threads = 1;   ///< of this rank that compute; as many read ahead of them
   bool file_hashes = false;  ///< size, XXH3 and CRC-64 of every file; each file is then read from
                              ///< its first byte to its last by one thread of one rank
   bool past_cache = false;   ///< read from the device, not from pages in memory, where the file
                              ///< system can (O_DIRECT)
+  /// Bytes of files that file_hashes counts as zeros in the CRC-64: sorted, disjoint, in whole
+  /// pages.
+  std::span<FileSpan const> zeros = {};
+  bool without_zeros = false;  ///< these are not read where nothing else wants them
   /// Told again and again how many bytes this rank has read; what it throws ends the scan. May be
   /// empty.
   std::function<void(std::uint64_t)> watch = {};
@@ -26,8 +31,9 @@ struct ScanOptions {
 /// What a file was found to be.
 struct FileHashes {
   std::uint64_t size_bytes = 0;
-  std::uint64_t xxh3 = 0;   ///< XXH3-64, seed 0: what `xxhsum -H3` prints
-  std::uint64_t crc64 = 0;  ///< core/base/crc64.hpp
+  std::uint64_t xxh3 = 0;        ///< XXH3-64, seed 0: what `xxhsum -H3` prints
+  std::uint64_t crc64 = 0;       ///< core/base/crc64.hpp
+  std::uint64_t read_bytes = 0;  ///< fewer than the size: `xxh3` means nothing
   friend bool operator==(FileHashes const&, FileHashes const&) = default;
 };
 

@@ -3,9 +3,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
+#include "core/base/range.hpp"
 #include "core/io/direct_io.hpp"
+#include "core/plan/compile.hpp"
 #include "stages/verify/scan_blocks.hpp"
 
 namespace reshard {
@@ -32,25 +35,31 @@ enum class ScanExtent {
 /// The windows of one file, in ascending order. Every byte is fresh in one of them at most.
 class ScanWindows {
  public:
-  /// `blocks` outlive the windows. Pre: none of them spans more than window_bytes -
+  /// `skipped`, of this file, is left out of a whole one but for what blocks span, its first page
+  /// and its last. `blocks` outlive the windows. Pre: none of them spans more than window_bytes -
   /// scan_page_bytes, or ends after the file; window_bytes is a multiple of scan_page_bytes.
   ScanWindows(FileBlocks const& blocks, std::uint64_t file_bytes, std::uint64_t window_bytes,
-              ScanExtent extent)
+              ScanExtent extent, std::span<FileSpan const> skipped = {})
       : blocks_(blocks.blocks),
         file_bytes_(file_bytes),
         window_bytes_(window_bytes),
-        extent_(extent) {}
+        extent_(extent) {
+    leave_out(skipped);
+  }
 
   std::optional<ScanWindow> next();
 
  private:
-  std::optional<std::uint64_t> next_begin() const;
+  void leave_out(std::span<FileSpan const> skipped);
+  std::optional<std::uint64_t> next_begin();
   std::uint64_t wanted_end(std::uint64_t begin, std::uint64_t most) const;
 
   std::vector<ScanBlock> const& blocks_;
   std::uint64_t file_bytes_;
   std::uint64_t window_bytes_;
   ScanExtent extent_;
+  std::vector<ByteRange> skipped_;  // whole pages, in order
+  std::size_t passed_ = 0;          // of them
   std::size_t seen_ = 0;            // blocks that began in a window
   std::vector<ScanBlock> waiting_;  // those of them that did not end there
   std::uint64_t done_ = 0;          // the end of the last window

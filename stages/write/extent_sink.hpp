@@ -10,8 +10,10 @@
 namespace reshard {
 
 struct WriteStats {
-  std::uint64_t bytes = 0;
+  std::uint64_t bytes = 0;  ///< without clones
   std::uint64_t calls = 0;
+  std::uint64_t cloned_bytes = 0;
+  std::uint64_t clone_calls = 0;
 };
 
 /// What takes the finished bytes of rounds: writes them into target files, or compares them with
@@ -22,6 +24,8 @@ class ExtentSink {
   /// Takes staging[extent.at, +extent.bytes) for every extent. The extents do not overlap in
   /// the files.
   virtual void write(std::span<Extent const> extents, std::byte* staging) = 0;
+  /// Takes the bytes of a round. A sink that cannot clone writes all of them.
+  virtual void take(RoundWork const& round, std::byte* staging) { write(round.writes, staging); }
   /// After the last round, on every rank, on the same thread: for sinks whose ranks act together.
   virtual void finish() {}
   /// After stream() has ended well on every rank, on the calling thread: lets go of the files.

@@ -5,6 +5,8 @@
 
 #include <sys/uio.h>
 
+#include "core/plan/clones.hpp"
+
 namespace reshard {
 namespace {
 
@@ -24,8 +26,42 @@ std::vector<Extent> in_parts(std::span<Extent const> extents) {
 }  // namespace
 
 void ExtentWriter::write(std::span<Extent const> extents, std::byte* staging) {
+  write_without(extents, {}, staging);
+}
+
+void ExtentWriter::take(RoundWork const& round, std::byte* staging) {
+  std::vector<CloneExtent> cloned;
+  for (CloneExtent const& extent : round.clones)
+    if (clone(extent)) cloned.push_back(extent);
+  move_unread(round.unread);
+  write_without(round.writes, cloned, staging);
+}
+
+bool ExtentWriter::clone(CloneExtent const& extent) {
+  if (!cloner_ || !cloner_->clone(extent)) return false;
+  stats_.cloned_bytes += extent.bytes;
+  stats_.clone_calls += 1;
+  return true;
+}
+
+void ExtentWriter::move_unread(std::span<CloneExtent const> extents) {
+  for (CloneExtent const& extent : extents) {
+    bool const cloned = clone(extent);
+    if (!cloned) {
+      RESHARD_EXPECT(cloner_.has_value());
+      cloner_->copy(extent);
+      stats_.bytes += extent.bytes;
+    }
+    if (unread_) unread_(extent, !cloned);
+  }
+}
+
+/// The observer sees what was cloned, too: its bytes are in the file like those that are written.
+void ExtentWriter::write_without(std::span<Extent const> extents,
+                                 std::span<CloneExtent const> cloned, std::byte* staging) {
   std::vector<Extent> sorted = by_place(extents);
   if (observer_) show(sorted, staging);
+  if (!cloned.empty()) sorted = without_clones(sorted, cloned);
   for (Extent const& extent : sorted) stats_.bytes += extent.bytes;
   if (edges_ != nullptr) sorted = edges_->keep(sorted, staging);
   std::vector<ExtentBatch> const batches = batches_of(sorted, rules);

@@ -3,13 +3,16 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string_view>
+#include <utility>
 
 #include "core/base/workers.hpp"
 #include "core/io/file_set.hpp"
 #include "core/plan/extent_batch.hpp"
 #include "stages/write/edge_bytes.hpp"
+#include "stages/write/extent_cloner.hpp"
 #include "stages/write/extent_sink.hpp"
 
 namespace reshard {
@@ -19,31 +22,56 @@ namespace reshard {
 using WriteObserver = std::function<void(std::uint32_t file, std::uint64_t offset_bytes,
                                          std::span<std::byte const> bytes)>;
 
+/// Told of every stretch that a round left unread, once the file has it. `copied`: it could not be
+/// cloned.
+using UnreadObserver = std::function<void(CloneExtent const& extent, bool copied)>;
+
+/// What a writer clones from, and whom it tells.
+struct CloneSource {
+  FileSet* files = nullptr;  ///< of the job's source; null: nothing is cloned
+  UnreadObserver unread = {};
+};
+
 /// Writes the extents of rounds from staging memory into files that exist at full size. Neighbours
 /// are joined into large vectored writes. Nothing is synced: the caller syncs the files when all is
 /// written. Used by one thread; with workers, several requests are under way at a time. Bytes in
 /// pages that another rank writes, too, are kept back where there is something that keeps them.
 class ExtentWriter : public ExtentSink {
  public:
-  /// What is given outlives the writer; an empty observer is allowed, and no `edges`.
+  /// What is given outlives the writer; an empty observer is allowed, and no `edges`. With the
+  /// files of a source, what rounds name as clones is cloned where the file system does that.
+  /// Rounds that leave something unread need them.
   ExtentWriter(FileSet& files, WriteObserver const& observer, EdgeBytes* edges = nullptr,
-               std::size_t threads = 1)
-      : files_(files), observer_(observer), edges_(edges), workers_(threads) {}
+               std::size_t threads = 1, CloneSource source = {})
+      : files_(files),
+        observer_(observer),
+        edges_(edges),
+        unread_(std::move(source.unread)),
+        workers_(threads) {
+    if (source.files != nullptr) cloner_.emplace(*source.files, files);
+  }
 
   /// Writes staging[extent.at, +extent.bytes) for every extent. The extents do not overlap in
   /// the files.
   void write(std::span<Extent const> extents, std::byte* staging) override;
+  void take(RoundWork const& round, std::byte* staging) override;
 
   WriteStats const& stats() const override { return stats_; }
   std::string_view mode_name() const override { return files_.io().write_mode(); }
 
  private:
+  bool clone(CloneExtent const& extent);
+  void move_unread(std::span<CloneExtent const> extents);
+  void write_without(std::span<Extent const> extents, std::span<CloneExtent const> cloned,
+                     std::byte* staging);
   void show(std::span<Extent const> sorted, std::byte const* staging);
   void write_batch(ExtentBatch const& batch, std::byte* staging) const;
 
   FileSet& files_;
   WriteObserver const& observer_;
   EdgeBytes* edges_;
+  UnreadObserver unread_;
+  std::optional<ExtentCloner> cloner_;
   WriteStats stats_;
   Workers workers_;
 };

@@ -30,7 +30,9 @@ std::vector<std::size_t> TouchedSums::take() {
   return std::exchange(numbers_, {});
 }
 
-RecordChecksums::RecordChecksums(std::span<TargetLayout const> files) {
+RecordChecksums::RecordChecksums(std::span<TargetLayout const> files,
+                                 std::vector<std::optional<std::uint32_t>> known)
+    : known_(std::move(known)) {
   for (TargetLayout const& file : files) {
     first_share_.push_back(shares_.size());
     records_.push_back(records_of(file));
@@ -39,6 +41,7 @@ RecordChecksums::RecordChecksums(std::span<TargetLayout const> files) {
               [](Record const& a, Record const& b) { return a.begin < b.begin; });
   }
   first_share_.push_back(shares_.size());
+  known_.resize(shares_.size());
 }
 
 std::vector<RecordChecksums::Record> RecordChecksums::records_of(TargetLayout const& file) {
@@ -58,7 +61,7 @@ void RecordChecksums::add(std::uint32_t file, std::uint64_t offset_bytes,
   for (; at != records.end() && at->begin < end; ++at) {
     std::uint64_t const first = std::max(at->begin, offset_bytes);
     std::uint64_t const last = std::min(at->end, end);
-    if (first >= last) continue;
+    if (first >= last || known_[first_share_[file] + at->number]) continue;
     std::uint32_t const share =
         crc32_share(bytes.subspan(first - offset_bytes, last - first), at->end - last);
     std::lock_guard const lock(*mutex_);
@@ -71,8 +74,11 @@ std::vector<std::uint32_t> RecordChecksums::of_file(std::uint32_t file) const {
   std::vector<std::uint32_t> result(
       shares_.begin() + static_cast<std::ptrdiff_t>(first_share_[file]),
       shares_.begin() + static_cast<std::ptrdiff_t>(first_share_[file + 1]));
-  for (Record const& record : records_[file])
-    result[record.number] ^= crc32_of_zeros(record.end - record.begin);
+  for (Record const& record : records_[file]) {
+    auto const& known = known_[first_share_[file] + record.number];
+    result[record.number] =
+        known ? *known : result[record.number] ^ crc32_of_zeros(record.end - record.begin);
+  }
   return result;
 }
 

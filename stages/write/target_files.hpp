@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -37,7 +38,10 @@ class TouchedSums {
 /// written by any rank.
 class RecordChecksums {
  public:
-  explicit RecordChecksums(std::span<TargetLayout const> files);
+  /// `known`: what is known already, by number of the share; the bytes of these records count for
+  /// nothing. Empty: nothing is known.
+  explicit RecordChecksums(std::span<TargetLayout const> files,
+                           std::vector<std::optional<std::uint32_t>> known = {});
 
   /// Adds bytes [offset_bytes, +bytes.size()) of a file; bytes outside of records (a safetensors
   /// file) count for nothing. Any thread.
@@ -63,10 +67,11 @@ class RecordChecksums {
   std::unique_ptr<std::mutex> mutex_ =
       std::make_unique<std::mutex>();  ///< of touched_ and shares_, while add() is called
   std::vector<std::uint32_t> shares_;
+  std::vector<std::optional<std::uint32_t>> known_;
 };
 
 /// The CRC-64 (core/base/crc64.hpp) of every file of a job, of which every byte is written once, by
-/// any rank, or stays zero.
+/// any rank, or counts as zero.
 class FileDigests {
  public:
   explicit FileDigests(std::span<TargetLayout const> files);

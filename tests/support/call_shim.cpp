@@ -2,10 +2,10 @@
 // ends the process at them.
 //
 //   RESHARD_CALLS   rules, separated by ';', each CALL:PATH:ACTION[:FIRST[:COUNT]]
-//     CALL     flock | rename | renameat2 | fsync | posix_fadvise | pwritev2 | write (pwrite,
-//     pwritev and write) PATH     calls for files with this in their path, or with a '$' behind it
-//     at its end; for renames in the old name; empty: all ACTION   an errno (ENOSYS, EACCES, …):
-//     the call fails with it
+//     CALL     clone (FICLONERANGE) | flock | rename | renameat2 | fsync | posix_fadvise | pwritev2
+//     | write (pwrite, pwritev and write) PATH     calls for files with this in their path, or with
+//     a '$' behind it at its end; for renames in the old name; empty: all ACTION   an errno
+//     (ENOSYS, EACCES, …): the call fails with it
 //              ok: the call does nothing and says that it succeeded
 //              kill: the process is killed before the call
 //              hold=FILE: makes FILE.reached and waits for FILE.go before the call
@@ -17,6 +17,7 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <cstdarg>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -29,7 +30,9 @@
 
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <linux/fs.h>
 #include <sys/file.h>
+#include <sys/ioctl.h>
 #include <sys/statvfs.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -73,9 +76,9 @@ std::deque<Rule>& rules() {
 
 int number_of(std::string const& name) {
   static std::map<std::string, int> const numbers = {
-      {"ENOSYS", ENOSYS}, {"EACCES", EACCES}, {"EINVAL", EINVAL},
-      {"EIO", EIO},       {"EXDEV", EXDEV},   {"EBUSY", EBUSY},
-      {"ESTALE", ESTALE}, {"ENOLCK", ENOLCK}, {"EDQUOT", EDQUOT}};
+      {"ENOSYS", ENOSYS}, {"EACCES", EACCES},        {"EINVAL", EINVAL}, {"EIO", EIO},
+      {"EXDEV", EXDEV},   {"EBUSY", EBUSY},          {"ESTALE", ESTALE}, {"ENOLCK", ENOLCK},
+      {"EDQUOT", EDQUOT}, {"EOPNOTSUPP", EOPNOTSUPP}};
   auto const found = numbers.find(name);
   if (found == numbers.end()) std::abort();  // a test must not believe that a fault was planted
   return found->second;
@@ -136,6 +139,15 @@ int statvfs(char const* path, struct statvfs* status) {
 int flock(int descriptor, int operation) {
   auto const given = answer("flock", path_of(descriptor));
   return given ? *given : next<decltype(flock)>("flock")(descriptor, operation);
+}
+
+int ioctl(int descriptor, unsigned long request, ...) {
+  va_list arguments;
+  va_start(arguments, request);
+  void* const argument = va_arg(arguments, void*);
+  va_end(arguments);
+  auto const given = request == FICLONERANGE ? answer("clone", path_of(descriptor)) : std::nullopt;
+  return given ? *given : next<decltype(ioctl)>("ioctl")(descriptor, request, argument);
 }
 
 int rename(char const* from, char const* to) {

@@ -14,7 +14,9 @@ namespace reshard::safetensors {
 namespace {
 
 /// The data section starts at a multiple of this: files can then be written with direct I/O.
-constexpr std::uint64_t data_alignment = 4096;
+constexpr std::uint64_t data_alignment(DataLayout data_layout) {
+  return data_layout == DataLayout::for_clones ? clone_block_bytes : 4096;
+}
 
 void check_names(std::span<TensorSpec const> tensors) {
   std::unordered_set<std::string_view> names;
@@ -27,12 +29,14 @@ void check_names(std::span<TensorSpec const> tensors) {
 }
 
 /// Rule 22, widest first: each tensor then begins at a multiple of its element size without a gap,
-/// which the format forbids.
-std::vector<std::size_t> file_order(std::span<TensorSpec const> tensors) {
+/// which the format forbids. Tensors of whole blocks in front keep the blocks of each other.
+std::vector<std::size_t> file_order(std::span<TensorSpec const> tensors, DataLayout data_layout) {
   std::vector<std::size_t> order(tensors.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::ranges::sort(order, {}, [&](std::size_t i) {
-    return std::tuple(-bits(tensors[i].dtype), std::string_view(tensors[i].name));
+    bool const is_behind =
+        data_layout == DataLayout::for_clones && tensor_bytes(tensors[i]) % clone_block_bytes != 0;
+    return std::tuple(is_behind, -bits(tensors[i].dtype), std::string_view(tensors[i].name));
   });
   return order;
 }
@@ -63,9 +67,9 @@ void append_tensor(std::string& json, TensorSpec const& tensor, std::uint64_t be
 }
 
 /// Rules 23 and 24.
-std::string with_length_and_padding(std::string_view json) {
+std::string with_length_and_padding(std::string_view json, std::uint64_t alignment_bytes) {
   std::uint64_t const used = length_bytes + json.size();
-  std::uint64_t const start = (used + data_alignment - 1) / data_alignment * data_alignment;
+  std::uint64_t const start = (used + alignment_bytes - 1) / alignment_bytes * alignment_bytes;
   std::uint64_t const length = start - length_bytes;
   if (length > largest_written_header_bytes)
     fail(ErrorKind::usage,
@@ -111,14 +115,15 @@ std::uint64_t tensor_bytes(TensorSpec const& tensor) {
 }
 
 FilePlan plan_file(std::span<TensorSpec const> tensors,
-                   std::span<std::pair<std::string, std::string> const> metadata) {
+                   std::span<std::pair<std::string, std::string> const> metadata,
+                   DataLayout data_layout) {
   check_names(tensors);
   FilePlan plan;
   plan.offset_bytes.resize(tensors.size());
   std::string json = "{";
   if (!metadata.empty()) append_metadata(json, metadata);
   std::uint64_t end = 0;
-  for (std::size_t const i : file_order(tensors)) {
+  for (std::size_t const i : file_order(tensors, data_layout)) {
     std::uint64_t const begin = end;
     end = checked_add(begin, tensor_bytes(tensors[i]), ErrorKind::usage,
                       "bytes of one safetensors file");
@@ -127,7 +132,7 @@ FilePlan plan_file(std::span<TensorSpec const> tensors,
     plan.offset_bytes[i] = begin;
   }
   json += '}';
-  plan.header = with_length_and_padding(json);
+  plan.header = with_length_and_padding(json, data_alignment(data_layout));
   for (std::uint64_t& offset : plan.offset_bytes) offset += plan.header.size();
   plan.size_bytes = checked_add(end, std::uint64_t{plan.header.size()}, ErrorKind::usage,
                                 "bytes of one safetensors file");

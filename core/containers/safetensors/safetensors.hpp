@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/data_layout.hpp"
 #include "core/base/file.hpp"
 #include "core/containers/file_tensor.hpp"
 
@@ -47,8 +48,10 @@ struct FilePlan {
 };
 
 /// Lays out a file: widest dtype first, then by name, packed without holes; the data section starts
-/// at a multiple of 4096. `metadata` should hold {"format", "pt"}: loaders ask for it.
+/// at a multiple of 4096. With DataLayout::for_clones tensors of whole blocks come before all
+/// others. `metadata` should hold {"format", "pt"}: loaders ask for it.
 FilePlan plan_file(std::span<TensorSpec const> tensors,
-                   std::span<std::pair<std::string, std::string> const> metadata);
+                   std::span<std::pair<std::string, std::string> const> metadata,
+                   DataLayout data_layout = DataLayout::usual);
 
 }  // namespace reshard::safetensors

@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "core/base/data_layout.hpp"
 #include "core/base/file.hpp"
 #include "core/base/file_range.hpp"
 #include "core/base/file_segment.hpp"
@@ -51,12 +52,16 @@ struct TorchFilePlan {
                                     ///< Document::tensors (in the file: in order of the pickle)
   std::vector<ZipRecord> small_records;  ///< data.pkl, version, byteorder, …: written by finish
   std::uint64_t size_bytes = 0;          ///< of the whole file
+  std::uint64_t alignment_bytes = zip::usual_alignment_bytes;  ///< of all payloads
+  std::string alignment_text = "64";                           ///< the same as the file states it
 };
 
 /// Lays out a file for `document`, byte for byte as torch.save does. Every tensor gets a storage of
 /// its own, row-major, whose key is its number in the order of the pickle. Payloads start at
-/// multiples of 64.
-TorchFilePlan plan_torch_file(pickle::Document& document, std::string_view archive);
+/// multiples of 64; with DataLayout::for_clones at multiples of clone_block_bytes, as torch.save
+/// does with that storage_alignment, unless too few tensors are large enough to be worth it.
+TorchFilePlan plan_torch_file(pickle::Document& document, std::string_view archive,
+                              DataLayout data_layout = DataLayout::usual);
 
 /// Everything but the storages' payloads: headers, small records, checksums, central directory, in
 /// order and without overlap. `crc32s` holds one CRC-32 per storage. Segments and payloads together

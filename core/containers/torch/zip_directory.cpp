@@ -8,6 +8,7 @@
 #include "core/containers/torch/little_endian.hpp"
 #include "core/containers/torch/pickle_text.hpp"
 #include "core/containers/torch/zip_format.hpp"
+#include "core/containers/torch/zip_layout.hpp"
 
 namespace reshard::zip {
 namespace {
@@ -222,7 +223,7 @@ class DirectoryReader {
       damaged("record {} has its header at {}, but the directory begins at {}.", name, start,
               place_.offset_bytes);
     // With room for torch's padding, one read is enough.
-    buffer_.resize(local_bytes + record.entry.name.size() + payload_alignment + 32);
+    buffer_.resize(local_bytes + record.entry.name.size() + usual_alignment_bytes + 32);
     buffer_.resize(file_.read_some_at(start, buffer_));
     Bytes header(buffer_);
     if (header.size() < local_bytes + record.entry.name.size() || u32(header, 0) != local_signature)

@@ -49,7 +49,4 @@ inline constexpr std::size_t extra_header_bytes = 4;
 inline constexpr std::uint32_t in_zip64 = 0xffffffffU;
 inline constexpr std::uint16_t count_in_zip64 = 0xffffU;
 
-/// Payloads start at multiples of this.
-inline constexpr std::uint64_t payload_alignment = 64;
-
 }  // namespace reshard::zip

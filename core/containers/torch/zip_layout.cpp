@@ -61,12 +61,12 @@ std::uint64_t add(std::uint64_t a, std::uint64_t b) {
 }  // namespace
 
 std::uint64_t payload_offset(std::uint64_t header_offset_bytes, std::size_t name_bytes,
-                             std::uint64_t size_bytes) {
+                             std::uint64_t size_bytes, std::uint64_t alignment_bytes) {
   std::size_t const header = local_bytes + name_bytes +
                              zip64_field_bytes(header_offset_bytes, size_bytes) +
                              extra_header_bytes;
   std::uint64_t const least = add(header_offset_bytes, header);
-  return add(least, (payload_alignment - least % payload_alignment) % payload_alignment);
+  return add(least, (alignment_bytes - least % alignment_bytes) % alignment_bytes);
 }
 
 std::size_t descriptor_size(std::uint64_t header_offset_bytes, std::uint64_t size_bytes) {
@@ -82,7 +82,7 @@ std::size_t central_size(std::uint64_t header_offset_bytes, std::size_t name_byt
 std::size_t end_records_size() { return end64_bytes + locator_bytes + end_bytes; }
 
 std::uint64_t Layout::place_unnamed(std::size_t name_bytes, std::uint64_t size_bytes) {
-  std::uint64_t const payload = payload_offset(at_, name_bytes, size_bytes);
+  std::uint64_t const payload = payload_offset(at_, name_bytes, size_bytes, alignment_bytes_);
   directory_bytes_ = add(directory_bytes_, central_size(at_, name_bytes, size_bytes));
   at_ = add(add(payload, size_bytes), descriptor_size(at_, size_bytes));
   ++records_;

@@ -20,9 +20,14 @@ struct ZipRecord {
 
 namespace zip {
 
+/// Payloads begin at multiples of this, unless torch.save was told otherwise
+/// (torch.utils.serialization.config.save.storage_alignment).
+inline constexpr std::uint64_t usual_alignment_bytes = 64;
+
 /// Where the payload of a record begins whose local header is at `header_offset_bytes`.
 std::uint64_t payload_offset(std::uint64_t header_offset_bytes, std::size_t name_bytes,
-                             std::uint64_t size_bytes);
+                             std::uint64_t size_bytes,
+                             std::uint64_t alignment_bytes = usual_alignment_bytes);
 /// The bytes of the data descriptor after the payload; an empty record has none.
 std::size_t descriptor_size(std::uint64_t header_offset_bytes, std::uint64_t size_bytes);
 /// The bytes of a record's entry in the central directory.
@@ -35,6 +40,11 @@ std::size_t end_records_size();
 /// Errors of kind source.
 class Layout {
  public:
+  /// The payloads of all records begin at multiples of `alignment_bytes`, at most 32 KiB: a local
+  /// header holds no longer padding.
+  explicit Layout(std::uint64_t alignment_bytes = usual_alignment_bytes)
+      : alignment_bytes_(alignment_bytes) {}
+
   ZipRecord place(std::string name, std::uint64_t size_bytes);
   /// As place(), for callers that need only the offset of the payload.
   std::uint64_t place_unnamed(std::size_t name_bytes, std::uint64_t size_bytes);
@@ -46,6 +56,7 @@ class Layout {
   std::uint64_t size_bytes() const;
 
  private:
+  std::uint64_t alignment_bytes_;
   std::uint64_t at_ = 0;
   std::uint64_t directory_bytes_ = 0;
   std::uint64_t records_ = 0;
@@ -61,9 +72,11 @@ struct SmallRecord {
   std::string_view name;
   std::string_view content;
 };
+/// States Layout's alignment.
+inline constexpr std::string_view alignment_name = ".storage_alignment";
 /// In front of the storages, behind data.pkl.
 inline constexpr SmallRecord before_storages[] = {
-    {".format_version", "1"}, {".storage_alignment", "64"}, {"byteorder", "little"}};
+    {".format_version", "1"}, {alignment_name, "64"}, {"byteorder", "little"}};
 /// Behind them. torch puts a hash into the last, which it only logs.
 inline constexpr SmallRecord after_storages[] = {
     {"version", "3\n"}, {".data/serialization_id", "0000000000000000000000000000000000000000"}};

@@ -59,13 +59,34 @@ NumberedPickle number_and_dump(pickle::Document& document) {
   return result;
 }
 
+std::string_view content_of(zip::SmallRecord const& small, TorchFilePlan const& plan) {
+  return small.name == zip::alignment_name ? std::string_view(plan.alignment_text) : small.content;
+}
+
 std::string_view small_content(TorchFilePlan const& plan, ZipRecord const& record) {
   std::string_view const name = std::string_view(record.name).substr(plan.archive.size() + 1);
   for (auto const& small : zip::before_storages)
-    if (small.name == name) return small.content;
+    if (small.name == name) return content_of(small, plan);
   for (auto const& small : zip::after_storages)
     if (small.name == name) return small.content;
   return plan.pickle_bytes;
+}
+
+std::uint64_t bytes_of(pickle::StorageRef const& storage) {
+  std::uint64_t const unit = static_cast<std::uint64_t>(bits(storage.dtype)) / 8;
+  return checked_mul(storage.count, unit, ErrorKind::source, "storage size");
+}
+
+/// torch aligns every record of a file alike, so that alignment for clones costs up to a block for
+/// each: it may add a sixteenth to the bytes that it makes clonable.
+bool is_worth_blocks(pickle::Document const& document) {
+  std::uint64_t clonable = 0;
+  for (pickle::TensorRef const& tensor : document.tensors)
+    if (std::uint64_t const bytes = bytes_of(tensor.storage); bytes >= least_clone_bytes)
+      clonable = checked_add(clonable, bytes, ErrorKind::source, "size of a torch file");
+  std::uint64_t const records = document.tensors.size() + 1 + std::size(zip::before_storages) +
+                                std::size(zip::after_storages);
+  return clonable / 16 >= records * clone_block_bytes;
 }
 
 void expect_archive_name(std::string_view archive) {
@@ -101,7 +122,8 @@ std::vector<Rendered> records_in_order(TorchFilePlan const& plan,
 
 }  // namespace
 
-TorchFilePlan plan_torch_file(pickle::Document& document, std::string_view archive) {
+TorchFilePlan plan_torch_file(pickle::Document& document, std::string_view archive,
+                              DataLayout data_layout) {
   expect_archive_name(archive);
   expect_no_loose_storages(document);
   make_compact(document);
@@ -110,17 +132,20 @@ TorchFilePlan plan_torch_file(pickle::Document& document, std::string_view archi
                      .pickle_bytes = std::move(numbered.bytes),
                      .storages = {},
                      .small_records = {}};
+  if (data_layout == DataLayout::for_clones && is_worth_blocks(document)) {
+    plan.alignment_bytes = clone_block_bytes;
+    plan.alignment_text = std::to_string(clone_block_bytes);
+  }
   auto const in_folder = [&](std::string_view name) { return fmt::format("{}/{}", archive, name); };
-  zip::Layout layout;
+  zip::Layout layout(plan.alignment_bytes);
   plan.small_records.push_back(layout.place(in_folder("data.pkl"), plan.pickle_bytes.size()));
   for (auto const& small : zip::before_storages)
-    plan.small_records.push_back(layout.place(in_folder(small.name), small.content.size()));
+    plan.small_records.push_back(
+        layout.place(in_folder(small.name), content_of(small, plan).size()));
   plan.storages.resize(document.tensors.size());
   for (std::uint32_t const i : numbered.tensors) {
     pickle::StorageRef const& storage = document.tensors[i].storage;
-    std::uint64_t const unit = static_cast<std::uint64_t>(bits(storage.dtype)) / 8;
-    std::uint64_t const size = checked_mul(storage.count, unit, ErrorKind::source, "storage size");
-    plan.storages[i] = layout.place(in_folder("data/" + storage.key), size);
+    plan.storages[i] = layout.place(in_folder("data/" + storage.key), bytes_of(storage));
   }
   for (auto const& small : zip::after_storages)
     plan.small_records.push_back(layout.place(in_folder(small.name), small.content.size()));
@@ -132,7 +157,7 @@ std::vector<FileSegment> render_torch_file(TorchFilePlan const& plan,
                                            std::span<std::uint32_t const> crc32s) {
   RESHARD_EXPECT(crc32s.size() == plan.storages.size());
   std::vector<FileSegment> segments(1);
-  zip::Layout layout;
+  zip::Layout layout(plan.alignment_bytes);
   std::string directory;
   for (Rendered const& rendered : records_in_order(plan, crc32s)) {
     ZipRecord const& record = *rendered.record;

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "core/containers/dcp/item.hpp"
-
 namespace reshard {
 namespace {
 
@@ -41,6 +39,16 @@ std::uint64_t DcpTarget::place(std::uint32_t file, std::uint64_t bytes) {
   return at;
 }
 
+/// The same of a tensor. Items need not follow each other without a gap: `.metadata` says where
+/// each lies.
+std::uint64_t DcpTarget::place(std::uint32_t file, dcp::ItemLayout const& item) {
+  if (job_.data_layout == DataLayout::for_clones && item.payload_bytes >= least_clone_bytes) {
+    std::uint64_t const payload = file_at(file).size_bytes + item.payload_offset_bytes;
+    place(file, (clone_block_bytes - payload % clone_block_bytes) % clone_block_bytes);
+  }
+  return place(file, item.size_bytes);
+}
+
 void DcpTarget::add_object(std::string const& key, std::uint32_t file, std::uint32_t source_file,
                            std::uint64_t source_offset_bytes, std::uint64_t bytes) {
   std::uint64_t const at = place(file, bytes);
@@ -66,7 +74,7 @@ void DcpTarget::add_tensor(std::string const& key, DType dtype, std::vector<Inde
     std::vector<Index> sizes(shape.size());
     for (std::size_t d = 0; d < shape.size(); ++d) sizes[d] = box.box.end[d] - box.box.begin[d];
     dcp::ItemLayout const layout = dcp::item_layout(dtype, sizes);
-    std::uint64_t const at = place(box.file, layout.size_bytes);
+    std::uint64_t const at = place(box.file, layout);
     OpenFile& open = file_at(box.file);
     metadata_.chunks.push_back({metadata_.lists.add(box.box.begin),
                                 metadata_.lists.add(sizes),

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "core/containers/dcp/item.hpp"
 #include "core/containers/dcp/items_frame.hpp"
 #include "core/formats/target.hpp"
 #include "core/layout/placement.hpp"
@@ -41,6 +42,7 @@ class DcpTarget {
 
  private:
   std::uint64_t place(std::uint32_t file, std::uint64_t bytes);
+  std::uint64_t place(std::uint32_t file, dcp::ItemLayout const& item);
 
   struct OpenFile {
     std::uint64_t size_bytes = 0;

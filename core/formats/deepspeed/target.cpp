@@ -78,7 +78,7 @@ class Universal {
 
   /// Lays out a file whose tensors, in order, are those of the job.
   void add_file(fs::path const& path, Document& document, std::vector<std::size_t> const& tensors) {
-    TorchFilePlan plan = plan_torch_file(document, path.stem().string());
+    TorchFilePlan plan = plan_torch_file(document, path.stem().string(), draft_.data_layout);
     auto const file = static_cast<std::uint32_t>(draft_.files.size());
     draft_.target.files.push_back(path.string());
     for (std::size_t i = 0; i < tensors.size(); ++i) {

@@ -37,24 +37,30 @@ std::vector<Positions> split_greedily(Positions const& chosen, std::span<TensorS
   return groups;
 }
 
-ShardFile shard_of(std::string name, Positions chosen, std::span<TensorSpec const> tensors) {
+/// The tensors of a job, and how their files are laid out.
+struct Laid {
+  std::span<TensorSpec const> tensors;
+  DataLayout data_layout = DataLayout::usual;
+};
+
+ShardFile shard_of(std::string name, Positions chosen, Laid const& laid) {
   static std::vector<std::pair<std::string, std::string>> const metadata = {{"format", "pt"}};
   std::vector<TensorSpec> members;
   members.reserve(chosen.size());
-  for (std::size_t const i : chosen) members.push_back(tensors[i]);
+  for (std::size_t const i : chosen) members.push_back(laid.tensors[i]);
   try {
-    return {name, std::move(chosen), safetensors::plan_file(members, metadata)};
+    return {name, std::move(chosen), safetensors::plan_file(members, metadata, laid.data_layout)};
   } catch (Error const& error) {
     throw error.in(name);
   }
 }
 
 void append_numbered(std::vector<ShardFile>& shards, std::vector<Positions> groups,
-                     std::string_view stem, std::span<TensorSpec const> tensors) {
+                     std::string_view stem, Laid const& laid) {
   std::size_t const count = groups.size();
   for (std::size_t k = 0; k < count; ++k)
     shards.push_back(shard_of(fmt::format("{}-{:05}-of-{:05}.safetensors", stem, k + 1, count),
-                              std::move(groups[k]), tensors));
+                              std::move(groups[k]), laid));
 }
 
 /// "model-added", or "model-added2" … when the reference, itself written by us, has such files
@@ -70,8 +76,8 @@ std::string free_stem(std::map<std::string, Positions> const& files) {
 
 /// Rule 22.
 std::vector<ShardFile> shards_like(std::span<std::pair<std::string, std::string> const> reference,
-                                   std::span<TensorSpec const> tensors,
-                                   std::uint64_t largest_shard_bytes) {
+                                   Laid const& laid, std::uint64_t largest_shard_bytes) {
+  std::span const tensors = laid.tensors;
   std::unordered_map<std::string_view, std::string_view> file_of;
   std::map<std::string, Positions> files;
   for (auto const& [tensor, file] : reference) {
@@ -91,10 +97,10 @@ std::vector<ShardFile> shards_like(std::span<std::pair<std::string, std::string>
   }
   std::vector<ShardFile> shards;
   for (auto const& [name, chosen] : files)
-    if (!chosen.empty()) shards.push_back(shard_of(name, chosen, tensors));
+    if (!chosen.empty()) shards.push_back(shard_of(name, chosen, laid));
   if (!added.empty())
     append_numbered(shards, split_greedily(added, tensors, largest_shard_bytes), free_stem(files),
-                    tensors);
+                    laid);
   return shards;
 }
 
@@ -129,16 +135,18 @@ Json index_metadata(std::span<TensorSpec const> tensors, Json const& reference) 
 
 std::vector<ShardFile> plan_shards(std::span<TensorSpec const> tensors,
                                    std::uint64_t largest_shard_bytes,
-                                   std::span<std::pair<std::string, std::string> const> reference) {
-  if (!reference.empty()) return shards_like(reference, tensors, largest_shard_bytes);
+                                   std::span<std::pair<std::string, std::string> const> reference,
+                                   DataLayout data_layout) {
+  Laid const laid{tensors, data_layout};
+  if (!reference.empty()) return shards_like(reference, laid, largest_shard_bytes);
   Positions all(tensors.size());
   for (std::size_t i = 0; i < all.size(); ++i) all[i] = i;
   std::vector<Positions> groups = split_greedily(all, tensors, largest_shard_bytes);
   std::vector<ShardFile> shards;
   if (groups.size() == 1)
-    shards.push_back(shard_of(std::string(single_file_name), std::move(groups.front()), tensors));
+    shards.push_back(shard_of(std::string(single_file_name), std::move(groups.front()), laid));
   else
-    append_numbered(shards, std::move(groups), "model", tensors);
+    append_numbered(shards, std::move(groups), "model", laid);
   return shards;
 }
 

@@ -34,7 +34,8 @@ struct ShardFile {
 std::vector<ShardFile> plan_shards(
     std::span<TensorSpec const> tensors,
     std::uint64_t largest_shard_bytes = default_largest_shard_bytes,
-    std::span<std::pair<std::string, std::string> const> reference = {});
+    std::span<std::pair<std::string, std::string> const> reference = {},
+    DataLayout data_layout = DataLayout::usual);
 
 /// Whether loaders need an index beside these files: all but a lone model.safetensors do.
 bool needs_index(std::span<ShardFile const> shards);

@@ -53,7 +53,7 @@ void place_in_shards(TargetDraft& job, std::span<TensorSpec const> specs, std::u
                      std::vector<bool> const& copies) {
   std::span<std::pair<std::string, std::string> const> reference_map;
   if (target.reference) reference_map = target.reference->weight_map;
-  auto const shards = huggingface::plan_shards(specs, shard_bytes, reference_map);
+  auto const shards = huggingface::plan_shards(specs, shard_bytes, reference_map, job.data_layout);
   for (std::uint32_t f = 0; f < shards.size(); ++f) {
     job.files.push_back({shards[f].name,
                          shards[f].plan.size_bytes,

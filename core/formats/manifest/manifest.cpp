@@ -33,6 +33,15 @@ Json file_json(FileRecord const& file) {
       .set("xxh3", hex64(file.xxh3));
 }
 
+Json stamp_json(StampedFile const& file) {
+  Json json;
+  return json.set("path", file.path)
+      .set("size_bytes", file.stamp.bytes)
+      .set("mtime_ns", file.stamp.mtime_ns)
+      .set("ctime_ns", file.stamp.ctime_ns)
+      .set("inode", file.stamp.inode);
+}
+
 /// A member whose value takes any number of lines.
 void add_member(std::string& text, std::string_view key, Json const& value) {
   text += fmt::format("{}\n  {}: ", text.empty() ? "{" : ",", json_quoted(key));
@@ -96,6 +105,7 @@ std::string manifest_text(Manifest const& manifest) {
   add_list(text, "tensors", manifest.tensors, &tensor_json);
   add_list(text, "objects", manifest.objects, &tensor_json);
   add_list(text, "files", manifest.files, &file_json);
+  if (!manifest.stamps.empty()) add_list(text, "stamps", manifest.stamps, &stamp_json);
   return text + "\n}\n";
 }
 

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/base/file.hpp"
 #include "core/base/integers.hpp"
 #include "core/base/json.hpp"
 
@@ -37,6 +38,13 @@ struct FileRecord {
   friend bool operator==(FileRecord const&, FileRecord const&) = default;
 };
 
+/// A file as it was when it had been checked: while it is the same, so are its bytes.
+struct StampedFile {
+  std::string path;  ///< as of FileRecord
+  FileStamp stamp;   ///< without a device
+  friend bool operator==(StampedFile const&, StampedFile const&) = default;
+};
+
 /// What `reshard` knows about a checkpoint that it wrote.
 struct Manifest {
   std::string tool_version;
@@ -47,8 +55,10 @@ struct Manifest {
   Json job;     ///< the complete job
   std::vector<TensorDigest> tensors;
   std::vector<TensorDigest> objects;
-  std::vector<FileRecord> files;  ///< all but the manifest itself
-  std::string total;              ///< total_digest(tensors)
+  std::vector<FileRecord> files;    ///< all but the manifest itself; none where some were not read
+                                    ///< back completely
+  std::vector<StampedFile> stamps;  ///< of files with tensors that a later job may clone from
+  std::string total;                ///< total_digest(tensors)
   friend bool operator==(Manifest const&, Manifest const&) = default;
 };
 

@@ -73,13 +73,34 @@ TensorDigest tensor_of(JsonPlace const& at) {
   return tensor;
 }
 
-FileRecord file_of(JsonPlace const& at) {
-  FileRecord file{.path = at.text("path"), .size_bytes = 0, .xxh3 = hex_of(at, "xxh3")};
-  if (!is_inner_path(file.path) || file.path == manifest_name)
+std::string path_in(JsonPlace const& at) {
+  std::string path = at.text("path");
+  if (!is_inner_path(path) || path == manifest_name)
     at.fail_member("path", "the path of another file inside the checkpoint");
+  return path;
+}
+
+std::int64_t size_in(JsonPlace const& at) {
   std::int64_t const size = at.number("size_bytes");
   if (size < 0) at.fail_member("size_bytes", "a size");
-  file.size_bytes = static_cast<std::uint64_t>(size);
+  return size;
+}
+
+FileRecord file_of(JsonPlace const& at) {
+  FileRecord file{.path = {}, .size_bytes = 0, .xxh3 = hex_of(at, "xxh3")};
+  file.path = path_in(at);
+  file.size_bytes = static_cast<std::uint64_t>(size_in(at));
+  return file;
+}
+
+StampedFile stamp_of(JsonPlace const& at) {
+  StampedFile file{path_in(at), {}};
+  file.stamp.bytes = size_in(at);
+  file.stamp.mtime_ns = at.number("mtime_ns");
+  file.stamp.ctime_ns = at.number("ctime_ns");
+  std::int64_t const inode = at.number("inode");
+  if (inode < 0) at.fail_member("inode", "the number of an inode");
+  file.stamp.inode = static_cast<std::uint64_t>(inode);
   return file;
 }
 
@@ -118,6 +139,8 @@ Manifest parse_manifest(std::string_view text, std::string const& file) {
   manifest.tensors = list_of(document, "tensors", "name", &tensor_of);
   manifest.objects = list_of(document, "objects", "name", &object_of);
   manifest.files = list_of(document, "files", "path", &file_of);
+  if (json.find("stamps") != nullptr)
+    manifest.stamps = list_of(document, "stamps", "path", &stamp_of);
   if (std::string const total = total_digest(manifest.tensors); total != manifest.total)
     fail(
         ErrorKind::source,

@@ -77,7 +77,8 @@ class MegatronPlanner {
     megatron::ShardDocument shard = megatron::build_shard(content_);
     std::vector<megatron::StateTensor> states;
     if (target_.state != nullptr) target_.state->add_to_shard(shard.document, shard_place, states);
-    TorchFilePlan plan = plan_torch_file(shard.document, megatron::model_archive_name);
+    TorchFilePlan plan =
+        plan_torch_file(shard.document, megatron::model_archive_name, job_.data_layout);
     auto const file = static_cast<std::uint32_t>(job_.files.size());
     for (std::size_t i = 0; i < shard.tensors.size(); ++i) {
       auto const& entry = shard.tensors[i];
@@ -92,7 +93,8 @@ class MegatronPlanner {
   void add_distributed_file(megatron::ShardPlace const& shard_place) {
     auto file = target_.state->distributed_file(shard_place);
     if (!file) return;
-    TorchFilePlan plan = plan_torch_file(file->document, distributed_archive_name);
+    TorchFilePlan plan =
+        plan_torch_file(file->document, distributed_archive_name, job_.data_layout);
     add_file(shard_place, megatron::distributed_file_name, std::move(plan), 0,
              std::move(file->tensors));
   }

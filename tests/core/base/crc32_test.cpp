@@ -48,6 +48,15 @@ TEST(Crc32, AgreesWithTheDefinitionAndContinues) {
   }
 }
 
+TEST(Crc32ShareOf, IsThatOfTheBytes) {
+  std::mt19937_64 random(8);
+  for (std::size_t count : {0U, 1U, 64U, 4099U}) {
+    auto const bytes = random_bytes(random, count);
+    for (std::uint64_t after : {0U, 1U, 1000U})
+      EXPECT_EQ(crc32_share_of(crc32(bytes), count, after), crc32_share(bytes, after)) << count;
+  }
+}
+
 TEST(Crc32OfZeros, AgreesWithCountingThem) {
   for (std::size_t count : {0U, 1U, 2U, 3U, 64U, 255U, 1000U, 65537U}) {
     std::vector<std::byte> const zeros(count);

@@ -80,6 +80,7 @@ objects = "unread"
 path = "out"
 format = "megatron"
 replace = true
+reflink = "never"
 transformer_impl = "local"
 experts = "sequential"
 mp_rank_style = "full3d"
@@ -111,6 +112,7 @@ device = "host"
   EXPECT_EQ(job.source.objects, SourceObjects::unread);
   EXPECT_EQ(job.model.foreign_classes, ForeignClassChoice::drop);
   EXPECT_TRUE(job.target.replace);
+  EXPECT_EQ(job.target.reflink, ReflinkChoice::never);
   EXPECT_EQ(job.target.transformer_impl, TransformerImpl::local);
   EXPECT_EQ(job.target.experts, ExpertStorage::sequential);
   EXPECT_EQ(job.target.mp_rank_style, MpRankStyle::full3d);

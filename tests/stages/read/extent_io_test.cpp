@@ -2,8 +2,8 @@
 #include <array>
 #include <csignal>
 #include <cstring>
-#include <numeric>
 #include <mutex>
+#include <numeric>
 #include <random>
 
 #include <gtest/gtest.h>
@@ -201,6 +201,44 @@ TEST(ExtentWriter, JoinsNeighboursIntoOneCall) {
       {0, 8192, 4096, 20'000}, {0, 0, 4096, 0}, {0, 4096, 4096, 9000}};
   writer.write(extents, staging.data());
   EXPECT_EQ(writer.stats().calls, 1U);
+}
+
+/// Whether the file system of the test shares extents or refuses to does not show in the bytes.
+TEST(ExtentWriter, ClonesAreTheBytesOfTheSource) {
+  ScratchFolder const folder("clones");
+  std::mt19937_64 random(5);
+  Bytes const source = random_bytes(20U << 20U, random);
+  std::uint64_t const part = 9U << 20U;  // more than is copied at a time
+  FileSet sources({folder.file("source", source)}, FileSet::Access::read);
+  FileSet files({folder.file("target", Bytes(20U << 20U))}, FileSet::Access::write);
+  std::uint64_t observed = 0;
+  WriteObserver const observer = [&](std::uint32_t, std::uint64_t,
+                                     std::span<std::byte const> bytes) {
+    observed += bytes.size();
+  };
+  std::uint64_t unread = 0;
+  bool copied = false;
+  ExtentWriter writer(files, observer, nullptr, 1,
+                      {&sources, [&](CloneExtent const& extent, bool was_copied) {
+                         unread += extent.bytes;
+                         copied = copied || was_copied;
+                       }});
+  Bytes staging(source.begin(), source.begin() + static_cast<std::ptrdiff_t>(part));
+  RoundWork round;
+  round.writes = {{0, 4096, part, 0}};
+  round.clones = {{0, 0, 0, 4096, 8U << 20U}};
+  round.unread = {{0, 10U << 20U, 0, 10U << 20U, part}};
+  writer.take(round, staging.data());
+  EXPECT_EQ(observed, part);
+  EXPECT_EQ(unread, part);
+  EXPECT_EQ(writer.stats().bytes + writer.stats().cloned_bytes, 2 * part);
+  EXPECT_EQ(writer.stats().clone_calls, copied ? 0U : 2U);
+  Bytes expected(20U << 20U);
+  std::copy_n(source.begin(), part, expected.begin() + 4096);
+  std::copy_n(source.begin() + (10 << 20), part, expected.begin() + (10 << 20));
+  Bytes found(20U << 20U);
+  File::open_for_reading(folder.path() / "target").read_at(0, found);
+  EXPECT_TRUE(found == expected);
 }
 
 TEST(ExtentWriter, AFileLimitIsAnErrorOfResources) {

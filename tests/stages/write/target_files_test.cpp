@@ -86,6 +86,22 @@ TEST(RecordChecksums, AreThoseOfEachRecordWhateverThePieces) {
   }
 }
 
+TEST(RecordChecksums, OfRecordsThatAreKnownNoByteCounts) {
+  auto const files = layouts("/nowhere");
+  auto const items = two_items();
+  auto const bytes = pattern(files[1].size_bytes);
+  RecordChecksums sums(files, {std::nullopt, 77U});
+  sums.add(1, 0, bytes);
+  EXPECT_EQ(sums.take_touched(), (std::vector<std::size_t>{0}));
+  EXPECT_EQ(sums.shares()[1], 0U);
+  auto const found = sums.of_file(1);
+  auto const layout = dcp::item_layout(items[0].dtype, items[0].shape);
+  EXPECT_EQ(found[0],
+            crc32(std::span(bytes).subspan(items[0].offset_bytes + layout.payload_offset_bytes,
+                                           layout.payload_bytes)));
+  EXPECT_EQ(found[1], 77U);
+}
+
 TEST(FileDigests, AreThoseOfTheWholeFile) {
   auto const files = layouts("/nowhere");
   FileDigests sums(files);

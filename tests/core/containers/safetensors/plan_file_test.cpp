@@ -68,7 +68,8 @@ TEST(SafetensorsPlanFile, TheReaderFindsWhatThePlanSaysNaturallyAligned) {
     EXPECT_EQ(header.metadata, pt);
     ASSERT_EQ(header.tensors.size(), tensors.size());
     for (std::size_t i = 0; i < tensors.size(); ++i) {
-      auto const found = std::ranges::find_if(header.tensors, [&](FileTensor const& one) { return one.name == tensors[i].name; });
+      auto const found = std::ranges::find_if(
+          header.tensors, [&](FileTensor const& one) { return one.name == tensors[i].name; });
       ASSERT_NE(found, header.tensors.end());
       EXPECT_EQ(found->dtype, tensors[i].dtype);
       EXPECT_EQ(found->shape, tensors[i].shape);
@@ -78,6 +79,21 @@ TEST(SafetensorsPlanFile, TheReaderFindsWhatThePlanSaysNaturallyAligned) {
       EXPECT_EQ(found->offset_bytes % static_cast<std::uint64_t>(element_bytes), 0U);
     }
   }
+}
+
+TEST(SafetensorsPlanFile, ForClonesTensorsOfWholeBlocksComeFirst) {
+  std::vector<TensorSpec> const tensors = {{"a", DType::f32, {3}},
+                                           {"b", DType::bf16, {64, 64}},
+                                           {"c", DType::f32, {2048}},
+                                           {"d", DType::u8, {5}},
+                                           {"e", DType::f32, {0}}};
+  FilePlan const plan = plan_file(tensors, pt, DataLayout::for_clones);
+  Header const header = header_of(plan);
+  ASSERT_EQ(header.tensors.size(), tensors.size());
+  std::vector<std::uint64_t> const behind = {16384, 8192, 0, 16396, 8192};
+  for (std::size_t i = 0; i < tensors.size(); ++i)
+    EXPECT_EQ(plan.offset_bytes[i], 4096 + behind[i]) << tensors[i].name;
+  EXPECT_EQ(plan.size_bytes, plan_file(tensors, pt).size_bytes);
 }
 
 TEST(SafetensorsPlanFile, TheFileDoesNotDependOnTheOrderOfTheTensors) {
@@ -112,7 +128,8 @@ TEST(SafetensorsPlanFile, APlannedFileOnDiskGivesBackItsBytes) {
   for (FileTensor const& tensor : read_header(file).tensors) {
     std::vector<std::byte> bytes(tensor.size_bytes);
     file.read_at(tensor.offset_bytes, bytes);
-    auto const i = std::ranges::find(tensors, tensor.name.text(), &TensorSpec::name) - tensors.begin();
+    auto const i =
+        std::ranges::find(tensors, tensor.name.text(), &TensorSpec::name) - tensors.begin();
     EXPECT_EQ(bytes, payloads[static_cast<std::size_t>(i)]) << tensor.name.text();
   }
 }

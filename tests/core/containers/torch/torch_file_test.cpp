@@ -97,6 +97,35 @@ TEST(TorchFile, PayloadsAreAlignedAndNothingOverlaps) {
   EXPECT_EQ(plan.storages[3].name, "a_rather_long_folder_name/data/3");
 }
 
+TEST(TorchFile, ForClonesAllPayloadsAreAtBlocksWhereThatIsWorthIt) {
+  for (Index const elements : {100'000, 1000}) {
+    Document document;
+    document.root = document.add_list({document.add_tensor(DType::f32, {elements, 10}),
+                                       document.add_tensor(DType::f32, {7}),
+                                       document.add_tensor(DType::u8, {0})});
+    Document same = document;
+    TorchFilePlan const usual = plan_torch_file(same, "m");
+    TorchFilePlan const plan = plan_torch_file(document, "m", DataLayout::for_clones);
+    bool const aligned = elements == 100'000;  // 4 MB against 40 kB
+    EXPECT_EQ(plan.size_bytes == usual.size_bytes, !aligned);
+    EXPECT_EQ(plan.pickle_bytes, usual.pickle_bytes);
+    for (ZipRecord const& record : plan.storages)
+      EXPECT_EQ(record.payload_offset_bytes % (aligned ? 4096 : 64), 0U);
+    ScratchFolder const folder("torch_file");
+    File const file = File::create(folder.path() / "m.pt");
+    write_file(file, plan, {0, 1, 2});
+    TorchFile const torch = read_torch_file(again(file));
+    EXPECT_EQ(torch.storages.at("0").offset_bytes, plan.storages[0].payload_offset_bytes);
+    std::string text(file.size_bytes(), '\0');
+    again(file).read_at(0, std::as_writable_bytes(std::span(text)));
+    std::size_t const name = text.find("m/.storage_alignment");
+    ZipRecord const& stated = plan.small_records[2];
+    EXPECT_EQ(stated.name, "m/.storage_alignment");
+    EXPECT_LT(name, stated.payload_offset_bytes);
+    EXPECT_EQ(text.substr(stated.payload_offset_bytes, stated.size_bytes), aligned ? "4096" : "64");
+  }
+}
+
 TEST(TorchFile, StoragesAreNumberedInTheOrderOfThePickle) {
   Document document;
   NodeId const second = document.add_tensor(DType::u8, {2});

@@ -41,6 +41,24 @@ Manifest small_manifest() {
   return manifest;
 }
 
+TEST(Manifest, StampsOfFilesComeBack) {
+  Manifest manifest = small_manifest();
+  std::string const without = manifest_text(manifest);
+  EXPECT_EQ(without.find("stamps"), std::string::npos);
+  manifest.stamps = {
+      {"__0_0.distcp", {.bytes = 1 << 30, .mtime_ns = -5, .ctime_ns = 6, .inode = 7}},
+      {"__1_0.distcp", {.bytes = 0, .mtime_ns = 5, .ctime_ns = 0, .inode = 1}}};
+  std::string const text = manifest_text(manifest);
+  EXPECT_EQ(parse_manifest(text, "reshard.json"), manifest);
+  for (char const* member : {"\"mtime_ns\": -5", "\"inode\": 7"}) {
+    std::string damaged = text;
+    std::size_t const at = damaged.find(member);
+    ASSERT_NE(at, std::string::npos) << text;
+    damaged.replace(at, std::string_view(member).size(), "\"other\": 1");
+    EXPECT_THROW(parse_manifest(damaged, "reshard.json"), Error) << member;
+  }
+}
+
 TEST(Hex64, HasSixteenDigits) {
   EXPECT_EQ(hex64(0xabc), "0000000000000abc");
   EXPECT_EQ(parse_hex64("fedcba9876543210"), 0xfedcba9876543210U);
@@ -120,7 +138,8 @@ TEST(ParseManifest, RefusesWrongMembers) {
   expect_refused("", "JSON");
   expect_refused("[]", "reshard");
   expect_refused(changed("\"version\": 1", "\"version\": 2"), "version 2");
-  expect_refused(changed("\"format\": \"torch_dist\"", "\"format\": 7"), "\"format\" is 7, a string");
+  expect_refused(changed("\"format\": \"torch_dist\"", "\"format\": 7"),
+                 "\"format\" is 7, a string");
   for (char const* member :
        {"reshard", "version", "format", "total", "source", "job", "tensors", "objects", "files"})
     expect_refused(changed(fmt::format("\"{}\": ", member), "\"other\": "), member);
