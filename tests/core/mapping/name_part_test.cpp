@@ -234,7 +234,10 @@ TEST(MliteMap, CoversWhatTheFamilyHasForEveryRankCount) {
     if (sample.family != "qwen3_moe" || sample.config.find("decoder_sparse_step")->dump() != "1")
       continue;
     Model by_family(family, core, {sample.config, "config.json", 0});
-    apply_family(by_family, Side(by_family, family, {}));
+    Side const family_side(by_family, family, {});
+    apply_family(by_family, family_side);
+    for (TensorId const tensor : family_side.optional_tensors())
+      by_family.set_exists(tensor, false);  // numbers of quantisers, which Megatron Lite lacks
     for (Index const ep : {1, 2, 4, 8})
       for (Index const etp : {1, 2, 4}) {
         SCOPED_TRACE(fmt::format("ep {} etp {}", ep, etp));

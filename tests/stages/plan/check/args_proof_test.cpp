@@ -22,6 +22,8 @@ struct Made {
         model(*maps.family, maps.core, {parse_json(config, "config.json"), "config.json"}) {
     Side const side(model, *maps.family, {});
     apply_family(model, side);
+    for (TensorId const tensor : side.optional_tensors())
+      model.set_exists(tensor, false);  // numbers of quantisers, which a plain model lacks
     args = Json(Json::Object(model.evaluate(maps.family->args)));
     options = core_forms(model, maps.core).front().options;
   }
