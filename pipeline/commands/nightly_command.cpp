@@ -93,7 +93,7 @@ class NightlyCommand : public Command {
   /// The newest checkpoint first; it is there also when there is nothing to do. Collective.
   std::vector<Outcome> carry_out_all(JobSpec const& job, NightlyTask& task, EventFile* events,
                                      Surroundings const& surroundings, Comm const& comm) {
-    std::vector<NightlyTask> tasks = std::move(task.older);
+    std::vector<NightlyTask> tasks = task.older;
     tasks.insert(tasks.begin(), task);
     std::vector<Outcome> outcomes;
     for (NightlyTask& one : tasks) {
@@ -109,7 +109,7 @@ class NightlyCommand : public Command {
       if (job.nightly.backfill && events != nullptr) add_conversion(*events, job, outcome);
       if (ends_the_night(outcome)) break;
     }
-    task = outcomes.front().task;
+    task.action = outcomes.front().task.action;
     return outcomes;
   }
 
@@ -141,6 +141,8 @@ class NightlyCommand : public Command {
     if (job.nightly.after.empty() || options_.dry_run || !due) return;
     Json const about = Json().set("target", outcome.task.job.target.path);
     if (events != nullptr) events->add("after", Json(about).set("state", "begin"));
+    if (comm.rank() == 0 && !options_.quiet && options_.progress != ProgressStyle::none)
+      say(fmt::format("nightly.after runs for {}\n", outcome.task.job.target.path));
     outcome.after =
         run_after(job, outcome.task, {.just_made = outcome.made_target()}, surroundings.stop, comm);
     if (events == nullptr) return;
@@ -154,9 +156,10 @@ class NightlyCommand : public Command {
                         std::vector<Outcome> const& outcomes, Comm const& comm) const {
     bool const stopped = exit_code_of(outcomes) == exit_code(ErrorKind::interrupted);
     if (options_.dry_run || stopped || outcomes.front().error) return {};
-    std::set<std::string> awaited;
+    std::set<std::string> awaited;  // also those that this night has not come to
+    for (NightlyTask const& older : task.older) awaited.insert(older.name);
     for (Outcome const& outcome : outcomes)
-      if (outcome.error) awaited.insert(outcome.task.name);
+      if (!outcome.error) awaited.erase(outcome.task.name);
     return remove_surplus(job, task, awaited, comm);
   }
 

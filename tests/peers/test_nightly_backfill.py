@@ -195,8 +195,12 @@ def test_what_a_killed_night_left_of_an_older_checkpoint_is_resumed(nights):
     nights.save("iter_0000001", "dense")
     part, journal = interrupted_night(nights, "iter_0000001")
     saves(nights, 2)
+    with held(nights.serving / ".iter_0000001.lock"):
+        told, _ = night(nights, BACKFILL, code=TARGET)
+    assert done(told) == [("2", "converted"), ("1", "failed")]
+    assert told["cleaned"] == told["warnings"] == [] and part.is_dir() and journal.is_dir()
     told, _ = night(nights, BACKFILL)
-    assert done(told) == [("2", "converted"), ("1", "converted")]
+    assert done(told) == [("2", "up_to_date"), ("1", "converted")]
     assert told["conversions"][1]["report"]["run"]["earlier_runs"] == 1 and told["cleaned"] == []
     assert nights.converted() == ["iter_0000001", "iter_0000002"]
 
