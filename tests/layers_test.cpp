@@ -125,9 +125,9 @@ std::vector<Foreign> const foreign_libraries = {
 };
 
 /// Headers of the operating system: not for the pure libraries.
-constexpr std::array<std::string_view, 10> system_prefixes = {
-    "sys/",     "linux/",    "fcntl.h",  "unistd.h", "sched.h",
-    "dirent.h", "pthread.h", "signal.h", "poll.h",   "execinfo.h"};
+constexpr std::array<std::string_view, 11> system_prefixes = {
+    "sys/",      "linux/",   "fcntl.h", "unistd.h",   "sched.h", "dirent.h",
+    "pthread.h", "signal.h", "poll.h",  "execinfo.h", "spawn.h"};
 
 bool is_pure(std::string const& library) {
   return library == "layout" || library == "mapping" || library == "quant" || library == "plan";

@@ -13,7 +13,7 @@ constexpr std::size_t columns = 80;
 constexpr std::size_t name_columns = 24;
 constexpr std::size_t command_columns = 14;
 
-constexpr std::array<ExitCode, 11> codes = {
+constexpr std::array<ExitCode, 12> codes = {
     {{0, "done; verify, diff: the same"},
      {1, "verify, diff: something differs"},
      {2, "the command line or the job file is wrong"},
@@ -23,6 +23,7 @@ constexpr std::array<ExitCode, 11> codes = {
      {6, "not enough disk, memory or ranks"},
      {7, "self-check: the result did not verify; nothing was published"},
      {8, "a rank stalled or was lost"},
+     {9, "nightly: the target is complete, the command nightly.after failed"},
      {70, "a bug of reshard"},
      {75, "interrupted; run again"}}};
 

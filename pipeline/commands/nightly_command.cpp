@@ -1,10 +1,61 @@
+#include <algorithm>
+#include <array>
+#include <set>
+
 #include "pipeline/cli/say.hpp"
 #include "pipeline/commands/all_commands.hpp"
 #include "pipeline/commands/job_command.hpp"
 #include "pipeline/nightly/nightly.hpp"
+#include "pipeline/nightly/nightly_after.hpp"
 
 namespace reshard {
 namespace {
+
+/// What came of one checkpoint.
+struct Outcome {
+  NightlyTask task;
+  std::optional<RunReport> report;  ///< of a conversion, also one that was only planned
+  std::optional<Error> error;       ///< with nightly.backfill: why there is no target
+  std::optional<AfterReport> after;
+
+  int code() const {
+    if (error) return exit_code(error->kind());
+    return after ? after->code : 0;
+  }
+  std::string reason() const { return error ? error->sentence() : after ? after->error : ""; }
+  bool planned() const { return report && report->planned_only; }
+  bool made_target() const { return report && !report->planned_only; }
+};
+
+/// Whether the next checkpoint would fail for the same reason.
+bool ends_the_night(Outcome const& outcome) {
+  int const code = outcome.code();
+  constexpr std::array all = {ErrorKind::interrupted, ErrorKind::resources, ErrorKind::stall,
+                              ErrorKind::internal};
+  return std::ranges::any_of(all, [&](ErrorKind kind) { return exit_code(kind) == code; });
+}
+
+/// The code of the first failure, but that of a signal when there was one: then the same command
+/// continues.
+int exit_code_of(std::vector<Outcome> const& outcomes) {
+  int first = 0;
+  for (Outcome const& outcome : outcomes) {
+    if (outcome.code() == exit_code(ErrorKind::interrupted)) return outcome.code();
+    if (first == 0) first = outcome.code();
+  }
+  return first;
+}
+
+Json outcome_json(Outcome const& outcome, JobSpec const& job) {
+  Json json = task_json(outcome.task, outcome.planned());
+  if (outcome.error)
+    json.set("action", "failed")
+        .set("exit_code", outcome.code())
+        .set("error", outcome.error->sentence());
+  if (!job.nightly.after.empty())
+    json.set("after", outcome.after ? after_json(*outcome.after) : Json());
+  return json;
+}
 
 /// The newest complete checkpoint of a training directory, as `run` would convert it.
 class NightlyCommand : public Command {
@@ -25,48 +76,164 @@ class NightlyCommand : public Command {
     JobSpec const job = read_job(options_.job_file, options_.overrides, JobUse::nightly,
                                  surroundings.map_folders, comm);
     std::unique_ptr<EventFile> const events = open_events(options_, job, comm);
+    std::vector<Outcome> outcomes;
     NightlyTask task;
-    std::optional<RunReport> report;
-    with_result(events.get(),
-                [&] { report = convert(job, task, events.get(), surroundings, comm); });
-    NightlyRemoval removal;
-    if (!options_.dry_run) removal = remove_surplus(job, task, comm);
-    if (events) {
-      Json result = Json().set("exit_code", 0).set("nightly", nightly_json(task, removal, false));
-      events->add("result", report ? result.set("report", report_json(*report)) : result);
-    }
-    if (comm.rank() == 0) tell(job, task, report, removal);
-    return report ? code_of(*report, comm) : 0;
+    with_result(events.get(), [&] {
+      task = find_nightly_task(job, comm);
+      outcomes = carry_out_all(job, task, events.get(), surroundings, comm);
+    });
+    NightlyRemoval const removal = remove(job, task, outcomes, comm);
+    int const code = exit_code_of(outcomes);
+    if (events) add_result(*events, job, outcomes, removal, code);
+    if (comm.rank() == 0) tell(job, outcomes, removal);
+    return code != 0 ? code : code_of_plans(outcomes, comm);
   }
 
  private:
-  /// Converts, unless there is nothing to do: then there is no report. Collective.
-  std::optional<RunReport> convert(JobSpec const& job, NightlyTask& task, EventFile* events,
-                                   Surroundings const& surroundings, Comm const& comm) {
-    task = find_nightly_task(job, comm);
-    if (task.action != NightlyTask::Action::convert) return std::nullopt;
-    std::optional<RunReport> report;
-    auto const error = capture([&] {
-      report = carry_out(options_, task.job, task.source_record, events, surroundings, comm);
-    });
-    // Perhaps another job has just made this very target.
-    if (error && error->kind() == ErrorKind::target) task = find_nightly_task(job, comm);
-    if (error && task.action == NightlyTask::Action::convert) throw *error;
-    return report;
+  /// The newest checkpoint first; it is there also when there is nothing to do. Collective.
+  std::vector<Outcome> carry_out_all(JobSpec const& job, NightlyTask& task, EventFile* events,
+                                     Surroundings const& surroundings, Comm const& comm) {
+    std::vector<NightlyTask> tasks = task.older;
+    tasks.insert(tasks.begin(), task);
+    std::vector<Outcome> outcomes;
+    for (NightlyTask& one : tasks) {
+      outcomes.push_back({.task = std::move(one), .report = {}, .error = {}, .after = {}});
+      Outcome& outcome = outcomes.back();
+      auto const error = capture([&] { convert(outcome, events, surroundings, comm); });
+      if (error) {
+        if (!job.nightly.backfill) throw *error;
+        outcome.error = agreed_error(*error, comm);
+      } else {
+        run_command_after(job, outcome, events, surroundings, comm);
+      }
+      if (job.nightly.backfill && events != nullptr) add_conversion(*events, job, outcome);
+      if (ends_the_night(outcome)) break;
+    }
+    task.action = outcomes.front().task.action;
+    return outcomes;
   }
 
-  /// Prints on rank 0; without a report there was nothing to convert.
-  void tell(JobSpec const& job, NightlyTask const& task, std::optional<RunReport> const& report,
+  /// Ranks may have errors of their own: all go on by the one of the highest kind.
+  static Error agreed_error(Error const& error, Comm const& comm) {
+    return {static_cast<ErrorKind>(comm.max(static_cast<std::int64_t>(error.kind()))),
+            error.sentence()};
+  }
+
+  /// Converts, unless there is nothing to do. Collective.
+  void convert(Outcome& outcome, EventFile* events, Surroundings const& surroundings,
+               Comm const& comm) {
+    NightlyTask& task = outcome.task;
+    if (task.action != NightlyTask::Action::convert) return;
+    auto const error = capture([&] {
+      outcome.report =
+          carry_out(options_, task.job, task.source_record, events, surroundings, comm);
+    });
+    if (!error) return;
+    // Perhaps another job has just made this very target, and runs its command.
+    if (error->kind() != ErrorKind::target || !is_up_to_date(task.job, comm)) throw *error;
+    task.action = NightlyTask::Action::up_to_date;
+    task.after_due = false;
+  }
+
+  void run_command_after(JobSpec const& job, Outcome& outcome, EventFile* events,
+                         Surroundings const& surroundings, Comm const& comm) const {
+    bool const due = outcome.made_target() || outcome.task.after_due;
+    if (job.nightly.after.empty() || options_.dry_run || !due) return;
+    Json const about = Json().set("target", outcome.task.job.target.path);
+    if (events != nullptr) events->add("after", Json(about).set("state", "begin"));
+    if (comm.rank() == 0 && !options_.quiet && options_.progress != ProgressStyle::none)
+      say(fmt::format("nightly.after runs for {}\n", outcome.task.job.target.path));
+    outcome.after =
+        run_after(job, outcome.task, {.just_made = outcome.made_target()}, surroundings.stop, comm);
+    if (events == nullptr) return;
+    Json end = after_json(*outcome.after);
+    for (auto const& [key, value] : *about.members()) end.set(key, value);
+    events->add("after", std::move(end));
+  }
+
+  /// Nothing while the newest has no target, and after a signal. Collective.
+  NightlyRemoval remove(JobSpec const& job, NightlyTask const& task,
+                        std::vector<Outcome> const& outcomes, Comm const& comm) const {
+    bool const stopped = exit_code_of(outcomes) == exit_code(ErrorKind::interrupted);
+    if (options_.dry_run || stopped || outcomes.front().error) return {};
+    std::set<std::string> awaited;  // also those that this night has not come to
+    for (NightlyTask const& older : task.older) awaited.insert(older.name);
+    for (Outcome const& outcome : outcomes)
+      if (!outcome.error) awaited.erase(outcome.task.name);
+    return remove_surplus(job, task, awaited, comm);
+  }
+
+  static void add_conversion(EventFile& events, JobSpec const& job, Outcome const& outcome) {
+    if (!outcome.report && !outcome.error) return;
+    Json json = outcome_json(outcome, job);
+    if (outcome.report) json.set("report", report_json(*outcome.report));
+    events.add("conversion", std::move(json));
+  }
+
+  static void add_result(EventFile& events, JobSpec const& job,
+                         std::vector<Outcome> const& outcomes, NightlyRemoval const& removal,
+                         int code) {
+    Json result = Json().set("exit_code", code);
+    for (Outcome const& outcome : outcomes)
+      if (code != 0 && outcome.code() == code && result.find("error") == nullptr)
+        result.set("error", outcome.reason());
+    result.set("nightly", night_json(job, outcomes, removal, false));
+    auto const& report = outcomes.front().report;
+    events.add("result", report ? result.set("report", report_json(*report)) : result);
+  }
+
+  /// The one document. With nightly.backfill it lists all conversions, with their reports.
+  static Json night_json(JobSpec const& job, std::vector<Outcome> const& outcomes,
+                         NightlyRemoval const& removal, bool with_reports) {
+    Outcome const& newest = outcomes.front();
+    auto const report_of = [](Outcome const& outcome) {
+      return outcome.report ? report_json(*outcome.report) : Json();
+    };
+    Json document = nightly_json(newest.task, removal, newest.planned());
+    if (!job.nightly.backfill) {
+      if (!job.nightly.after.empty())
+        document.set("after", newest.after ? after_json(*newest.after) : Json());
+      return with_reports ? document.set("report", report_of(newest)) : document;
+    }
+    if (newest.error) document.set("action", "failed");
+    Json list = Json::array();
+    for (Outcome const& outcome : outcomes) {
+      if (outcome.task.name.empty()) continue;
+      Json one = outcome_json(outcome, job);
+      list.push(with_reports ? one.set("report", report_of(outcome)) : one);
+    }
+    return document.set("conversions", std::move(list)).set("exit_code", exit_code_of(outcomes));
+  }
+
+  /// The exit code of plans: a job may be one that would be refused.
+  static int code_of_plans(std::vector<Outcome> const& outcomes, Comm const& comm) {
+    int first = 0;
+    for (Outcome const& outcome : outcomes)
+      if (int const code = outcome.report ? code_of(*outcome.report, comm) : 0; first == 0)
+        first = code;
+    return first;
+  }
+
+  /// Prints on rank 0.
+  void tell(JobSpec const& job, std::vector<Outcome> const& outcomes,
             NightlyRemoval const& removal) const {
-    if (report) warn(report->warnings);
+    for (Outcome const& outcome : outcomes) {
+      if (outcome.report) warn(outcome.report->warnings);
+      if (outcome.after && !outcome.after->warning.empty()) warn({outcome.after->warning});
+      if (outcome.code() != 0) say("error: " + outcome.reason() + "\n");
+    }
     warn(removal.warnings);
     if (options_.keeps_report()) return;
-    if (options_.json) {
-      Json document = nightly_json(task, removal, report && report->planned_only);
-      return print_report(
-          options_, document.set("report", report ? report_json(*report) : Json()).dump(2) + "\n");
+    if (options_.json)
+      return print_report(options_, night_json(job, outcomes, removal, true).dump(2) + "\n");
+    std::string text;
+    for (Outcome const& outcome : outcomes) {
+      if (outcome.report)
+        text += report_text(*outcome.report);
+      else if (std::string const line = nightly_line(job, outcome.task); !line.empty())
+        text += line + "\n";
+      if (outcome.after) text += after_text(*outcome.after, outcome.task);
     }
-    std::string text = report ? report_text(*report) : nightly_line(job, task) + "\n";
     for (std::string const& path : removal.removed) text += "removed           " + path + "\n";
     for (std::string const& path : removal.cleaned)
       text += "cleaned           " + path + ": left by an interrupted nightly run\n";

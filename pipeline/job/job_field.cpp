@@ -391,6 +391,18 @@ void add_nightly(std::vector<Field>& out) {
       [](JobSpec& job) -> std::int64_t& { return job.nightly.settle_seconds; }, 0, a_week,
       "A checkpoint that no tracker names counts as still being written if one of its files "
       "changed more recently than this."));
+  out.push_back(flag(
+      nightly_table, "backfill", [](JobSpec& job) -> bool& { return job.nightly.backfill; },
+      "After the newest complete checkpoint, older ones are converted whose target is missing or "
+      "outdated, newest first; with nightly.keep\nonly those that would stay."));
+  out.push_back(text(
+      nightly_table, "after", [](JobSpec& job) -> std::string& { return job.nightly.after; },
+      "A command for /bin/sh, once for each finished target, whose path is $1 and RESHARD_TARGET. "
+      "If it fails, the target stays, the exit\ncode is 9 and the next night runs it again. \"\": none."));
+  out.push_back(number<std::int64_t>(
+      nightly_table, "after_seconds",
+      [](JobSpec& job) -> std::int64_t& { return job.nightly.after_seconds; }, 0, a_week,
+      "nightly.after is ended if it takes longer than this. 0 means: it may take any time."));
 }
 
 std::vector<Field> all_fields() {

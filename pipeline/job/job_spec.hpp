@@ -197,6 +197,9 @@ struct JobSpec {
     std::int64_t keep = 0;             ///< converted checkpoints that stay; 0: all
     std::int64_t settle_seconds = 60;  ///< files that are younger are still being written, unless a
                                        ///< tracker names their checkpoint
+    bool backfill = false;  ///< older complete checkpoints without a target are converted, too
+    std::string after;      ///< a command of the shell for each finished target; "" for none
+    std::int64_t after_seconds = 0;  ///< how long it may take; 0: as long as it likes
     friend bool operator==(Nightly const&, Nightly const&) = default;
   };
 

@@ -9,6 +9,7 @@
 #include "core/formats/manifest/manifest.hpp"
 #include "core/formats/megatron/directory.hpp"
 #include "core/transport/heartbeat.hpp"
+#include "pipeline/nightly/after_memory.hpp"
 #include "pipeline/nightly/nightly_checkpoint.hpp"
 #include "pipeline/nightly/nightly_choice.hpp"
 #include "pipeline/nightly/nightly_target.hpp"
@@ -86,8 +87,13 @@ class Search {
         }))
       skip(std::string(megatron::tracker_name),
            fmt::format("names step {}, which has no checkpoint there", *tracked_));
-    for (ListedFolder const& folder : folders)
-      if (decide(folder.name)) break;
+    auto folder = folders.begin();
+    while (folder != folders.end() && !take_newest(*folder)) ++folder;
+    if (job_.nightly.backfill && folder != folders.end()) {
+      if (job_.nightly.keep > 0) targets_ = counted_targets(job_);
+      while (++folder != folders.end())
+        if (!take_older(*folder)) break;
+    }
     return std::move(task_);
   }
 
@@ -109,30 +115,68 @@ class Search {
     return std::move(task_);
   }
 
-  /// Whether the search ends with this checkpoint.
-  bool decide(std::string const& name) {
+  /// Whether this checkpoint is the newest one that counts.
+  bool take_newest(ListedFolder folder) {
     SourceStamp stamp;
-    if (auto const error = capture([&] { stamp = source_stamp(source_ / name); }))
-      return skip(name, error->sentence());
+    if (!take_stamp(folder, stamp)) return false;
+    auto task = decide(folder.name, stamp);
+    if (!task) return false;
+    task->skipped = std::move(task_.skipped);
+    task_ = std::move(*task);
+    current_ = std::move(folder);
+    return true;
+  }
+
+  /// Adds what is to be done with an older one. False when its target would be removed at once, as
+  /// those of all that are older still.
+  bool take_older(ListedFolder folder) {
+    SourceStamp stamp;
+    if (!take_stamp(folder, stamp)) return true;
+    if (!would_stay(targets_, current_, folder, static_cast<std::size_t>(job_.nightly.keep)))
+      return false;
+    std::optional<NightlyTask> task;
+    if (auto const error = capture([&] { task = decide(folder.name, stamp); }))
+      skip(folder.name, error->sentence());
+    if (!task) return true;
+    if (task->action == Action::convert) targets_.push_back(std::move(folder));
+    if (task->action == Action::convert || task->after_due) task_.older.push_back(std::move(*task));
+    return true;
+  }
+
+  bool take_stamp(ListedFolder& folder, SourceStamp& stamp) {
+    if (auto const error = capture([&] { stamp = source_stamp(source_ / folder.name); })) {
+      skip(folder.name, error->sentence());
+      return false;
+    }
+    folder.newest_ns = stamp.newest_ns;
+    return true;
+  }
+
+  /// What is to be done with a checkpoint; nothing when it is passed over.
+  std::optional<NightlyTask> decide(std::string const& name, SourceStamp const& stamp) {
     JobSpec const job = job_for(name);
     (void)capture([&] {
       put_back_replaced(job.target.path);
     });  // else it is as if it had never been converted
     FoundTarget const found = find_target(job, stamp);
     TargetState const state = found.state;
-    if (state == TargetState::made) return end(Action::up_to_date, name, job);
+    if (state == TargetState::made) {
+      NightlyTask task = task_for(Action::up_to_date, name, job);
+      task.after_due = !job_.nightly.after.empty() && !after_has_succeeded(job.target.path);
+      return task;
+    }
     if (std::string const reason = unfinished(name, stamp); !reason.empty()) {
       skip(name, reason);
       bool const converted = state == TargetState::outdated || state == TargetState::of_run ||
                              state == TargetState::extended;
-      return converted && end(Action::waiting, name, job);
+      return converted ? std::optional(task_for(Action::waiting, name, job)) : std::nullopt;
     }
     if (state != TargetState::absent && state != TargetState::outdated && !job_.target.replace)
       refuse(job, found);
-    task_.source_record.set("nightly", true).set("stamp", stamp_json(stamp));
-    end(Action::convert, name, job);
-    task_.job.target.replace = state != TargetState::absent;
-    return true;
+    NightlyTask task = task_for(Action::convert, name, job);
+    task.source_record.set("nightly", true).set("stamp", stamp_json(stamp));
+    task.job.target.replace = state != TargetState::absent;
+    return task;
   }
 
   std::string unfinished(std::string const& name, SourceStamp const& stamp) const {
@@ -155,16 +199,16 @@ class Search {
     return job;
   }
 
-  bool skip(std::string const& name, std::string const& reason) {
+  void skip(std::string const& name, std::string const& reason) {
     task_.skipped.push_back({valid_utf8(name), valid_utf8(reason)});  // a reason may name a file
-    return false;
   }
 
-  bool end(Action action, std::string const& name, JobSpec const& job) {
-    task_.action = action;
-    task_.name = name;
-    task_.job = job;
-    return true;
+  static NightlyTask task_for(Action action, std::string const& name, JobSpec const& job) {
+    NightlyTask task;
+    task.action = action;
+    task.name = name;
+    task.job = job;
+    return task;
   }
 
   JobSpec const& job_;
@@ -172,6 +216,8 @@ class Search {
   fs::path target_;
   std::optional<std::int64_t> tracked_;
   NightlyTask task_;
+  ListedFolder current_;
+  std::vector<ListedFolder> targets_;  ///< that count for nightly.keep, with those to come
 };
 
 Json skips_json(std::vector<NightlySkip> const& skips) {
@@ -181,16 +227,18 @@ Json skips_json(std::vector<NightlySkip> const& skips) {
   return list;
 }
 
+constexpr std::string_view wire_name = "the task of a night";
+
 /// Tasks differ from the job in little: that travels.
-std::string pack(NightlyTask const& task) {
-  WireWriter out;
+void put(WireWriter& out, NightlyTask const& task) {
   out.number(static_cast<std::uint64_t>(task.action)).text(task.name);
   out.text(task.job.source.path).text(task.job.target.path).put(task.job.target.replace);
-  return out.text(task.source_record.dump()).put(task.skipped).bytes();
+  out.text(task.source_record.dump()).put(task.after_due).put(task.skipped);
+  out.number(task.older.size());
+  for (NightlyTask const& older : task.older) put(out, older);
 }
 
-NightlyTask unpack(JobSpec const& job, std::string const& packed) {
-  WireReader in(packed, "the task of a night");
+NightlyTask get(WireReader& in, JobSpec const& job) {
   NightlyTask task;
   task.job = job;
   task.job.nightly = {};
@@ -200,9 +248,10 @@ NightlyTask unpack(JobSpec const& job, std::string const& packed) {
   task.job.target.path = in.text();
   task.job.target.replace = in.get<bool>();
   std::string_view const record = in.text();
+  task.source_record = parse_json(std::string(record), wire_name);
+  task.after_due = in.get<bool>();
   task.skipped = in.get<std::vector<NightlySkip>>();
-  in.finish();
-  task.source_record = parse_json(std::string(record), "the task of a night");
+  for (std::size_t more = in.count(); more > 0; --more) task.older.push_back(get(in, job));
   return task;
 }
 
@@ -219,16 +268,33 @@ NightlyTask find_nightly_task(JobSpec const& job, Comm const& comm) {
   Heartbeat const heartbeat(comm, job.run.stall_seconds);
   std::string packed;
   together(comm, [&] {
-    if (comm.rank() == 0) packed = pack(Search(job).run());
+    if (comm.rank() != 0) return;
+    WireWriter out;
+    put(out, Search(job).run());
+    packed = std::move(out).take();
   });
-  return unpack(job, comm.broadcast(std::move(packed), 0));
+  packed = comm.broadcast(std::move(packed), 0);
+  WireReader in(packed, wire_name);
+  NightlyTask task = get(in, job);
+  in.finish();
+  return task;
 }
 
-NightlyRemoval remove_surplus(JobSpec const& job, NightlyTask const& task, Comm const& comm) {
+bool is_up_to_date(JobSpec const& job, Comm const& comm) {
+  Heartbeat const heartbeat(comm, job.run.stall_seconds);
+  bool made = false;
+  if (comm.rank() == 0)
+    (void)capture(
+        [&] { made = find_target(job, source_stamp(job.source.path)).state == TargetState::made; });
+  return comm.max(made ? 1 : 0) != 0;
+}
+
+NightlyRemoval remove_surplus(JobSpec const& job, NightlyTask const& task,
+                              std::set<std::string> const& awaited, Comm const& comm) {
   Heartbeat const heartbeat(comm, job.run.stall_seconds);
   NightlyRemoval removal;
   if (comm.rank() == 0)
-    if (auto const error = capture([&] { removal = remove_surplus_targets(job, task); }))
+    if (auto const error = capture([&] { removal = remove_surplus_targets(job, task, awaited); }))
       removal.warnings.push_back(error->sentence());
   for (std::string& warning : removal.warnings)
     warning = valid_utf8(warning);  // it may name a file
@@ -255,14 +321,18 @@ std::string nightly_line(JobSpec const& job, NightlyTask const& task) {
                      skipped_text(task));
 }
 
-Json nightly_json(NightlyTask const& task, NightlyRemoval const& removal, bool planned) {
+Json task_json(NightlyTask const& task, bool planned) {
   constexpr std::array<char const*, 4> words = {"converted", "up_to_date", "waiting",
                                                 "nothing_complete"};
   Json json;
   json.set("action", planned ? "would convert" : words[static_cast<std::size_t>(task.action)]);
   bool const chosen = !task.name.empty();
-  json.set("source", chosen ? Json(task.job.source.path) : Json())
+  return json.set("source", chosen ? Json(task.job.source.path) : Json())
       .set("target", chosen ? Json(task.job.target.path) : Json());
+}
+
+Json nightly_json(NightlyTask const& task, NightlyRemoval const& removal, bool planned) {
+  Json json = task_json(task, planned);
   json.set("skipped", skips_json(task.skipped));
   json.set("removed", Json(Json::Array(removal.removed.begin(), removal.removed.end())));
   json.set("cleaned", Json(Json::Array(removal.cleaned.begin(), removal.cleaned.end())));

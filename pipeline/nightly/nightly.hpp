@@ -1,5 +1,7 @@
 #pragma once
 
+#include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,8 +12,8 @@
 
 namespace reshard {
 
-/// A checkpoint that is newer than the chosen one, and why it was passed over; or the tracker, and
-/// why it could not be followed.
+/// A checkpoint that is newer than the chosen one, with nightly.backfill also an older one, and why
+/// it was passed over; or the tracker, and why it could not be followed.
 struct NightlySkip {
   std::string name;
   std::string reason;
@@ -27,10 +29,14 @@ struct NightlyTask {
     nothing_complete,
   };
   Action action = Action::nothing_complete;
-  std::string name;    ///< of the checkpoint and its target; "" when none was chosen
-  JobSpec job;         ///< for this checkpoint, without [nightly]
-  Json source_record;  ///< what the target's manifest shall remember of the source
+  std::string name;        ///< of the checkpoint and its target; "" when none was chosen
+  JobSpec job;             ///< for this checkpoint, without [nightly]
+  Json source_record;      ///< what the target's manifest shall remember of the source
+  bool after_due = false;  ///< up_to_date: nightly.after has not yet succeeded for the target
   std::vector<NightlySkip> skipped;
+  /// With nightly.backfill: the older checkpoints that have something to do, newest first:
+  /// `convert`, or `up_to_date` with `after_due`.
+  std::vector<NightlyTask> older;
 };
 
 /// Looks at the folder source.path for its newest complete checkpoint, and at that one's target.
@@ -39,6 +45,10 @@ struct NightlyTask {
 /// that no nightly job of this target.format made from this checkpoint, and target.replace is not
 /// set).
 NightlyTask find_nightly_task(JobSpec const& job, Comm const& comm);
+
+/// Whether the target of a task's job is now what it would make: another job has just made it.
+/// Collective.
+bool is_up_to_date(JobSpec const& job, Comm const& comm);
 
 /// What became of surplus targets.
 struct NightlyRemoval {
@@ -51,13 +61,16 @@ struct NightlyRemoval {
 /// Removes all converted checkpoints but the newest nightly.keep; those as new as the task's stay,
 /// and all when none was chosen. Only folders count that a nightly job made from a checkpoint of
 /// their name in source.path, and that hold nothing else. Then what interrupted nights left of
-/// older checkpoints. Collective; never an Error.
-NightlyRemoval remove_surplus(JobSpec const& job, NightlyTask const& task, Comm const& comm);
+/// older checkpoints, but for those that a later night will resume: `awaited` has their names.
+/// Collective; never an Error.
+NightlyRemoval remove_surplus(JobSpec const& job, NightlyTask const& task,
+                              std::set<std::string> const& awaited, Comm const& comm);
 
 /// One line without a newline: why there is nothing to do; "" for a task that converts.
 std::string nightly_line(JobSpec const& job, NightlyTask const& task);
-/// {"action", "source", "target", "skipped": [{"name", "reason"}], "removed", "cleaned",
-/// "warnings"}; `planned`: a conversion was only planned.
+/// {"action", "source", "target"} of one task; `planned`: a conversion was only planned.
+Json task_json(NightlyTask const& task, bool planned);
+/// The same with {"skipped": [{"name", "reason"}], "removed", "cleaned", "warnings"}.
 Json nightly_json(NightlyTask const& task, NightlyRemoval const& removal, bool planned);
 
 }  // namespace reshard

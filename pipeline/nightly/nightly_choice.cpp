@@ -76,4 +76,15 @@ std::vector<std::string> surplus_targets(std::vector<ListedFolder> targets,
   return surplus;
 }
 
+bool would_stay(std::vector<ListedFolder> targets, ListedFolder const& current,
+                ListedFolder const& one, std::size_t keep) {
+  std::erase_if(targets, [&](ListedFolder const& target) {
+    return target.name == one.name || target.name == current.name;
+  });
+  targets.push_back(current);
+  targets.push_back(one);
+  auto const surplus = surplus_targets(std::move(targets), current, keep);
+  return std::find(surplus.begin(), surplus.end(), one.name) == surplus.end();
+}
+
 }  // namespace reshard

@@ -55,4 +55,9 @@ std::optional<std::int64_t> unsettled_seconds(std::int64_t newest_ns, std::int64
 std::vector<std::string> surplus_targets(std::vector<ListedFolder> targets,
                                          ListedFolder const& current, std::size_t keep);
 
+/// Whether a target `one`, older than `current`, would stay if it were made beside these targets
+/// and that of `current`: surplus_targets() would not name it.
+bool would_stay(std::vector<ListedFolder> targets, ListedFolder const& current,
+                ListedFolder const& one, std::size_t keep);
+
 }  // namespace reshard

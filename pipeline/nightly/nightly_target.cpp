@@ -3,13 +3,10 @@
 #include <algorithm>
 #include <set>
 
-#include <sys/stat.h>
-
 #include "core/base/file.hpp"
-#include "core/base/file_time.hpp"
 #include "core/base/paths.hpp"
 #include "core/formats/manifest/manifest.hpp"
-#include "pipeline/nightly/nightly_choice.hpp"
+#include "pipeline/nightly/after_memory.hpp"
 #include "pipeline/target/strangers.hpp"
 #include "stages/write/publish.hpp"
 
@@ -71,24 +68,29 @@ bool same_job(JobSpec const& job, Manifest const& manifest) {
   return recorded && essence(*recorded) == essence(job);
 }
 
-std::int64_t changed_ns(fs::path const& path) {
-  struct stat status {};
-  if (::stat(path.c_str(), &status) != 0) return 0;
-  return nanoseconds_since_1970(status.st_mtim);
+std::optional<SourceStamp> recorded_stamp(Manifest const& manifest) {
+  Json const* const recorded = manifest.source.find("stamp");
+  return recorded == nullptr ? std::nullopt : parse_stamp(*recorded);
 }
 
 /// Without a stamp nothing is known: the clocks of two hosts say nothing of what came first.
 bool same_source(Manifest const& manifest, SourceStamp const& source) {
-  Json const* const recorded = manifest.source.find("stamp");
-  auto const stamp = recorded == nullptr ? std::nullopt : parse_stamp(*recorded);
+  auto const stamp = recorded_stamp(manifest);
   return stamp && stamp->digest == source.digest;
+}
+
+/// When a target's source was last changed. A backfilled target is younger than its successors.
+std::int64_t source_ns(Manifest const& manifest) {
+  auto const stamp = recorded_stamp(manifest);
+  return stamp ? stamp->newest_ns : 0;
 }
 
 class Surplus {
  public:
-  Surplus(JobSpec const& job, NightlyTask const& task)
+  Surplus(JobSpec const& job, NightlyTask const& task, std::set<std::string> const& awaited)
       : job_(job),
         task_(task),
+        awaited_(awaited),
         folder_(full_path(job.target.path)),
         source_(resolved_path(job.source.path)) {}
 
@@ -101,8 +103,8 @@ class Surplus {
       if (valid_utf8(name) != name) continue;  // no night makes such a target
       if (name.starts_with('.'))
         look_at_hidden(name);
-      else if (job_.nightly.keep > 0 && counts(it->path()))
-        targets.push_back({name, changed_ns(it->path() / manifest_name)});
+      else if (job_.nightly.keep > 0)
+        if (auto const made_ns = counts(it->path())) targets.push_back({name, *made_ns});
     }
     if (error && error != std::errc::no_such_file_or_directory) {
       removal_.warnings.push_back(
@@ -110,17 +112,37 @@ class Surplus {
                       folder_.string(), error.message()));
       return std::move(removal_);
     }
-    ListedFolder const current{
-        task_.name, task_.name.empty() ? 0 : changed_ns(folder_ / task_.name / manifest_name)};
+    ListedFolder const current{task_.name,
+                               task_.name.empty() ? 0 : newest_ns(folder_ / task_.name)};
     for (std::string const& name :
          surplus_targets(std::move(targets), current, static_cast<std::size_t>(job_.nightly.keep)))
       remove(name);
     for (std::string const& name : half_removed_) finish_removal(name);
     for (std::string const& name : interrupted_) clean(name);
+    for (std::string const& name : remembered_)
+      if (!is_there(folder_ / name)) forget_after(folder_ / name);
     return std::move(removal_);
   }
 
+  /// What counts, without a word of what does not.
+  std::vector<ListedFolder> counted() {
+    std::vector<ListedFolder> targets;
+    std::error_code ended;
+    for (fs::directory_iterator it(folder_, ended); !ended && it != fs::directory_iterator();
+         it.increment(ended)) {
+      std::string const name = it->path().filename().string();
+      if (name.starts_with('.')) continue;
+      if (auto const made_ns = counts(it->path())) targets.push_back({name, *made_ns});
+    }
+    return targets;
+  }
+
  private:
+  static std::int64_t newest_ns(fs::path const& target) {
+    auto const manifest = record_of(target);
+    return manifest ? source_ns(*manifest) : 0;
+  }
+
   /// Whether a nightly job made the folder (no link to one) from a checkpoint of that name in the
   /// training directory. Then its record is given.
   std::optional<Manifest> made_here(fs::path const& path, std::string const& name) const {
@@ -136,16 +158,17 @@ class Surplus {
     return source.filename() == name && source != source_ && holds(source_, source);
   }
 
-  bool counts(fs::path const& path) {
+  /// The time of its source, when the target counts for nightly.keep.
+  std::optional<std::int64_t> counts(fs::path const& path) {
     auto const manifest = made_here(path, path.filename().string());
-    if (!manifest) return false;
+    if (!manifest) return std::nullopt;
     std::string const stranger = stranger_in(path, written_files(*manifest));
     if (!stranger.empty())
       removal_.warnings.push_back(fmt::format(
           "{}: is left unchanged and does not count for nightly.keep: it holds {}, which the "
           "conversion did not write",
           path.string(), stranger));
-    return stranger.empty();
+    return stranger.empty() ? std::optional(source_ns(*manifest)) : std::nullopt;
   }
 
   /// Whether the folder may be deleted.
@@ -168,7 +191,9 @@ class Surplus {
     std::string const ending = fmt::format(".{}", removed_ending);
     if (name.ends_with(ending) && name.size() > ending.size() + 1)
       half_removed_.push_back(name.substr(1, name.size() - ending.size() - 1));
+    if (auto remembered = target_of_memory(name)) remembered_.push_back(std::move(*remembered));
     auto const left = parse_hidden_name(name);
+    if (left && awaited_.contains(left->target)) return;
     // This run's own is resumed while its checkpoint is awaited; beside a target that is as it
     // should be it is useless.
     if (left && (left->target != task_.name || task_.action != NightlyTask::Action::waiting))
@@ -274,10 +299,12 @@ class Surplus {
 
   JobSpec const& job_;
   NightlyTask const& task_;
+  std::set<std::string> const& awaited_;
   fs::path folder_;
   fs::path source_;
   std::vector<std::string> half_removed_;
   std::set<std::string> interrupted_;
+  std::vector<std::string> remembered_;  ///< targets for which nightly.after has succeeded
   NightlyRemoval removal_;
 };
 
@@ -299,8 +326,13 @@ FoundTarget find_target(JobSpec const& job, SourceStamp const& source) {
                           : FoundTarget{TargetState::extended, std::move(stranger)};
 }
 
-NightlyRemoval remove_surplus_targets(JobSpec const& job, NightlyTask const& task) {
-  return Surplus(job, task).run();
+std::vector<ListedFolder> counted_targets(JobSpec const& job) {
+  return Surplus(job, {}, {}).counted();
+}
+
+NightlyRemoval remove_surplus_targets(JobSpec const& job, NightlyTask const& task,
+                                      std::set<std::string> const& awaited) {
+  return Surplus(job, task, awaited).run();
 }
 
 }  // namespace reshard

@@ -1,8 +1,11 @@
 #pragma once
 
+#include <set>
 #include <string>
+#include <vector>
 
 #include "pipeline/nightly/nightly.hpp"
+#include "pipeline/nightly/nightly_choice.hpp"
 #include "pipeline/target/source_stamp.hpp"
 
 namespace reshard {
@@ -28,7 +31,11 @@ struct FoundTarget {
 /// same.
 FoundTarget find_target(JobSpec const& job, SourceStamp const& source);
 
+/// The targets that count for nightly.keep, with the times of their sources.
+std::vector<ListedFolder> counted_targets(JobSpec const& job);
+
 /// remove_surplus() of one rank.
-NightlyRemoval remove_surplus_targets(JobSpec const& job, NightlyTask const& task);
+NightlyRemoval remove_surplus_targets(JobSpec const& job, NightlyTask const& task,
+                                      std::set<std::string> const& awaited);
 
 }  // namespace reshard

@@ -99,6 +99,29 @@ TEST(Surplus, NeedsNoCurrentOneAmongTheTargets) {
             (Names{"iter_2"}));
 }
 
+TEST(WouldStay, IsTheNewestFewWithWhatIsThere) {
+  ListedFolder const current{"iter_900", 9};
+  std::vector<ListedFolder> const there = {{"iter_500", 5}};
+  EXPECT_TRUE(would_stay(there, current, {"iter_800", 8}, 3));
+  EXPECT_TRUE(would_stay(there, current, {"iter_800", 8}, 2));
+  EXPECT_FALSE(would_stay(there, current, {"iter_800", 8}, 1));
+  EXPECT_TRUE(would_stay(there, current, {"iter_400", 4}, 3));
+  EXPECT_FALSE(would_stay(there, current, {"iter_400", 4}, 2));
+  EXPECT_TRUE(would_stay(there, current, {"iter_400", 4}, 0));  // all stay
+  EXPECT_TRUE(would_stay({{"iter_900", 9}, {"iter_500", 5}}, current, {"iter_500", 5}, 2));
+}
+
+TEST(WouldStay, CountsWhatIsNewerThanTheCurrentOne) {
+  // Training was set back.
+  EXPECT_FALSE(would_stay({{"iter_1000", 10}}, {"iter_300", 3}, {"iter_200", 2}, 2));
+  EXPECT_TRUE(would_stay({{"iter_1000", 10}}, {"iter_300", 3}, {"iter_200", 2}, 3));
+}
+
+TEST(WouldStay, TakesTimesOfSourcesWhereANameHasNoNumber) {
+  EXPECT_TRUE(would_stay({{"first", 10}}, {"best", 30}, {"last", 20}, 2));
+  EXPECT_FALSE(would_stay({{"last", 20}}, {"best", 30}, {"first", 10}, 2));
+}
+
 TEST(Surplus, IsNothingWithoutACurrentOne) {
   EXPECT_TRUE(surplus_targets({{"iter_1", 0}, {"iter_2", 0}}, {}, 1).empty());
   EXPECT_TRUE(surplus_targets({{"a", 1}, {"b", 3}, {"c", 2}}, {}, 1).empty());
