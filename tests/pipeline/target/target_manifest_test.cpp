@@ -18,7 +18,7 @@ struct Case {
   Json record;
 
   Manifest made(bool read_back) const {
-    return target_manifest(spec, job.plan, {digests, small_files, read_back, hashes},
+    return target_manifest(spec, job.plan, {digests, small_files, read_back, hashes, {}},
                            {"dcp", "1 file", record});
   }
 };

@@ -243,7 +243,10 @@ TEST_P(Stream, SendsMessagesLargerThanOnePart) {
                    .copies = {},
                    .sends = {},
                    .receives = {},
-                   .writes = {}};
+                   .writes = {},
+                   .clones = {},
+                   .unread = {},
+                   .recorded = {}};
     work.sends.push_back({peer, 0, bytes, {}});
     work.receives.push_back({peer, bytes, bytes, {}});
     work.writes.push_back({0, 0, bytes, bytes});
