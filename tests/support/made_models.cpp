@@ -13,7 +13,10 @@ struct Described {
       : family(map_file(sample.family)),
         core(map_file("mcore")),
         model(family, core, {sample.config, "config.json", 0}) {
-    apply_family(model, Side(model, family, {}));
+    Side const side(model, family, {});
+    apply_family(model, side);
+    for (TensorId const tensor : side.optional_tensors())
+      model.set_exists(tensor, false);  // numbers of quantisers, which a plain model lacks
   }
   MapFile family, core;
   Model model;

@@ -14,7 +14,7 @@ struct Case {
       std::vector<std::uint64_t>(job.plan.plan.tensor_bytes.size(), 7);
   std::vector<FileRecord> small_files{{"z.json", 5, 1}, {".metadata", 9, 2}};
   std::vector<FileHashes> hashes =
-      std::vector<FileHashes>(job.plan.files.size(), FileHashes{100, 3, 4});
+      std::vector<FileHashes>(job.plan.files.size(), FileHashes{100, 3, 4, 100});
   Json record;
 
   Manifest made(bool read_back) const {

@@ -10,7 +10,8 @@ namespace {
 
 /// The stored tensor of this name.
 StoredTensor& tensor_of(MadeCheckpoint& made, std::string_view name) {
-  auto const found = std::ranges::find_if(made.value.stored.tensors, [&](StoredTensor const& one) { return one.name == name; });
+  auto const found = std::ranges::find_if(
+      made.value.stored.tensors, [&](StoredTensor const& one) { return one.name == name; });
   RESHARD_EXPECT(found != made.value.stored.tensors.end());
   return *found;
 }

@@ -35,7 +35,8 @@ TEST(SourceCatalog, HasABlobForEachTensorWhereItLies) {
   StoredTable const& stored = read.source.value.stored;
   ASSERT_EQ(catalog.blobs.size(), stored.tensors.size());
   for (Blob const& blob : catalog.blobs) {
-    auto const tensor = std::ranges::find_if(stored.tensors, [&](StoredTensor const& one) { return one.name == blob.name; });
+    auto const tensor = std::ranges::find_if(
+        stored.tensors, [&](StoredTensor const& one) { return one.name == blob.name; });
     ASSERT_NE(tensor, stored.tensors.end()) << blob.name.text();
     EXPECT_EQ(blob.offset_bytes, stored.payload_offset_bytes[tensor->first_chunk]);
     EXPECT_EQ(blob.file, 0U);
@@ -58,8 +59,9 @@ TEST(SourceCatalog, HasABlobForEachChunk) {
 TEST(SourceCatalog, FollowsStrides) {
   MadeCheckpoint source = llama();
   auto const& tensors = source.value.stored.tensors;
-  StoredTensor const up =
-      *std::ranges::find_if(tensors, [&](StoredTensor const& one) { return one.name == "model.layers.0.mlp.up_proj.weight"; });
+  StoredTensor const up = *std::ranges::find_if(tensors, [&](StoredTensor const& one) {
+    return one.name == "model.layers.0.mlp.up_proj.weight";
+  });
   source.value.stored.strides[up.first_chunk] = {1, up.shape[0]};
   Read read(std::move(source));
   Catalog const catalog = read.catalog();
