@@ -1,5 +1,7 @@
 #include "stages/read/extent_reader.hpp"
 
+#include <algorithm>
+#include <utility>
 #include <vector>
 
 namespace reshard {
@@ -18,8 +20,10 @@ constexpr BatchRules several{.most_bytes = std::uint64_t{4} << 20, .tail = TailP
 ExtentReader::ExtentReader(FileSet& files, std::span<SourceView const> views,
                            StoredBytesObserver observer, std::size_t threads)
     : files_(files),
+      views_(views),
       rules_(threads > 1 ? several : one_at_a_time),
       lanes_(threads),
+      carried_view_(views.size()),
       workers_(threads) {
   StoredBytesObserver alone;
   if (observer)
@@ -28,28 +32,75 @@ ExtentReader::ExtentReader(FileSet& files, std::span<SourceView const> views,
       std::lock_guard const lock(observing_);
       observer(file, offset_bytes, bytes);
     };
-  for (Lane& lane : lanes_)
+  auto const open = [&](Lane& lane) {
     lane.views = std::make_unique<ViewReader>(files, views, lane.stats, alone);
+  };
+  for (Lane& lane : lanes_) open(lane);
+  for (Lane& lane : carried_) open(lane);
+  open(merging_);
 }
 
 ReadStats ExtentReader::stats() const {
-  ReadStats sum;
-  for (Lane const& lane : lanes_) {
+  ReadStats sum = merging_.stats;
+  auto const add = [&sum](Lane const& lane) {
     sum.bytes += lane.stats.bytes;
     sum.calls += lane.stats.calls;
-  }
+  };
+  std::ranges::for_each(lanes_, add);
+  std::ranges::for_each(carried_, add);
   return sum;
 }
 
 void ExtentReader::read(std::span<Extent const> extents, std::byte* staging) {
-  std::vector<ExtentBatch> const batches = batches_of(by_place(extents), rules_);
-  workers_.run(batches.size(), [&](std::size_t batch, std::size_t worker) {
-    read_batch(batches[batch], staging, lanes_[worker]);
+  std::vector<Extent> const sorted = by_place(extents);
+  auto const stored = std::ranges::partition_point(
+      sorted, [this](Extent const& extent) { return extent.file < files_.size(); });
+  std::vector<ExtentBatch> const batches = batches_of({sorted.begin(), stored}, rules_);
+  std::vector<Group> const groups = groups_of({stored, sorted.end()});
+  workers_.run(groups.size() + batches.size(), [&](std::size_t item, std::size_t worker) {
+    if (item < groups.size())  // first, because they take longer
+      compute(groups[item], staging, lane_of(groups, item, worker));
+    else
+      read_batch(batches[item - groups.size()], staging, lanes_[worker]);
   });
+  if (groups.empty() || is_merged(groups.back())) return;
+  if (view_of(groups.back()) != carried_view_) std::swap(carried_[0], carried_[1]);
+  carried_view_ = view_of(groups.back());
+}
+
+/// Those that are merged first: they hold parts of an adapter in common.
+std::vector<ExtentReader::Group> ExtentReader::groups_of(std::span<Extent const> computed) const {
+  std::vector<Group> groups;
+  Group merged;
+  for (Extent const& extent : computed) {
+    RESHARD_EXPECT(extent.file - files_.size() < views_.size());
+    if (views_[extent.file - files_.size()].kind == ViewKind::merge) {
+      merged.push_back(extent);
+      continue;
+    }
+    if (groups.empty() || groups.back().front().file != extent.file) groups.emplace_back();
+    groups.back().push_back(extent);
+  }
+  if (!merged.empty()) groups.insert(groups.begin(), std::move(merged));
+  return groups;
+}
+
+bool ExtentReader::is_merged(Group const& group) const {
+  return views_[view_of(group)].kind == ViewKind::merge;
+}
+
+/// The view that the round before ended with goes on where it was, and the last one of this round
+/// is kept for the next.
+ExtentReader::Lane& ExtentReader::lane_of(std::span<Group const> groups, std::size_t group,
+                                          std::size_t worker) {
+  if (is_merged(groups[group])) return merging_;
+  if (view_of(groups[group]) == carried_view_) return carried_[0];
+  Lane& lane = group + 1 == groups.size() ? carried_[1] : lanes_[worker];
+  lane.views->forget();
+  return lane;
 }
 
 void ExtentReader::read_batch(ExtentBatch const& batch, std::byte* staging, Lane& lane) {
-  if (batch.file >= files_.size()) return compute_batch(batch, staging, lane);
   std::vector<iovec> parts;
   parts.reserve(batch.parts.size());
   for (auto const& part : batch.parts) parts.push_back({staging + part.at, part.bytes});
@@ -58,11 +109,13 @@ void ExtentReader::read_batch(ExtentBatch const& batch, std::byte* staging, Lane
   lane.stats.calls += 1;
 }
 
-void ExtentReader::compute_batch(ExtentBatch const& batch, std::byte* staging, Lane& lane) {
-  std::uint64_t offset = batch.offset_bytes;
-  for (auto const& part : batch.parts) {
-    lane.views->read(batch.file - files_.size(), offset, {staging + part.at, part.bytes});
-    offset += part.bytes;
+void ExtentReader::compute(Group const& group, std::byte* staging, Lane& lane) {
+  for (ExtentBatch const& batch : batches_of(group, one_at_a_time)) {
+    std::uint64_t offset = batch.offset_bytes;
+    for (auto const& part : batch.parts) {
+      lane.views->read(batch.file - files_.size(), offset, {staging + part.at, part.bytes});
+      offset += part.bytes;
+    }
   }
 }
 

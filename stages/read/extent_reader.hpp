@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -34,19 +35,31 @@ class ExtentReader {
   ReadStats stats() const;
 
  private:
-  /// What each worker has of its own.
+  /// What one thread uses at a time.
   struct Lane {
     ReadStats stats;
     std::unique_ptr<ViewReader> views;
   };
+  /// Extents of one view, or of all that are merged: what follows on each other is read ahead once,
+  /// whatever the number of threads.
+  using Group = std::vector<Extent>;
+  std::vector<Group> groups_of(std::span<Extent const> computed) const;
+  std::size_t view_of(Group const& group) const { return group.front().file - files_.size(); }
+  bool is_merged(Group const& group) const;
+  Lane& lane_of(std::span<Group const> groups, std::size_t group, std::size_t worker);
   void read_batch(ExtentBatch const& batch, std::byte* staging, Lane& lane);
-  void compute_batch(ExtentBatch const& batch, std::byte* staging, Lane& lane);
+  void compute(Group const& group, std::byte* staging, Lane& lane);
 
   FileSet& files_;
+  std::span<SourceView const> views_;
   BatchRules rules_;
   std::mutex observing_;
-  std::vector<Lane> lanes_;  ///< by worker; as many as there are
-  Workers workers_;          // last: it uses what is above
+  std::vector<Lane> lanes_;      ///< by worker; as many as there are
+  std::array<Lane, 2> carried_;  ///< the first: of the last view of the round before; the second:
+                                 ///< of this round
+  std::size_t carried_view_;  ///< none: the number of views
+  Lane merging_;
+  Workers workers_;  // last: it uses what is above
 };
 
 }  // namespace reshard

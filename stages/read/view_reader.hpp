@@ -38,6 +38,8 @@ class ViewReader {
   /// Fills `into` with the bytes of the computed tensor from `offset_bytes` on. Both are whole
   /// elements.
   void read(std::size_t view, std::uint64_t offset_bytes, std::span<std::byte> into);
+  /// Lets go of what was read ahead of a quantised tensor.
+  void forget() { opened_.reset(); }
 
  private:
   /// A part of one of the tensors beside the codes.

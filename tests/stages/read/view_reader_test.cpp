@@ -64,7 +64,7 @@ TEST(ViewReader, ComputesAnyExtentOfAnyForm) {
   for (SlowWeight const& weight : weights) views.push_back(view_of(weight, contents));
   ScratchFolder const folder("views");
   FileSet files({folder.file("weights", contents.bytes)}, FileSet::Access::read);
-  ExtentReader reader(files, views);
+  ExtentReader reader(files, views, {}, 3);
   for (int repeat = 0; repeat < 20; ++repeat)
     for (std::uint32_t v = 0; v < weights.size(); ++v) {
       std::vector<std::uint16_t> const wanted = slow_elements(weights[v]);
@@ -86,7 +86,7 @@ TEST(ViewReader, WorksSliceBySlice) {
   for (SlowWeight const& weight : weights) views.push_back(view_of(weight, contents));
   ScratchFolder const folder("large_views");
   FileSet files({folder.file("weights", contents.bytes)}, FileSet::Access::read);
-  ExtentReader reader(files, views);
+  ExtentReader reader(files, views, {}, 2);
   for (std::uint32_t v = 0; v < weights.size(); ++v) {
     std::vector<std::uint16_t> const wanted = slow_elements(weights[v]);
     expect_same_elements(read_in_parts(reader, 1 + v, wanted.size(), 2'000'000, random), wanted);
