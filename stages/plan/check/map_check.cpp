@@ -160,6 +160,9 @@ class MapChecker {
     result.model = std::make_unique<Model>(*family_, maps_.core, ModelFacts{config, "config.json"});
     Side const side(*result.model, *map_, family_options(*result.model, present));
     apply_family(*result.model, side);
+    if (!names_alone_)
+      for (TensorId const tensor : side.optional_tensors())
+        result.model->set_exists(tensor, false);  // no part of a model by its config
     check_whole_model(*result.model, "config.json");
     SidePlace const whole;
     result.proof = prove_side(*result.model, side, {&whole, 1}, Detail::patterns);
