@@ -125,6 +125,7 @@ def save_on_rank(rank, models, world, parallel_state, root, form):
     fill(dcp_checkpoints.sharded_tensors(model_state(models, world, parallel_state)[0]), world)
     state, content = model_state(models, world, parallel_state)
     dcp_checkpoints.save_state(rank, state, root, content)
+    dist.barrier()  # rank 0 writes the tracker
     beside = dcp_checkpoints.iteration_folder(Path(root)) / "modelopt_state"
     if rank == 0:
         beside.mkdir()
