@@ -289,7 +289,7 @@ class Draft {
           "unmapped = \"keep\"  # parts that the map does not describe, such as a vision tower, "
           "are copied byte for byte; or \"drop\"\n";
     return text +
-           "\n[run]\n# memory = \"512 MiB\"  # of each rank; a smaller size changes no byte of the result\n";
+           "\n[run]\n# memory = \"128 MiB\"  # of each rank; a smaller size changes no byte of the result\n";
   }
 
   InitRequest const& request_;

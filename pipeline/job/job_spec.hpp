@@ -174,7 +174,7 @@ struct JobSpec {
   };
 
   struct Run {
-    std::uint64_t memory_bytes = 512ULL << 20U;  ///< staging memory of one rank
+    std::uint64_t memory_bytes = 128ULL << 20U;  ///< staging memory of one rank
     std::uint64_t device_memory_bytes =
         0;  ///< memory of its GPU that one rank takes, on the GPU path; 0: as memory_bytes
     TransportChoice transport = TransportChoice::automatic;

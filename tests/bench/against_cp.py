@@ -21,7 +21,7 @@ def parse():
     parser.add_argument("work")
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--memory", default="512 MiB")
+    parser.add_argument("--memory", default="128 MiB")
     parser.add_argument("--layout", default="tp = 1, pp = 2, ep = 4")
     parser.add_argument("--io", nargs="+", default=["posix"], help="engines of run.io, one run of each beside each cp")
     parser.add_argument("--raw", help="raw_copy, the physical limit")

@@ -61,7 +61,7 @@ TEST(JobSpec, FillsInDefaults) {
   EXPECT_EQ(job.target.layout.size("etp"), 0) << "which stands for tp";
   EXPECT_FALSE(job.target.replace);
   EXPECT_EQ(job.target.shard_bytes, 5'000'000'000U);
-  EXPECT_EQ(job.run.memory_bytes, 536'870'912U);
+  EXPECT_EQ(job.run.memory_bytes, 134'217'728U);
   EXPECT_EQ(job.run.stall_seconds, 600);
   EXPECT_EQ(job.model.map, "auto");
   EXPECT_EQ(job.source.objects, SourceObjects::look);
