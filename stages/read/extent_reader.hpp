@@ -57,7 +57,7 @@ class ExtentReader {
   std::vector<Lane> lanes_;      ///< by worker; as many as there are
   std::array<Lane, 2> carried_;  ///< the first: of the last view of the round before; the second:
                                  ///< of this round
-  std::size_t carried_view_;  ///< none: the number of views
+  std::size_t carried_view_;     ///< none: the number of views
   Lane merging_;
   Workers workers_;  // last: it uses what is above
 };

@@ -26,8 +26,8 @@ std::vector<FileShare> share_of_bytes(std::span<std::uint64_t const> bytes_by_fi
 std::vector<FileShare> share_of_files(std::span<std::uint64_t const> bytes_by_file, int rank,
                                       int ranks);
 
-/// How the threads of a rank share what the rank checks: the part of thread `lane` of `lanes`. Whole
-/// files stay whole, and `bytes_by_file` are those of all files then.
+/// How the threads of a rank share what the rank checks: the part of thread `lane` of `lanes`.
+/// Whole files stay whole, and `bytes_by_file` are those of all files then.
 std::vector<FileShare> lane_of_bytes(std::span<FileShare const> mine, int lane, int lanes);
 std::vector<FileShare> lane_of_files(std::span<FileShare const> mine,
                                      std::span<std::uint64_t const> bytes_by_file, int lane,

@@ -92,7 +92,8 @@ class Table {
     auto const split = split_parts(std::span(&elements, 1), std::ssize(headers_.models));
     for (std::size_t r = 0; r < headers_.models.size(); ++r) {
       auto const& held = headers_.models[r].frozen_parts;
-      auto const part = std::ranges::find_if(held, [&first](FileTensor const& one) { return one.name == first; });
+      auto const part =
+          std::ranges::find_if(held, [&first](FileTensor const& one) { return one.name == first; });
       for (FlatPart const& flat : split[r]) {
         if (part == held.end() || part->shape.size() != 1 || !part->strides.empty() ||
             part->shape.front() < flat.end - flat.begin)

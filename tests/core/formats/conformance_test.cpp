@@ -183,7 +183,8 @@ TEST_P(Conformance, SaysWhatItsStorageSays) {
   EXPECT_EQ(checkpoint.labels.size(),
             checkpoint.names == NameOwner::logical ? stored.tensors.size() : 0U);
   for (StoredTensor const& tensor : stored.tensors)
-    EXPECT_TRUE(tensor.chunk_count == 1 || checkpoint.storage == Storage::chunks) << tensor.name.text();
+    EXPECT_TRUE(tensor.chunk_count == 1 || checkpoint.storage == Storage::chunks)
+        << tensor.name.text();
   std::size_t next = 0;
   std::set<std::string> labels;
   for (SharePlace const& place : checkpoint.places) {

@@ -92,7 +92,8 @@ TEST(LoraConfig, ChecksRanksAndScales) {
   EXPECT_NE(says("", "m.q", 4).find("says rank 8 for 'm.q', and the tensors have rank 4"),
             std::string::npos);
   EXPECT_NE(says(R"(, "r": 0)", "m.q", 8), "");
-  EXPECT_NE(says(R"(, "r": null)", "m.q", 8).find("is null, expected a whole number"), std::string::npos);
+  EXPECT_NE(says(R"(, "r": null)", "m.q", 8).find("is null, expected a whole number"),
+            std::string::npos);
   EXPECT_NE(says(R"(, "alpha_pattern": {"q": null})", "m.q", 8).find("the alpha_pattern of 'm.q'"),
             std::string::npos);
   EXPECT_NE(says(R"(, "alpha_pattern": {"q": 1e308})", "m.q", 8).find("no finite number"),
