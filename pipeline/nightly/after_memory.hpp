@@ -8,7 +8,7 @@
 namespace reshard {
 
 // For which targets nightly.after has succeeded: `.NAME.after` beside the target NAME, one line
-// with the XXH3-128 of its reshard.json. A target that was made anew from another source, or by
+// with the XXH3-128 of its reshard.json. A target that was made again from another source, or by
 // another job, has another one.
 
 std::filesystem::path after_memory_of(std::filesystem::path const& target);
