@@ -40,8 +40,9 @@ std::uint64_t bytes_of(StridedBlock<Target> const& block, std::span<ByteDim cons
 }
 
 /// The regions of one block of one logical tensor's index space: they read the same source bytes
-/// and are done together, so that each source byte is read once in the whole job however many
-/// targets take it.
+/// and are done together, so that each source byte is read once however many targets take it. A
+/// block that very many targets take is several cells, which each read it
+/// (PlanLimits::most_target_bytes).
 struct Cell {
   std::uint32_t first_region = 0;
   std::uint32_t region_count = 0;
@@ -89,6 +90,12 @@ struct PlanLimits {
   std::size_t threads = 1;      ///< that plan; the plan is the same
   std::uint64_t cut_bytes = 1;  ///< cells are cut at multiples of it, counted from the first
                                 ///< element of a stored tensor, where rows allow it
+  /// What cell_bytes may grow to in a job that would have more cells than are usual.
+  std::uint64_t most_cell_bytes = 0;
+  std::uint64_t usual_cells = 1U << 16;
+  /// A cell that would write more than this is several, for some replicas of the target each: all
+  /// of them would be too large a part of a rank's work.
+  std::uint64_t most_target_bytes = 256U << 20;
 };
 
 /// Bytes that are carried as they are, outside all logical tensors (opaque module state).

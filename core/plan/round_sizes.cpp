@@ -15,6 +15,10 @@ std::uint64_t cell_bytes_for(std::uint64_t memory_bytes) {
   return std::min(most_cell_bytes, memory_bytes / 32);
 }
 
+std::uint64_t most_cell_bytes_for(std::uint64_t memory_bytes) {
+  return std::min(most_cell_bytes, memory_bytes / 8);
+}
+
 std::uint64_t staging_arena_bytes(Plan const& plan, CellRange cells, std::uint64_t memory_bytes,
                                   std::uint64_t growth) {
   std::uint64_t needed = least_staging_bytes;

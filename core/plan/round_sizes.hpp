@@ -14,6 +14,8 @@ inline constexpr std::uint64_t least_staging_bytes = 1U << 20;
 /// The source bytes of a cell where a rank has this much staging memory: small beside it, so that
 /// many fit, and large enough that the plan stays small.
 std::uint64_t cell_bytes_for(std::uint64_t memory_bytes);
+/// The same in a very large job: two or three fit into a round (PlanLimits::most_cell_bytes).
+std::uint64_t most_cell_bytes_for(std::uint64_t memory_bytes);
 
 /// The staging memory of a rank that does these cells: what it may take, or less when it has less
 /// to do. Fresh memory costs time. `growth`: how many times the staging of a cell a round may need.

@@ -57,6 +57,7 @@ PlanLimits plan_limits(JobSpec const& spec, FileIo const& source_io, int ranks,
   limits.digests = spec.run.verify != VerifyChoice::off;
   limits.alignment.io_bytes = source_io.alignment().memory_bytes;
   limits.cell_bytes = cell_bytes_for(round_memory(spec));
+  limits.most_cell_bytes = most_cell_bytes_for(round_memory(spec));
   return limits;
 }
 
@@ -72,7 +73,9 @@ std::uint64_t clone_block(JobSpec const& spec) {
 /// Lays the target out for clones where it may have some.
 void set_data_layout(JobSpec const& spec, PlannedJob& job, TargetRequest& request) {
   job.clone_block_bytes = clone_block(spec);
-  if (job.clone_block_bytes == 0 && spec.target.reflink != ReflinkChoice::always) return;
+  bool const unasked =
+      job.clone_block_bytes == 0 || format_of(spec.target.format).target().published;
+  if (unasked && spec.target.reflink != ReflinkChoice::always) return;
   request.data_layout = DataLayout::for_clones;
   job.limits.cut_bytes = clone_block_bytes;
 }

@@ -40,6 +40,7 @@ class Comparer {
     sides_ = open_sides(request_, comm_);
     limits_.staging_bytes = request_.memory_bytes / 4;
     limits_.cell_bytes = cell_bytes_for(request_.memory_bytes);
+    limits_.most_cell_bytes = most_cell_bytes_for(request_.memory_bytes);
     limits_.digests = false;
     together(comm_, [&] {
       matched_ = match_sides(sides_, request_.comparison);

@@ -5,7 +5,8 @@
 RESHARD and HEADER_TREE are the programs (build/dev/pipeline/reshard, build/dev/tests/bench/header_tree); WORK is a folder to make. For each model a
 Hugging Face folder of headers is written from its config, in BF16 and with the weights quantised much as they are published. Planned are: to Megatron
 at TP 8 · PP 16 · EP 64; from there, a tree of headers too, to TP 4 · PP 8 · EP 32; and from the same tree to Hugging Face. Time and memory are
-those of `reshard plan`, one process. What the busiest of some ranks reads and writes comes from HEADER_TREE, which makes the same plan again.
+those of `reshard plan`, one process. What the busiest of some ranks reads and writes, together, beside the mean of all comes from HEADER_TREE,
+which makes the same plan again.
 """
 
 import argparse
@@ -98,7 +99,7 @@ class Table:
         self.reshard, self.header_tree = programs
         self.work = work
         self.ranks = ranks
-        columns = (*self.COLUMNS, *(f"busiest of {n} ranks, GiB" for n in ranks), "wall s", "CPU s", "peak MiB")
+        columns = (*self.COLUMNS, *(f"busiest of {n} ranks / mean" for n in ranks), "wall s", "CPU s", "peak MiB")
         self.line(columns)
         self.line(["---"] * len(columns))
 
@@ -116,7 +117,7 @@ class Table:
             return False
         plan = json.loads(out)["plan"]
         made = json.loads(subprocess.run([self.header_tree, job, tree, *map(str, self.ranks)], capture_output=True, text=True, check=True).stdout)
-        busiest = [f"{load['read_bytes'] / GIB:.1f} read, {load['written_bytes'] / GIB:.1f} written" for load in made["busiest_rank"]]
+        busiest = [f"{load['both_bytes'] / (load['mean_read_bytes'] + load['mean_written_bytes']):.3f}" for load in made["busiest_rank"]]
         counts = (f"{plan['source_files']} -> {plan['target_files']}", f"{plan['source_tensors']} -> {plan['target_tensors']}", plan["regions"])
         bytes_moved = (f"{plan['payload_read_bytes'] / GIB:.1f}", f"{plan['payload_written_bytes'] / GIB:.1f}")
         times = (f"{wall:.2f}", f"{cpu:.2f}", f"{peak / 2**20:.0f}")

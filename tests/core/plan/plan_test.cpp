@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <set>
 
 #include "core/plan/compile.hpp"
+#include "core/plan/replica_parts.hpp"
 #include "core/plan/schedule.hpp"
 #include "tests/support/plan_world.hpp"
 
@@ -129,8 +131,55 @@ TEST(Plan, EveryLayoutBecomesEveryOther) {
       PlanLimits const aligned{2048, 32768, true, {128}};  // parts from 2048 bytes on are long
       reshard_direct(fixture, source, target, static_cast<int>(1 + i % 3), aligned);
       reshard_by_exchange(fixture, source, target, static_cast<int>(2 + i % 4), aligned);
+      PlanLimits spread{2048, 32768};  // blocks with replicas become several cells
+      spread.most_target_bytes = 3000;
+      reshard_direct(fixture, source, target, static_cast<int>(1 + i % 3), spread);
+      reshard_by_exchange(fixture, source, target, static_cast<int>(2 + i % 4), spread);
     }
   }
+}
+
+/// Five replicas of two source blocks of 10 bytes each.
+TEST(Plan, ABlockWithManyReplicasIsSplitByTargetFiles) {
+  std::vector<Region> regions;
+  for (std::uint32_t const source : {0U, 1U})
+    for (std::uint32_t const target : {4U, 3U, 2U, 1U, 0U})
+      regions.push_back({source, target, 100, 10 * source, 10, 0, 0});
+  std::vector<Region> const original = regions;
+
+  ASSERT_EQ(by_replicas(regions, {}, 100).size(), 1U);
+  EXPECT_EQ(regions.front().to, original.front().to) << "the order of one part stays";
+
+  auto const parts = by_replicas(regions, {}, 40);
+  ASSERT_EQ(parts.size(), 3U);
+  std::size_t members = 0;
+  for (std::size_t p = 0; p < parts.size(); ++p) {
+    std::set<std::uint32_t> sources;
+    for (Region const& region : parts[p]) {
+      EXPECT_EQ(region.to * 3 / 5, p);
+      sources.insert(region.src_file);
+    }
+    EXPECT_EQ(sources.size(), 2U) << "each part has all source bytes";
+    members += parts[p].size();
+  }
+  EXPECT_EQ(members, regions.size());
+  EXPECT_EQ(by_replicas(regions, {}, 1).size(), 5U) << "a replica stays in one part";
+}
+
+/// What is cut does not depend on the number of ranks, and cells grow with the job.
+TEST(Plan, CellsGrowInAVeryLargeJob) {
+  SampleModel const sample = test::sample_models().front();
+  Fixture const fixture(sample);
+  auto const mesh = test::sample_meshes(false).front();
+  World const world = test::make_world(fixture.model, fixture.local(mesh), mesh, DType::bf16);
+  auto const cells = [&](std::uint64_t least, std::uint64_t most) {
+    PlanLimits limits{least, 32768};
+    limits.most_cell_bytes = most;
+    limits.usual_cells = 100;
+    return make_plan(fixture.model, world.catalog, world.catalog, limits).cells.size();
+  };
+  EXPECT_EQ(cells(64, 64), cells(64, 0));
+  EXPECT_LT(cells(64, 4096), cells(64, 64)) << "this model has more than 100 cells of 64 bytes";
 }
 
 TEST(Plan, IsTheSameWithAnyNumberOfThreads) {

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "core/plan/plan.hpp"
+
+namespace reshard {
+
+/// Plans one logical tensor that exists: its cells, regions and digests go into `plan`, which is
+/// empty; its bytes into `tensor_bytes`, which are those of the whole plan. Internal to this
+/// library. Errors: as make_plan().
+void plan_tensor(Plan& plan, std::span<std::uint64_t> tensor_bytes, Model const& model,
+                 TensorId tensor, Catalog const& source, Catalog const& target,
+                 PlanLimits const& limits);
+
+}  // namespace reshard
