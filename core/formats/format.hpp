@@ -53,6 +53,8 @@ struct TargetTraits {
   bool rank_states = false;    ///< it can hold optimizer state in slots, whatever the source
   bool masters_alone = false;  ///< beside optimizer state its weights are the F32 masters
   bool checksums = false;      ///< it may have an integrity.json
+  bool published = false;      ///< its files are compared with published ones, byte for byte: they
+                               ///< are laid out for clones on request alone
 };
 
 /// What sentences say of a format.

@@ -190,6 +190,30 @@ def read_hf(folder):
     return state
 
 
+def describe_files(found, expected):
+    """Why files of a folder are not those of another, by name; nothing for those that are. What a job adds is not looked at."""
+    return {path.name: difference_of(found / path.name, path) for path in sorted(expected.iterdir()) if path.is_file()
+            and (not (found / path.name).exists() or (found / path.name).read_bytes() != path.read_bytes())}
+
+
+def difference_of(found, expected):
+    if not found.exists():
+        return "is missing"
+    if expected.suffix != ".safetensors":
+        return "differs"
+    return " ".join(header_text(path) for path in (found, expected))[:2000]
+
+
+def header_text(path):
+    with open(path, "rb") as file:
+        return repr(file.read(int.from_bytes(file.read(8), "little")))
+
+
+def assert_same_files(found, expected):
+    differences = describe_files(Path(found), Path(expected))
+    assert not differences, differences
+
+
 def check_index(index, places, state):
     assert index["weight_map"] == places, describe_difference(places, index["weight_map"])
     total = sum(tensor.numel() * tensor.element_size() for tensor in state.values())

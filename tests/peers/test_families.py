@@ -14,7 +14,7 @@ import family_models_remote
 import family_models_vision
 from dcp_cases import names_of
 from family_models import logits_of, save_family
-from hf_models import read_hf
+from hf_models import assert_same_files, read_hf
 from tensor_patterns import assert_same_tensors
 
 FAMILIES = (family_models.FAMILIES | family_models_hybrid.FAMILIES | family_models_more.FAMILIES | family_models_vision.FAMILIES
@@ -36,7 +36,7 @@ def test_there_and_back_changes_nothing(name, program, scratch):
     second = program.run(dist, scratch / "b", "megatron", target_options={"layout": family.b.toml()} | names, **options)
     back = program.to_hf(second, scratch / "back", target_options={"reference": folder}, **options)
     assert_same_tensors(read_hf(back), read_hf(folder))
-    assert (back / "config.json").read_bytes() == (folder / "config.json").read_bytes()
+    assert_same_files(back, folder)
     assert not family.computes or torch.equal(logits_of(back, family), logits_of(folder, family))
 
 

@@ -119,7 +119,10 @@ void reshard_folder(fs::path const& from, fs::path const& to, std::uint64_t larg
   }
   std::vector<TensorSpec> tensors;
   for (auto const& [name, each] : by_name) tensors.push_back(each.first);
-  auto const shards = huggingface::plan_shards(tensors, largest_shard_bytes, reference);
+  std::optional<huggingface::Folder> wanted(std::in_place);
+  wanted->weight_map = reference;
+  huggingface::ReferenceWeights weights(wanted);
+  auto const shards = huggingface::plan_shards(tensors, largest_shard_bytes, weights);
   for (auto const& shard : shards) {
     std::vector<Source> sources;
     for (std::size_t const i : shard.tensors) sources.push_back(by_name.at(tensors[i].name).second);

@@ -3,6 +3,7 @@
 #include <functional>
 #include <numeric>
 #include <tuple>
+#include <unordered_map>
 #include <unordered_set>
 
 #include <simdjson.h>
@@ -13,9 +14,9 @@
 namespace reshard::safetensors {
 namespace {
 
-/// The data section starts at a multiple of this: files can then be written with direct I/O.
+/// The data section starts at a multiple of this.
 constexpr std::uint64_t data_alignment(DataLayout data_layout) {
-  return data_layout == DataLayout::for_clones ? clone_block_bytes : 4096;
+  return data_layout == DataLayout::for_clones ? clone_block_bytes : 8;
 }
 
 void check_names(std::span<TensorSpec const> tensors) {
@@ -28,15 +29,17 @@ void check_names(std::span<TensorSpec const> tensors) {
            shown(tensor.name));
 }
 
-/// Rule 22, widest first: each tensor then begins at a multiple of its element size without a gap,
-/// which the format forbids. Tensors of whole blocks in front keep the blocks of each other.
+/// Rule 22, the order of the safetensors library: by dtype as DType has them, from the last, so
+/// that each tensor begins at a multiple of its element size without a gap, which the format
+/// forbids. Tensors of whole blocks in front keep the blocks of each other.
 std::vector<std::size_t> file_order(std::span<TensorSpec const> tensors, DataLayout data_layout) {
   std::vector<std::size_t> order(tensors.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::ranges::sort(order, {}, [&](std::size_t i) {
     bool const is_behind =
         data_layout == DataLayout::for_clones && tensor_bytes(tensors[i]) % clone_block_bytes != 0;
-    return std::tuple(is_behind, -bits(tensors[i].dtype), std::string_view(tensors[i].name));
+    return std::tuple(is_behind, -static_cast<int>(tensors[i].dtype),
+                      std::string_view(tensors[i].name));
   });
   return order;
 }
@@ -136,6 +139,27 @@ FilePlan plan_file(std::span<TensorSpec const> tensors,
   for (std::uint64_t& offset : plan.offset_bytes) offset += plan.header.size();
   plan.size_bytes = checked_add(end, std::uint64_t{plan.header.size()}, ErrorKind::usage,
                                 "bytes of one safetensors file");
+  return plan;
+}
+
+std::optional<FilePlan> plan_file_like(std::span<std::byte const> header, std::uint64_t file_bytes,
+                                       std::span<TensorSpec const> tensors) {
+  Header const known = parse_header(header, file_bytes, "the header to repeat");
+  if (known.tensors.size() != tensors.size()) return std::nullopt;
+  std::unordered_map<std::string_view, FileTensor const*> by_name;
+  for (FileTensor const& tensor : known.tensors) by_name.emplace(tensor.name.text(), &tensor);
+  FilePlan plan;
+  for (TensorSpec const& tensor : tensors) {
+    auto const found = by_name.find(tensor.name);
+    if (found == by_name.end() || found->second->dtype != tensor.dtype ||
+        found->second->shape != tensor.shape)
+      return std::nullopt;
+    plan.offset_bytes.push_back(found->second->offset_bytes);
+    by_name.erase(found);  // a name that appears twice is found once
+  }
+  auto const* const text = reinterpret_cast<char const*>(header.data());
+  plan.header.assign(text, known.header_bytes);
+  plan.size_bytes = file_bytes;
   return plan;
 }
 

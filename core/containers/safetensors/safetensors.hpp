@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -47,11 +48,19 @@ struct FilePlan {
   std::uint64_t size_bytes = 0;             ///< of the whole file
 };
 
-/// Lays out a file: widest dtype first, then by name, packed without holes; the data section starts
-/// at a multiple of 4096. With DataLayout::for_clones tensors of whole blocks come before all
-/// others. `metadata` should hold {"format", "pt"}: loaders ask for it.
+/// Lays out a file as the safetensors library does: widest dtype first, then by name, packed
+/// without holes; the data section starts at a multiple of 8. With DataLayout::for_clones it starts
+/// at a multiple of 4096, and tensors of whole blocks come before all others. `metadata` should
+/// hold
+/// {"format", "pt"}: loaders ask for it.
 FilePlan plan_file(std::span<TensorSpec const> tensors,
                    std::span<std::pair<std::string, std::string> const> metadata,
                    DataLayout data_layout = DataLayout::usual);
+
+/// Lays out a file with the header of another, which is `header` (the first bytes of a file of
+/// `file_bytes` bytes), spelling, order and padding included. Nothing unless that file has exactly
+/// these tensors. Errors: as parse_header().
+std::optional<FilePlan> plan_file_like(std::span<std::byte const> header, std::uint64_t file_bytes,
+                                       std::span<TensorSpec const> tensors);
 
 }  // namespace reshard::safetensors

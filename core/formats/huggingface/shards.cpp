@@ -41,15 +41,37 @@ std::vector<Positions> split_greedily(Positions const& chosen, std::span<TensorS
 struct Laid {
   std::span<TensorSpec const> tensors;
   DataLayout data_layout = DataLayout::usual;
+  ReferenceWeights const* reference = nullptr;
 };
 
+using Metadata = std::vector<std::pair<std::string, std::string>>;
+
+/// Loaders ask for the entry "format".
+Metadata with_format(Metadata metadata) {
+  if (std::ranges::none_of(metadata, [](auto const& entry) { return entry.first == "format"; }))
+    metadata.emplace_back("format", "pt");
+  return metadata;
+}
+
+safetensors::FilePlan plan_of(std::string const& name, std::span<TensorSpec const> members,
+                              Laid const& laid) {
+  auto const known = laid.reference != nullptr ? laid.reference->header_of(name) : std::nullopt;
+  if (!known) return safetensors::plan_file(members, with_format({}), laid.data_layout);
+  auto const header = std::as_bytes(std::span(known->bytes));
+  if (laid.data_layout == DataLayout::usual)
+    if (auto same = safetensors::plan_file_like(header, known->file_bytes, members))
+      return *std::move(same);
+  Metadata metadata = safetensors::parse_header(header, known->file_bytes, name).metadata;
+  return safetensors::plan_file(members, with_format(std::move(metadata)), laid.data_layout);
+}
+
 ShardFile shard_of(std::string name, Positions chosen, Laid const& laid) {
-  static std::vector<std::pair<std::string, std::string>> const metadata = {{"format", "pt"}};
   std::vector<TensorSpec> members;
   members.reserve(chosen.size());
   for (std::size_t const i : chosen) members.push_back(laid.tensors[i]);
   try {
-    return {name, std::move(chosen), safetensors::plan_file(members, metadata, laid.data_layout)};
+    safetensors::FilePlan plan = plan_of(name, members, laid);
+    return {std::move(name), std::move(chosen), std::move(plan)};
   } catch (Error const& error) {
     throw error.in(name);
   }
@@ -134,11 +156,17 @@ Json index_metadata(std::span<TensorSpec const> tensors, Json const& reference) 
 }  // namespace
 
 std::vector<ShardFile> plan_shards(std::span<TensorSpec const> tensors,
-                                   std::uint64_t largest_shard_bytes,
-                                   std::span<std::pair<std::string, std::string> const> reference,
+                                   std::uint64_t largest_shard_bytes, ReferenceWeights& reference,
                                    DataLayout data_layout) {
+  Laid const laid{tensors, data_layout, &reference};
+  if (!reference.weight_map().empty())
+    return shards_like(reference.weight_map(), laid, largest_shard_bytes);
+  return plan_shards(tensors, largest_shard_bytes, data_layout);
+}
+
+std::vector<ShardFile> plan_shards(std::span<TensorSpec const> tensors,
+                                   std::uint64_t largest_shard_bytes, DataLayout data_layout) {
   Laid const laid{tensors, data_layout};
-  if (!reference.empty()) return shards_like(reference, laid, largest_shard_bytes);
   Positions all(tensors.size());
   for (std::size_t i = 0; i < all.size(); ++i) all[i] = i;
   std::vector<Positions> groups = split_greedily(all, tensors, largest_shard_bytes);

@@ -8,6 +8,7 @@
 
 #include "core/base/json.hpp"
 #include "core/containers/safetensors/safetensors.hpp"
+#include "core/formats/huggingface/reference_weights.hpp"
 
 namespace reshard::huggingface {
 
@@ -28,14 +29,18 @@ struct ShardFile {
 /// of its own and the file under construction stays open. One file is "model.safetensors", more are
 /// model-00001-of-000NN.safetensors.
 ///
-/// With a reference (the weight_map of an index): every tensor goes to the file that the reference
-/// names, whatever its size. Tensors that the reference does not know are split greedily over files
-/// model-added-00001-of-000NN.safetensors, so that no reference file changes.
-std::vector<ShardFile> plan_shards(
-    std::span<TensorSpec const> tensors,
-    std::uint64_t largest_shard_bytes = default_largest_shard_bytes,
-    std::span<std::pair<std::string, std::string> const> reference = {},
-    DataLayout data_layout = DataLayout::usual);
+/// With a reference: every tensor goes to the file that the reference names, whatever its size.
+/// Tensors that the reference does not know are split greedily over files
+/// model-added-00001-of-000NN.safetensors, so that no reference file changes. A file of the tensors
+/// that it has in the reference gets the header that it has there, and any other the same
+/// `__metadata__`, unless the target is laid out for clones.
+std::vector<ShardFile> plan_shards(std::span<TensorSpec const> tensors,
+                                   std::uint64_t largest_shard_bytes, ReferenceWeights& reference,
+                                   DataLayout data_layout = DataLayout::usual);
+/// Without one.
+std::vector<ShardFile> plan_shards(std::span<TensorSpec const> tensors,
+                                   std::uint64_t largest_shard_bytes = default_largest_shard_bytes,
+                                   DataLayout data_layout = DataLayout::usual);
 
 /// Whether loaders need an index beside these files: all but a lone model.safetensors do.
 bool needs_index(std::span<ShardFile const> shards);

@@ -1,15 +1,13 @@
 #include <algorithm>
 #include <limits>
-#include <set>
+#include <map>
 
 #include "core/base/file.hpp"
 #include "core/base/member_file.hpp"
-#include "core/base/sight.hpp"
-#include "core/base/text.hpp"
 #include "core/containers/safetensors/header_frame.hpp"
-#include "core/containers/safetensors/safetensors.hpp"
 #include "core/formats/huggingface/adapter_config.hpp"
 #include "core/formats/huggingface/quant_config.hpp"
+#include "core/formats/huggingface/reference_weights.hpp"
 #include "core/formats/huggingface/shards.hpp"
 #include "core/formats/huggingface/source.hpp"
 #include "core/formats/target_parts.hpp"
@@ -47,13 +45,38 @@ void add_carried(TargetDraft& job, std::optional<huggingface::Folder> const& fil
   job.reference_to = folder;
 }
 
+namespace {
+
+/// That of the reference as it is, where it says the same.
+void add_index(TargetDraft& job, std::span<huggingface::ShardFile const> shards,
+               std::span<TensorSpec const> specs, HuggingFaceTarget const& target,
+               huggingface::ReferenceWeights const& reference) {
+  std::map<std::string, std::string, std::less<>> file_of;
+  for (huggingface::ShardFile const& shard : shards)
+    for (std::size_t const t : shard.tensors) file_of.emplace(specs[t].name, shard.name);
+  if (reference.has_index_of(file_of)) {
+    auto const index = readable_member(target.reference->path, huggingface::index_name);
+    job.texts.push_back({std::string(huggingface::index_name), {}, true, [index] {
+                           return read_text_file(index, huggingface::largest_index_bytes);
+                         }});
+    return;
+  }
+  if (!huggingface::needs_index(shards)) return;
+  Json const metadata = target.reference ? target.reference->index_metadata : Json();
+  job.texts.push_back({std::string(huggingface::index_name),
+                       huggingface::index_json(shards, specs, metadata),
+                       true,
+                       {}});
+}
+
+}  // namespace
+
 void place_in_shards(TargetDraft& job, std::span<TensorSpec const> specs, std::uint64_t shard_bytes,
                      HuggingFaceTarget const& target,
                      std::function<std::vector<Piece>(std::size_t)> const& pieces,
                      std::vector<bool> const& copies) {
-  std::span<std::pair<std::string, std::string> const> reference_map;
-  if (target.reference) reference_map = target.reference->weight_map;
-  auto const shards = huggingface::plan_shards(specs, shard_bytes, reference_map, job.data_layout);
+  huggingface::ReferenceWeights reference(target.reference);
+  auto const shards = huggingface::plan_shards(specs, shard_bytes, reference, job.data_layout);
   for (std::uint32_t f = 0; f < shards.size(); ++f) {
     job.files.push_back({shards[f].name,
                          shards[f].plan.size_bytes,
@@ -67,13 +90,7 @@ void place_in_shards(TargetDraft& job, std::span<TensorSpec const> specs, std::u
     }
   }
   add_sidecars(job, target);
-  if (huggingface::needs_index(shards))
-    job.texts.push_back(
-        {std::string(huggingface::index_name),
-         huggingface::index_json(shards, specs,
-                                 target.reference ? target.reference->index_metadata : Json()),
-         true,
-         {}});
+  add_index(job, shards, specs, target, reference);
 }
 
 void plan_huggingface_target(TargetDraft& job, TargetParts const& parts,
@@ -93,38 +110,6 @@ void plan_huggingface_target(TargetDraft& job, TargetParts const& parts,
 }  // namespace reshard
 
 namespace reshard::huggingface {
-namespace {
-
-/// The stored names of a reference folder: its index, or the header of its only file.
-class ReferenceNames {
- public:
-  explicit ReferenceNames(std::optional<Folder> const& reference) : reference_(reference) {}
-
-  bool has(std::string_view name) {
-    if (!reference_) return false;
-    if (!names_) read();
-    if (name.find_first_of("*?") == std::string_view::npos) return names_->contains(name);
-    return std::any_of(names_->begin(), names_->end(),
-                       [&](std::string const& known) { return matches_glob(name, known); });
-  }
-
- private:
-  void read() {
-    names_.emplace();
-    for (auto const& [tensor, file] : reference_->weight_map) names_->insert(tensor);
-    auto const single = reference_->path / single_file_name;
-    if (!names_->empty() || !sees_file(single)) return;
-    for (FileTensor const& tensor :
-         safetensors::read_header(File::open_for_reading(single)).tensors)
-      names_->insert(tensor.name);
-  }
-
-  std::optional<Folder> const& reference_;
-  std::optional<std::set<std::string, std::less<>>> names_;
-};
-
-}  // namespace
-
 namespace {
 
 /// A folder of peft: one file, adapter_config.json, and what came with the adapter.
@@ -157,11 +142,11 @@ void lay_out_adapter(MappedTarget const& job, TargetDraft& draft) {
 
 }  // namespace
 
-TargetTraits HuggingFaceFormat::target() const { return {.any_names = true}; }
+TargetTraits HuggingFaceFormat::target() const { return {.any_names = true, .published = true}; }
 
 void HuggingFaceFormat::lay_out(MappedTarget const& job, TargetDraft& draft) const {
   if (!job.model.adapter_ranks().empty()) return lay_out_adapter(job, draft);
-  ReferenceNames reference(job.read.reference);
+  ReferenceWeights reference(job.read.reference);
   SideOptions options;
   options.has = [&reference](std::string_view name) { return reference.has(name); };
   Side const side(job.model, *job.read.maps.family, std::move(options));

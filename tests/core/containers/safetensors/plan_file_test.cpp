@@ -28,16 +28,18 @@ TEST(SafetensorsPlanFile, LaysOutTheWorkedExample) {  // docs/formats/safetensor
       R"({"__metadata__":{"format":"pt"},"w":{"dtype":"F32","shape":[],"data_offsets":[0,4]},"a":{"dtype":"BF16","shape":[1],"data_offsets":[4,6]},)"
       R"("b":{"dtype":"BF16","shape":[2,3],"data_offsets":[6,18]},"scale":{"dtype":"U8","shape":[3],"data_offsets":[18,21]}})";
   EXPECT_EQ(plan.header.substr(8, json.size()), json);
-  EXPECT_EQ(plan.header.size(), 4096U);
+  std::uint64_t const start = (8 + json.size() + 7) / 8 * 8;
+  EXPECT_EQ(plan.header.size(), start);
   EXPECT_EQ(plan.header.find_first_not_of(' ', 8 + json.size()), std::string::npos);
-  EXPECT_EQ(plan.offset_bytes, (std::vector<std::uint64_t>{4096 + 18, 4096 + 6, 4096, 4096 + 4}));
-  EXPECT_EQ(plan.size_bytes, 4096U + 21);
+  EXPECT_EQ(plan.offset_bytes,
+            (std::vector<std::uint64_t>{start + 18, start + 6, start, start + 4}));
+  EXPECT_EQ(plan.size_bytes, start + 21);
 }
 
-TEST(SafetensorsPlanFile, AFileWithoutTensorsIsOneBlock) {
+TEST(SafetensorsPlanFile, AFileWithoutTensorsIsAHeader) {
   FilePlan const plan = plan_file({}, {});
-  EXPECT_EQ(plan.size_bytes, 4096U);
-  EXPECT_EQ(plan.header.substr(8, 3), "{} ");
+  EXPECT_EQ(plan.size_bytes, 16U);
+  EXPECT_EQ(plan.header.substr(8), "{}      ");
   EXPECT_TRUE(header_of(plan).tensors.empty());
 }
 
@@ -64,7 +66,7 @@ TEST(SafetensorsPlanFile, TheReaderFindsWhatThePlanSaysNaturallyAligned) {
     auto const tensors = random_tensors(random);
     FilePlan const plan = plan_file(tensors, pt);
     Header const header = header_of(plan);
-    EXPECT_EQ(header.header_bytes % 4096, 0U);
+    EXPECT_EQ(header.header_bytes % 8, 0U);
     EXPECT_EQ(header.metadata, pt);
     ASSERT_EQ(header.tensors.size(), tensors.size());
     for (std::size_t i = 0; i < tensors.size(); ++i) {
@@ -93,7 +95,33 @@ TEST(SafetensorsPlanFile, ForClonesTensorsOfWholeBlocksComeFirst) {
   std::vector<std::uint64_t> const behind = {16384, 8192, 0, 16396, 8192};
   for (std::size_t i = 0; i < tensors.size(); ++i)
     EXPECT_EQ(plan.offset_bytes[i], 4096 + behind[i]) << tensors[i].name;
-  EXPECT_EQ(plan.size_bytes, plan_file(tensors, pt).size_bytes);
+  FilePlan const usual = plan_file(tensors, pt);
+  EXPECT_EQ(plan.size_bytes - plan.header.size(), usual.size_bytes - usual.header.size());
+}
+
+std::string spelled(std::string json, std::size_t header_bytes) {
+  std::uint64_t const length = header_bytes - 8;
+  std::string header(reinterpret_cast<char const*>(&length), 8);
+  return header + json + std::string(length - json.size(), ' ');
+}
+
+TEST(SafetensorsPlanFile, AHeaderOfTheSameTensorsIsRepeatedAsItIsSpelled) {
+  std::string const header = spelled(
+      R"({"b": {"shape": [2], "dtype": "BF16", "data_offsets": [8, 12]}, "__metadata__": {"by": "x"}, "a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}})",
+      512);
+  auto const like = [&](std::vector<TensorSpec> const& tensors) {
+    return plan_file_like(std::as_bytes(std::span(header)), 512 + 12, tensors);
+  };
+  auto const same = like({{"b", DType::bf16, {2}}, {"a", DType::f32, {2}}});
+  ASSERT_TRUE(same);
+  EXPECT_EQ(same->header, header);
+  EXPECT_EQ(same->offset_bytes, (std::vector<std::uint64_t>{512 + 8, 512}));
+  EXPECT_EQ(same->size_bytes, 512U + 12);
+  EXPECT_FALSE(like({{"a", DType::f32, {2}}}));
+  EXPECT_FALSE(like({{"b", DType::f16, {2}}, {"a", DType::f32, {2}}}));
+  EXPECT_FALSE(like({{"b", DType::bf16, {1, 2}}, {"a", DType::f32, {2}}}));
+  EXPECT_FALSE(like({{"b", DType::bf16, {2}}, {"b", DType::bf16, {2}}}));
+  EXPECT_THROW(plan_file_like(std::as_bytes(std::span(header)), 512 + 11, {}), Error);
 }
 
 TEST(SafetensorsPlanFile, TheFileDoesNotDependOnTheOrderOfTheTensors) {

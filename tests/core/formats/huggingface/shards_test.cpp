@@ -20,6 +20,14 @@ std::vector<TensorSpec> tensors_of_bytes(std::vector<Index> const& sizes) {
   return tensors;
 }
 
+std::vector<ShardFile> plan_like(std::vector<TensorSpec> const& tensors, std::uint64_t limit,
+                                 WeightMap const& map) {
+  std::optional<Folder> folder(std::in_place);
+  folder->weight_map = map;
+  ReferenceWeights reference(folder);
+  return plan_shards(tensors, limit, reference);
+}
+
 struct Split {
   std::vector<Index> sizes;
   std::uint64_t limit;
@@ -58,7 +66,8 @@ TEST(HuggingFaceShards, ThePlanOfAShardIsInTheOrderOfItsTensors) {
       {"a", DType::u8, {3}}, {"b", DType::f32, {2}}, {"c", DType::u8, {1}}};
   auto const shards = plan_shards(tensors, 11);
   ASSERT_EQ(shards.size(), 2U);
-  EXPECT_EQ(shards[0].plan.offset_bytes, (std::vector<std::uint64_t>{4096 + 8, 4096}));
+  std::uint64_t const start = shards[0].plan.header.size();
+  EXPECT_EQ(shards[0].plan.offset_bytes, (std::vector<std::uint64_t>{start + 8, start}));
   auto const header = safetensors::parse_header(std::as_bytes(std::span(shards[0].plan.header)),
                                                 shards[0].plan.size_bytes, "x");
   EXPECT_EQ(header.metadata, (WeightMap{{"format", "pt"}}));
@@ -80,7 +89,7 @@ TEST(HuggingFaceShards, AReferenceGivesItsFilesWhateverTheirSize) {
                                {"t2", "b.safetensors"},
                                {"t3", "a.safetensors"},
                                {"gone", "c.safetensors"}};
-  auto const shards = plan_shards(tensors, 6, reference);
+  auto const shards = plan_like(tensors, 6, reference);
   EXPECT_EQ(files_of(shards, tensors),
             (std::map<std::string, std::set<std::string>>{{"a.safetensors", {"t1", "t3"}},
                                                           {"b.safetensors", {"t0", "t2"}}}));
@@ -89,21 +98,21 @@ TEST(HuggingFaceShards, AReferenceGivesItsFilesWhateverTheirSize) {
 
 TEST(HuggingFaceShards, TensorsThatTheReferenceDoesNotKnowGetFilesOfTheirOwn) {
   auto const tensors = tensors_of_bytes({5, 5, 5, 5});
-  auto const shards = plan_shards(tensors, 10, WeightMap{{"t2", "a.safetensors"}});
+  auto const shards = plan_like(tensors, 10, WeightMap{{"t2", "a.safetensors"}});
   EXPECT_EQ(files_of(shards, tensors), (std::map<std::string, std::set<std::string>>{
                                            {"a.safetensors", {"t2"}},
                                            {"model-added-00001-of-00002.safetensors", {"t0", "t1"}},
                                            {"model-added-00002-of-00002.safetensors", {"t3"}}}));
   auto const again =
-      plan_shards(tensors, 10, WeightMap{{"t2", "model-added-00001-of-00001.safetensors"}});
+      plan_like(tensors, 10, WeightMap{{"t2", "model-added-00001-of-00001.safetensors"}});
   EXPECT_EQ(again.back().name, "model-added2-00002-of-00002.safetensors");
 }
 
 TEST(HuggingFaceShards, ASingleFileReferenceNeedsNoIndexOthersDo) {
   auto const tensors = tensors_of_bytes({5});
-  EXPECT_FALSE(needs_index(plan_shards(tensors, 10, WeightMap{{"t0", "model.safetensors"}})));
+  EXPECT_FALSE(needs_index(plan_like(tensors, 10, WeightMap{{"t0", "model.safetensors"}})));
   EXPECT_TRUE(
-      needs_index(plan_shards(tensors, 10, WeightMap{{"t0", "model-00001-of-00001.safetensors"}})));
+      needs_index(plan_like(tensors, 10, WeightMap{{"t0", "model-00001-of-00001.safetensors"}})));
 }
 
 TEST(HuggingFaceShards, EveryTensorIsInExactlyOneFileWithinTheLimit) {

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/formats/huggingface/folder.hpp"
+
+namespace reshard::huggingface {
+
+/// What the weight files of a reference folder say, where it has any: their names, which file each
+/// is in, and the headers. A target of the same tensors gets the same files, byte for byte. Nothing
+/// is read before it is asked for. Borrows the folder.
+class ReferenceWeights {
+ public:
+  explicit ReferenceWeights(std::optional<Folder> const& reference) : reference_(reference) {}
+
+  /// Whether the reference has a tensor of this name, or one that matches it ('*', '?').
+  bool has(std::string_view name);
+
+  /// Tensors and files: those of the index, or of its only file; empty without either.
+  std::vector<std::pair<std::string, std::string>> const& weight_map();
+
+  /// The first bytes of a weight file up to its data section, and the size of the whole file;
+  /// nothing where the folder has no such file or it is no sound safetensors file (a pointer of git
+  /// lfs, say).
+  struct FileHeader {
+    std::string bytes;
+    std::uint64_t file_bytes = 0;
+  };
+  std::optional<FileHeader> header_of(std::string const& file) const;
+
+  /// Whether the index places exactly these tensors in these files.
+  bool has_index_of(std::map<std::string, std::string, std::less<>> const& file_of) const;
+
+ private:
+  std::optional<Folder> const& reference_;
+  std::optional<std::vector<std::pair<std::string, std::string>>> map_;
+  std::optional<std::set<std::string, std::less<>>> names_;
+};
+
+}  // namespace reshard::huggingface
