@@ -3,6 +3,7 @@
 #include "pipeline/cli/standard_output.hpp"
 #include "pipeline/commands/all_commands.hpp"
 #include "pipeline/verify/compare.hpp"
+#include "pipeline/verify/file_comparison.hpp"
 #include "pipeline/verify/verify_one.hpp"
 
 namespace reshard {
@@ -49,6 +50,11 @@ class VerifyCommand : public Command {
                     "an adapter's folder: A is compared as if it were merged into A's weights")
         ->type_name("PATH");
     if (!diff)
+      sub->add_flag(
+          "--files", files_,
+          "for two folders, of any content: compare their files byte by byte, and say why "
+          "one is not the same");
+    if (!diff)
       sub->add_flag("--replicas", replicas_,
                     "for one checkpoint: compare all copies inside it too");
     return sub;
@@ -58,6 +64,9 @@ class VerifyCommand : public Command {
     if (paths_.size() == 2 && replicas_)
       return "--replicas checks one checkpoint. Give one path, or leave it out: all replicas in B "
              "are compared in any case.";
+    if (files_ && (paths_.size() == 1 || !adapter_.empty()))
+      return "--files compares the files of two folders as they are. Give two paths, and no "
+             "--adapter.";
     if (paths_.size() == 1 && !adapter_.empty())
       return "--adapter belongs to a comparison of two checkpoints: the one it was merged into, and "
              "the merged one. Give both paths, or leave it out.";
@@ -65,6 +74,7 @@ class VerifyCommand : public Command {
   }
 
   int run(Surroundings const& surroundings, Comm const& comm) override {
+    if (files_) return compare_as_files(comm);
     return paths_.size() == 1 ? verify_alone(surroundings, comm) : compare(surroundings, comm);
   }
 
@@ -79,6 +89,12 @@ class VerifyCommand : public Command {
     VerifyReport const report = verify_one(std::move(query), comm);
     if (comm.rank() == 0) write_to_stdout(json_ ? report.json.dump(2) + "\n" : report.text);
     return report.sound ? 0 : code_of_difference;
+  }
+
+  int compare_as_files(Comm const& comm) const {
+    FileComparison const result = compare_files(paths_.front(), paths_.back(), limit_, comm);
+    if (comm.rank() == 0) write_to_stdout(json_ ? result.json.dump(2) + "\n" : result.text);
+    return result.same ? 0 : code_of_difference;
   }
 
   int compare(Surroundings const& surroundings, Comm const& comm) const {
@@ -104,6 +120,7 @@ class VerifyCommand : public Command {
   std::string config_b_;
   std::string adapter_;     ///< "" for none
   std::size_t limit_ = 50;  ///< rows of the text
+  bool files_ = false;      ///< compare files, not tensors
   bool replicas_ = false;   ///< `verify A`: replicas, too
   bool json_ = false;
 };
