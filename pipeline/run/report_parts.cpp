@@ -129,6 +129,7 @@ RunReport report_of_plan(JobSpec const& spec, PlannedJob const& job, Comm const&
   set_path(report, job.path, round_terms(spec, job, comm));
   report.header_seconds = job.header_seconds;
   report.plan_seconds = job.plan_seconds;
+  report.planned_memory_bytes = job.resident_bytes;
   return report;
 }
 

@@ -76,11 +76,12 @@ struct RunReport {
   std::uint64_t read_calls = 0;
   std::uint64_t write_calls = 0;
   std::uint64_t clone_calls = 0;
-  std::uint64_t peak_memory_bytes = 0;    ///< resident, of the largest rank
-  std::uint64_t device_memory_bytes = 0;  ///< of its GPU, in the rank that took most
-  StageReport read;                       ///< from the source
-  StageReport exchange;                   ///< copied, converted, sent and received
-  StageReport write;                      ///< to the target
+  std::uint64_t peak_memory_bytes = 0;     ///< resident, of the largest rank
+  std::uint64_t planned_memory_bytes = 0;  ///< resident in this rank at most until all was planned
+  std::uint64_t device_memory_bytes = 0;   ///< of its GPU, in the rank that took most
+  StageReport read;                        ///< from the source
+  StageReport exchange;                    ///< copied, converted, sent and received
+  StageReport write;                       ///< to the target
   double header_seconds = 0;
   double plan_seconds = 0;
   double stream_seconds = 0;
