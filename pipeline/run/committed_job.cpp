@@ -27,8 +27,7 @@ void check_source(PlannedJob const& job, SourceWatch const& watch, FilledTarget 
 }
 
 /// Reads the target back and seals it.
-VerifiedTarget verify(JobRun const& run, FilledTarget const& target,
-                      CompletedTarget const& completed) {
+VerifiedTarget verify(JobRun const& run, FilledTarget const& target, CompletedTarget& completed) {
   run.progress.begin(
       run.comm, "verify",
       run.spec.run.verify == VerifyChoice::written ? target_file_bytes(target.task.plan) : 0,
@@ -57,8 +56,8 @@ CommittedJob commit_job(JobRun const& run, PlannedJob const& job, SourceWatch co
   CommittedJob committed;
   Clock::time_point const start = Clock::now();
   begin_phase("completing the target's files");
-  CompletedTarget const completed = complete_target(
-      target.task, target.claimed.target, target.begun, target.rounds, std::move(digests));
+  CompletedTarget completed = complete_target(target.task, target.claimed.target, target.begun,
+                                              target.rounds, std::move(digests));
   check_source(job, watch, target, completed.digests, committed);
   committed.states = prove_states(run.spec, job, completed.digests, run.comm);
   begin_phase("reading the target back");

@@ -6,6 +6,7 @@
 #include "pipeline/target/integrity_file.hpp"
 #include "pipeline/target/shared_edges.hpp"
 #include "pipeline/target/small_files.hpp"
+#include "pipeline/target/sums_file.hpp"
 
 namespace reshard {
 namespace {
@@ -50,7 +51,7 @@ CompletedTarget complete_target(TargetTask const& task, StagedTarget const& targ
   together(comm, [&] {
     if (comm.rank() == 0) completed.small_files = write_small_files(task.plan, target.folder());
   });
-  if (begun.integrity)
+  if (begun.integrity && !takes_sums(task.spec))
     for (FileRecord& one :
          write_integrity(begun.layouts.front().path.parent_path(), target.folder(), comm))
       completed.small_files.push_back(std::move(one));

@@ -18,11 +18,12 @@ struct VerifiedTarget {
 
 /// With VerifyChoice::written: compares the files, as they are on the device, with what was to be
 /// written, but for what they share with the source (CompletedTarget::shares_unread). An Error of
-/// kind self_check names what disagrees. Writes the manifest, unless nothing is to be verified.
-/// `watch` is informed repeatedly how many bytes this rank has read back; what it throws ends the
-/// comparison. Collective.
+/// kind self_check names what disagrees. Writes the manifest, unless nothing is to be verified, and
+/// the files of checksums that are taken of what is read back, whose records it adds to
+/// `completed`. `watch` is informed repeatedly how many bytes this rank has read back; what it
+/// throws ends the comparison. Collective.
 VerifiedTarget verify_target(TargetTask const& task, ClaimedTarget const& claimed,
-                             BegunTarget& begun, CompletedTarget const& completed,
+                             BegunTarget& begun, CompletedTarget& completed,
                              std::function<void(std::uint64_t)> const& watch);
 
 /// Looks that the staging folder holds nothing else, and notes in the journal that everything is

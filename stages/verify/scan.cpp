@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstring>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include "core/base/crc64.hpp"
@@ -71,7 +72,10 @@ std::span<FileSpan const> spans_of(std::span<FileSpan const> spans, std::uint32_
 /// Hashes one file, from front to back. What is left out must be in `zeros`.
 class FileHasher {
  public:
-  explicit FileHasher(std::span<FileSpan const> zeros = {}) : zeros_(zeros) {}
+  FileHasher() = default;
+  FileHasher(std::span<FileSpan const> zeros, bool sha256) : zeros_(zeros) {
+    if (sha256) sha256_.emplace();
+  }
 
   void add(std::uint64_t offset_bytes, std::span<std::byte const> bytes) {
     crc64_ = crc64_shifted(crc64_, offset_bytes - at_);
@@ -80,13 +84,18 @@ class FileHasher {
     while (!bytes.empty()) {
       std::span const part = bytes.first(next_part(bytes.size()));
       xxh3_.add(part);
+      if (sha256_) sha256_->add(part);
       crc64_ = in_zeros_ ? crc64_shifted(crc64_, part.size()) : crc64(part, crc64_);
       at_ += part.size();
       bytes = bytes.subspan(part.size());
     }
   }
   FileHashes hashes() const {
-    return {.size_bytes = at_, .xxh3 = xxh3_.value(), .crc64 = crc64_, .read_bytes = read_bytes_};
+    return {.size_bytes = at_,
+            .xxh3 = xxh3_.value(),
+            .crc64 = crc64_,
+            .read_bytes = read_bytes_,
+            .sha256 = sha256_ ? sha256_->digest() : Sha256Digest{}};
   }
 
  private:
@@ -105,6 +114,7 @@ class FileHasher {
   std::span<FileSpan const> zeros_;
   bool in_zeros_ = false;
   Xxh3 xxh3_;
+  std::optional<Sha256> sha256_;
   std::uint64_t crc64_ = 0;
   std::uint64_t at_ = 0;
   std::uint64_t read_bytes_ = 0;
@@ -247,7 +257,8 @@ class LaneScan {
 
   void hash(FilledWindow const& filled, ScanOptions const& options) {
     ScanWindow const& window = filled.window;
-    if (window.fresh == 0) hasher_ = FileHasher(spans_of(options.zeros, filled.file));
+    if (window.fresh == 0)
+      hasher_ = FileHasher(spans_of(options.zeros, filled.file), options.sha256);
     hasher_.add(window.fresh,
                 {filled.bytes + (window.fresh - window.begin), window.end - window.fresh});
     if (window.end == filled.file_bytes) found_.push_back({filled.file, hasher_.hashes()});
@@ -333,6 +344,11 @@ std::vector<FileHashes> gathered(Comm const& comm, std::vector<FoundFile> const&
 }
 
 }  // namespace
+
+bool are_whole(std::span<FileHashes const> files) {
+  return std::ranges::all_of(
+      files, [](FileHashes const& file) { return file.read_bytes == file.size_bytes; });
+}
 
 ScanResult scan(Comm const& comm, std::span<std::filesystem::path const> files,
                 DigestWork const& work, ScanOptions const& options) {

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "core/base/sha256.hpp"
 #include "core/plan/compile.hpp"
 #include "core/plan/digest_work.hpp"
 #include "core/transport/comm.hpp"
@@ -17,6 +18,7 @@ struct ScanOptions {
   std::size_t threads = 1;   ///< of this rank that compute; as many read ahead of them
   bool file_hashes = false;  ///< size, XXH3 and CRC-64 of every file; each file is then read from
                              ///< its first byte to its last by one thread of one rank
+  bool sha256 = false;       ///< with file_hashes: SHA-256 as well
   bool past_cache = false;   ///< read from the device, not from pages in memory, where the file
                              ///< system can (O_DIRECT)
   /// Bytes of files that file_hashes counts as zeros in the CRC-64: sorted, disjoint, in whole
@@ -33,9 +35,13 @@ struct FileHashes {
   std::uint64_t size_bytes = 0;
   std::uint64_t xxh3 = 0;        ///< XXH3-64, seed 0: what `xxhsum -H3` prints
   std::uint64_t crc64 = 0;       ///< core/base/crc64.hpp
-  std::uint64_t read_bytes = 0;  ///< fewer than the size: `xxh3` means nothing
+  std::uint64_t read_bytes = 0;  ///< fewer than the size: `xxh3` and `sha256` mean nothing
+  Sha256Digest sha256{};         ///< zeros where it was not wanted
   friend bool operator==(FileHashes const&, FileHashes const&) = default;
 };
+
+/// Whether nothing was left out of any of them.
+bool are_whole(std::span<FileHashes const> files);
 
 struct ScanResult {
   std::vector<std::uint64_t> shares;  ///< by ShareId

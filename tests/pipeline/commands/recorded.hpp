@@ -137,6 +137,8 @@ class Recorded : public testing::Test {
         std::string bytes = content(entry.path());
         if (entry.path().extension() == ".json")
           bytes = without_varying(std::move(bytes), scratch_.path());
+        if (entry.path().filename() == "SHA256SUMS")
+          bytes = without_after(std::move(bytes), "\n", "0123456789abcdef").substr(64);
         lines.push_back(fmt::format("{} {} {}\n", entry.path().lexically_relative(target).string(),
                                     bytes.size(), checksum(bytes)));
       }

@@ -68,7 +68,7 @@ class WholeTarget : public testing::Test {
       return begun.earlier;
     }
     write(rounds, SIZE_MAX);
-    CompletedTarget const completed = complete_target(task(), claimed.target, begun, rounds, {});
+    CompletedTarget completed = complete_target(task(), claimed.target, begun, rounds, {});
     EXPECT_EQ(verify_target(task(), claimed, begun, completed, {}).total, "");
     seal_target(task(), claimed, completed);
     if (end == End::published) {
