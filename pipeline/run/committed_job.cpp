@@ -40,7 +40,8 @@ VerifiedTarget verify(JobRun const& run, FilledTarget const& target, CompletedTa
   };
   VerifiedTarget verified;
   auto const failure = capture([&] {
-    verified = verify_target(target.task, target.claimed, target.begun, completed, watch);
+    verified =
+        verify_target(target.task, target.claimed, target.begun, target.rounds, completed, watch);
     seal_target(target.task, target.claimed, completed);
   });
   run.progress.end(read_back, false);

@@ -29,7 +29,8 @@ void leave_out_shared(JobPlan const& plan, DigestWork& work) {
   });
 }
 
-ScanResult read_back(TargetTask const& task, BegunTarget& begun, CompletedTarget const& completed,
+ScanResult read_back(TargetTask const& task, BegunTarget& begun, TargetRounds& rounds,
+                     CompletedTarget const& completed,
                      std::function<void(std::uint64_t)> const& watch) {
   std::optional<DigestWork> work;
   std::vector<std::uint64_t> expected = completed.digests;
@@ -48,8 +49,9 @@ ScanResult read_back(TargetTask const& task, BegunTarget& begun, CompletedTarget
       .past_cache = true,
       .zeros = task.plan.unread.spans,
       .without_zeros = completed.shares_unread && task.spec.target.sha256sums != SumsChoice::always,
-      .watch = watch};
-  ScanResult found = scan(task.comm, paths_of(begun.layouts), *work, options);
+      .watch = watch,
+      .scanned = rounds.scanned()};
+  ScanResult found = scan(task.comm, paths_of(begun.layouts), *work, options, rounds.early());
   together(task.comm, [&] {
     expect_target(task.plan, *work, found, {expected, begun.sums.files().shares()});
   });
@@ -104,7 +106,7 @@ void check_nothing_else(JobPlan const& plan, std::span<FileRecord const> small_f
 }  // namespace
 
 VerifiedTarget verify_target(TargetTask const& task, ClaimedTarget const& claimed,
-                             BegunTarget& begun, CompletedTarget& completed,
+                             BegunTarget& begun, TargetRounds& rounds, CompletedTarget& completed,
                              std::function<void(std::uint64_t)> const& watch) {
   Comm const& comm = task.comm;
   fs::path const& staging = claimed.target.folder();
@@ -113,14 +115,14 @@ VerifiedTarget verify_target(TargetTask const& task, ClaimedTarget const& claime
   ScanResult found;
   std::vector<FileSum> sums;  // of small files, on rank 0
   if (written) {
-    found = read_back(task, begun, completed, watch);
+    found = read_back(task, begun, rounds, completed, watch);
     together(comm, [&] {
       if (comm.rank() == 0) sums = check_small_files(completed.small_files, staging);
     });
     if (begun.integrity && takes_sums(task.spec))
       add_integrity(task, begun, staging, found, sums, completed.small_files);
   }
-  VerifiedTarget verified{found.bytes_read, ""};
+  VerifiedTarget verified{found.bytes_read, found.bytes_early, ""};
   if (completed.shares_unread)
     for (FileSpan const& span : task.plan.unread.spans)
       verified.bytes_shared += span.end - span.begin;

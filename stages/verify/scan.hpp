@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -12,6 +13,14 @@
 #include "core/transport/comm.hpp"
 
 namespace reshard {
+
+/// A file that was read from its first byte to its last.
+struct ScannedFile {
+  std::uint32_t file = 0;
+  std::uint64_t bytes = 0;
+  std::chrono::steady_clock::time_point begin;
+  std::chrono::steady_clock::time_point end;
+};
 
 struct ScanOptions {
   std::uint64_t memory_bytes = std::uint64_t{64} << 20;  ///< of one rank
@@ -28,6 +37,8 @@ struct ScanOptions {
   /// Told again and again how many bytes this rank has read; what it throws ends the scan. May be
   /// empty.
   std::function<void(std::uint64_t)> watch = {};
+  /// Told of every file after it was hashed, by the thread that did. May be empty.
+  std::function<void(ScannedFile const&)> scanned = {};
 };
 
 /// What a file was found to be.
@@ -40,6 +51,8 @@ struct FileHashes {
   friend bool operator==(FileHashes const&, FileHashes const&) = default;
 };
 
+class EarlyScan;
+
 /// Whether nothing was left out of any of them.
 bool are_whole(std::span<FileHashes const> files);
 
@@ -47,13 +60,15 @@ struct ScanResult {
   std::vector<std::uint64_t> shares;  ///< by ShareId
   std::vector<FileHashes> files;      ///< by file; empty without file_hashes
   std::uint64_t bytes_read = 0;       ///< of all ranks
+  std::uint64_t bytes_early = 0;      ///< of these, by early scans
 };
 
 /// Reads files once, each in ascending order, and sums up the share of every piece. The same result
 /// on every rank; collective. `files` are those that work.regions count in, and may be more. A file
-/// that ends early is an Error of kind io.
+/// that ends early is an Error of kind io. What `early` has begun of the same work on this rank is
+/// not read again; null: nothing.
 ScanResult scan(Comm const& comm, std::span<std::filesystem::path const> files,
-                DigestWork const& work, ScanOptions const& options);
+                DigestWork const& work, ScanOptions const& options, EarlyScan* early = nullptr);
 
 /// Each digest, from the shares of its pieces; 0 for those without pieces.
 std::vector<std::uint64_t> tensor_digests(DigestWork const& work,

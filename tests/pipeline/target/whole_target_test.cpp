@@ -69,7 +69,7 @@ class WholeTarget : public testing::Test {
     }
     write(rounds, SIZE_MAX);
     CompletedTarget completed = complete_target(task(), claimed.target, begun, rounds, {});
-    EXPECT_EQ(verify_target(task(), claimed, begun, completed, {}).total, "");
+    EXPECT_EQ(verify_target(task(), claimed, begun, rounds, completed, {}).total, "");
     seal_target(task(), claimed, completed);
     if (end == End::published) {
       EXPECT_EQ(claimed.target.publish(comm_), "");
