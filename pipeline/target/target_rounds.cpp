@@ -4,6 +4,7 @@
 #include <set>
 #include <utility>
 
+#include "core/base/capture.hpp"
 #include "core/io/io_engines.hpp"
 #include "core/plan/schedule.hpp"
 #include "pipeline/target/shared_edges.hpp"
@@ -83,8 +84,13 @@ void TargetRounds::read_back_whole(FinishedRound const& round) {
       continue;
     early_->add(file, [this, file, &layout,
                        frame = frame_of(layout, begun_.sums.records().of_file(file), {})] {
-      files_.sync(file);
-      finish_target_file(layout, frame);
+      auto const error = capture([&] {
+        files_.sync(file);
+        finish_target_file(layout, frame);
+      });
+      if (!error) return;
+      distrust_lost_writes();  // at once: where ranks exchange, an error ends the process
+      throw *error;
     });
   }
 }
