@@ -76,6 +76,7 @@ Json measured(RunReport const& r) {
       .set("digests_compared", r.digests_compared)
       .set("records_compared", r.records_compared)
       .set("bytes_verified", r.bytes_verified)
+      .set("bytes_verified_early", r.bytes_verified_early)
       .set("bytes_shared", r.bytes_shared);
   if (r.masters_compared + r.moments_compared > 0)
     did.set("masters_compared", r.masters_compared).set("moments_compared", r.moments_compared);
