@@ -223,13 +223,12 @@ def test_safetensors_are_shared(program, scratch):
     folder = program.scratch / "hf"
     folder.mkdir()
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    program.run(folder, program.scratch / "laid", "huggingface", model={"map": "none"})
-    job = dict(target_options={"shard_bytes": 900_000}, model={"map": "none"})
+    program.run(folder, program.scratch / "laid", "huggingface", target_options={"reflink": "always"}, model={"map": "none"})
+    job = dict(target_options={"shard_bytes": 900_000, "reflink": "always"}, model={"map": "none"})
     outcome = program.attempt(program.scratch / "laid", program.scratch / "target", "huggingface", arguments=["--json"], **job)
     assert outcome.returncode == 0, outcome.stderr
     assert json.loads(outcome.stdout)["run"]["bytes_shared"] >= 6 * 256 * 512 * 2
-    program.run(program.scratch / "laid", scratch / "copied", "huggingface", target_options={"shard_bytes": 900_000, "reflink": "always"},
-                model={"map": "none"})
+    program.run(program.scratch / "laid", scratch / "copied", "huggingface", **job)
     assert tree_hashes(program.scratch / "target") == tree_hashes(scratch / "copied")
     found = {}
     for file in (program.scratch / "target").glob("*.safetensors"):
