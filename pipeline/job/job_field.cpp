@@ -103,7 +103,8 @@ void add_target(std::vector<Field>& out) {
       {"auto", "always", "never"},
       "\"auto\": on a file system that can share extents (XFS, Btrfs) large tensors begin at whole "
       "blocks, and what the source has at whole blocks is shared with it (cloned), not written; "
-      "\"always\" lays files out like this on any file system; \"never\" does neither."));
+      "\"always\" lays files out like this on any file system, and Hugging Face folders too, whose "
+      "files are otherwise those of the safetensors library; \"never\" does neither."));
   out.push_back(choice<SumsChoice>(
       "target", "sha256sums", [](JobSpec& job) -> SumsChoice& { return job.target.sha256sums; },
       {"auto", "always", "never"},
