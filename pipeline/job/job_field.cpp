@@ -110,6 +110,15 @@ void add_target(std::vector<Field>& out) {
       {"auto", "always", "never"},
       "\"auto\": a SHA256SUMS for sha256sum -c is written where all files are read back "
       "(run.verify = \"written\"); \"always\" also reads back what is shared with the source."));
+  out.push_back(text(
+      "target", "since", [](JobSpec& job) -> std::string& { return job.target.since; },
+      "A previous target of the same form: what of its bytes is unchanged is taken over, not "
+      "written and not read back. \"none\": there is none yet, but\nwhat the next one needs is "
+      "recorded; \"\": neither."));
+  out.push_back(flag(
+      "target", "since_links", [](JobSpec& job) -> bool& { return job.target.since_links; },
+      "With target.since, on a file system that cannot share extents: complete files that are "
+      "unchanged become hard links. Whoever\nchanges such a file in place changes both targets."));
 }
 
 void add_huggingface_and_hdf5(std::vector<Field>& out) {
@@ -401,6 +410,10 @@ void add_nightly(std::vector<Field>& out) {
       nightly_table, "backfill", [](JobSpec& job) -> bool& { return job.nightly.backfill; },
       "After the newest complete checkpoint, older ones are converted whose target is missing or "
       "outdated, newest first; with nightly.keep\nonly those that would stay."));
+  out.push_back(flag(
+      nightly_table, "since", [](JobSpec& job) -> bool& { return job.nightly.since; },
+      "What is unchanged in the newest other target that counts for nightly.keep is taken over from "
+      "it (target.since)."));
   out.push_back(text(
       nightly_table, "after", [](JobSpec& job) -> std::string& { return job.nightly.after; },
       "A command for /bin/sh, once for each finished target, whose path is $1 and RESHARD_TARGET. "

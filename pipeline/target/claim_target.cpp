@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/formats/manifest/manifest.hpp"
+#include "pipeline/target/reuse_files.hpp"
 #include "pipeline/target/source_stamp.hpp"
 
 namespace reshard {
@@ -53,6 +54,8 @@ std::optional<std::string> obstacle(Taking const& taking, JournalFolder const& j
     return "it belongs to another user";
   for (TargetFile const& file : taking.task.plan.files) {
     fs::path const path = staging / file.path;
+    if (is_linked(path))
+      return fmt::format("{} is a link to the previous target's already", path.filename().string());
     std::error_code missing;
     if (!fs::is_regular_file(fs::symlink_status(path, missing)) ||
         fs::file_size(path, missing) != file.size_bytes)

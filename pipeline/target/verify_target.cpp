@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <optional>
 #include <set>
+#include <unordered_map>
+#include <utility>
 
 #include "core/base/file.hpp"
 #include "core/formats/stamped_files.hpp"
 #include "pipeline/target/integrity_file.hpp"
+#include "pipeline/target/reused_proof.hpp"
 #include "pipeline/target/small_files.hpp"
 #include "pipeline/target/strangers.hpp"
 #include "pipeline/target/sums_file.hpp"
@@ -29,6 +32,17 @@ void leave_out_shared(JobPlan const& plan, DigestWork& work) {
   });
 }
 
+ScanOptions scan_options(TargetTask const& task, TargetRounds& rounds,
+                         std::function<void(std::uint64_t)> const& watch) {
+  return {.memory_bytes = std::min(usual_scan_bytes * task.threads, task.spec.run.memory_bytes),
+          .threads = task.threads,
+          .file_hashes = true,
+          .sha256 = takes_sums(task.spec),
+          .past_cache = true,
+          .watch = watch,
+          .scanned = rounds.scanned()};
+}
+
 ScanResult read_back(TargetTask const& task, BegunTarget& begun, TargetRounds& rounds,
                      CompletedTarget const& completed,
                      std::function<void(std::uint64_t)> const& watch) {
@@ -41,19 +55,13 @@ ScanResult read_back(TargetTask const& task, BegunTarget& begun, TargetRounds& r
     for (std::size_t t = 0; t < task.plan.plan.unread.size(); ++t)
       if (task.plan.plan.unread[t]) expected[t] = 0;  // as of what has no bytes
   });
-  ScanOptions options{
-      .memory_bytes = std::min(usual_scan_bytes * task.threads, task.spec.run.memory_bytes),
-      .threads = task.threads,
-      .file_hashes = true,
-      .sha256 = takes_sums(task.spec),
-      .past_cache = true,
-      .zeros = task.plan.unread.spans,
-      .without_zeros = completed.shares_unread && task.spec.target.sha256sums != SumsChoice::always,
-      .watch = watch,
-      .scanned = rounds.scanned()};
+  ScanOptions options = scan_options(task, rounds, watch);
+  options.zeros = task.plan.unread.spans;
+  options.without_zeros =
+      completed.shares_unread && task.spec.target.sha256sums != SumsChoice::always;
   ScanResult found = scan(task.comm, paths_of(begun.layouts), *work, options, rounds.early());
   together(task.comm, [&] {
-    expect_target(task.plan, *work, found, {expected, begun.sums.files().shares()});
+    expect_target(task.plan, *work, found, {expected, begun.sums.files().of_files()});
   });
   return found;
 }
@@ -80,9 +88,23 @@ void add_integrity(TargetTask const& task, BegunTarget const& begun, fs::path co
 /// As the files are now, where a later job may clone from them.
 std::vector<FileStamp> stamps_of(TargetTask const& task, BegunTarget const& begun) {
   std::vector<FileStamp> stamps;
-  if (task.comm.rank() != 0 || task.plan.data_layout != DataLayout::for_clones) return stamps;
+  bool const wanted = task.previous.records || task.plan.data_layout == DataLayout::for_clones;
+  if (task.comm.rank() != 0 || !wanted) return stamps;
   for (TargetLayout const& layout : begun.layouts) stamps.push_back(stamp_of(layout.path));
   return stamps;
+}
+
+/// Which tensors are not what they are in the previous target.
+void note_changes(TargetTask const& task, Manifest const& made, VerifiedTarget& verified) {
+  constexpr std::size_t most_named = 8;
+  if (!task.previous.is_usable()) return;
+  std::unordered_map<std::string_view, TensorDigest const*> before;
+  for (TensorDigest const& one : task.previous.record.tensors) before.emplace(one.name, &one);
+  for (TensorDigest const& tensor : made.tensors) {
+    auto const found = before.find(tensor.name);
+    if (found != before.end() && *found->second == tensor) continue;
+    if (verified.tensors_changed++ < most_named) verified.changed_tensors.push_back(tensor.name);
+  }
 }
 
 /// What another program puts into the folder while it is made would be published with it.
@@ -112,28 +134,42 @@ VerifiedTarget verify_target(TargetTask const& task, ClaimedTarget const& claime
   fs::path const& staging = claimed.target.folder();
   if (task.spec.run.verify == VerifyChoice::off) return {};
   bool const written = task.spec.run.verify == VerifyChoice::written;
+  VerifiedTarget verified;
   ScanResult found;
   std::vector<FileSum> sums;  // of small files, on rank 0
+  std::vector<FileBlockSums> blocks;
   if (written) {
-    found = read_back(task, begun, rounds, completed, watch);
+    if (auto without =
+            read_back_without_reused(task, begun, completed, scan_options(task, rounds, watch)))
+      found = std::move(*without);
+    else
+      found = read_back(task, begun, rounds, completed, watch);
+    std::string const now = utc_second_now();
+    blocks = block_sums(task, begun, found, now);
+    verified.oldest_verified = oldest_of(blocks, now);
+    take_recorded_hashes(task, found);
     together(comm, [&] {
       if (comm.rank() == 0) sums = check_small_files(completed.small_files, staging);
     });
     if (begun.integrity && takes_sums(task.spec))
       add_integrity(task, begun, staging, found, sums, completed.small_files);
   }
-  VerifiedTarget verified{found.bytes_read, found.bytes_early, ""};
+  verified.bytes_read = found.bytes_read;
+  verified.bytes_early = found.bytes_early;
   if (completed.shares_unread)
     for (FileSpan const& span : task.plan.unread.spans)
       verified.bytes_shared += span.end - span.begin;
+  verified.reused = completed.reused;
   together(comm, [&] {
     std::vector<FileStamp> const stamps =
         written ? stamps_of(task, begun) : std::vector<FileStamp>();
     Manifest const made =
         target_manifest(task.spec, task.plan,
-                        {completed.digests, completed.small_files, written, found.files, stamps},
+                        {completed.digests, completed.small_files, written, found.files, stamps,
+                         reuse_block_bytes, blocks},
                         {task.source.format->name(), task.source.summary, claimed.source_record});
     verified.total = made.total;
+    note_changes(task, made, verified);
     if (comm.rank() != 0) return;
     std::string const text = manifest_text(made);
     write_text_file(staging / manifest_name, text);

@@ -132,8 +132,11 @@ ScanResult scan(Comm const& comm, std::span<std::filesystem::path const> files,
   RESHARD_EXPECT(early == nullptr || options.file_hashes);
   std::vector<std::uint64_t> const sizes =
       options.file_hashes ? sizes_of(comm, files) : std::vector<std::uint64_t>();
-  std::vector<bool> const left_out =
+  std::vector<bool> left_out =
       options.file_hashes ? begun_early(comm, early, files.size()) : std::vector<bool>();
+  left_out.resize(files.size(), false);
+  for (std::size_t f = 0; f < options.without_files.size(); ++f)
+    if (options.without_files[f]) left_out[f] = true;
   RankScan rank(work, options, early);
   together(comm, [&] { rank.run(files, sizes, left_out, comm.rank(), comm.size()); });
   ScanResult result;
