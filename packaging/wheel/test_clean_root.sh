@@ -32,7 +32,7 @@ in_root "$work/root" apt-get update -qq >"$work/log" 2>&1 || stop "apt-get updat
 in_root "$work/root" apt-get install -y -qq --no-install-recommends python3-venv >"$work/log" 2>&1 || stop "apt cannot install python3-venv: $(tail -5 "$work/log")"
 cp "$wheel" "$work/root/"
 # The packages that the wheel requires come along, so that the clean system needs no settings of pip.
-python3 -m pip download -q --disable-pip-version-check --only-binary :all: --python-version 3.11 --dest "$work/root/wheels" "$wheel[numpy]" >"$work/log" 2>&1 ||
+python3 -m pip download -q --disable-pip-version-check --only-binary :all: --python-version 3.11 --dest "$work/root/wheels" "${wheel}[numpy]" >"$work/log" 2>&1 ||
   skip "pip cannot download what the wheel requires: $(tail -1 "$work/log")"
 cp -r "$root/tests/data/moe-tp2-pp2-ep2" "$root/tests/data/moe-hf-reference" "$work/root/opt/"
 cp "$root/packaging/wheel/test_module.py" "$work/root/opt/"

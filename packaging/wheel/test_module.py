@@ -130,7 +130,7 @@ with tempfile.TemporaryDirectory() as folder:
     commands()
     if not all(importlib.util.find_spec(name) for name in ("numpy", "ml_dtypes")):
         print("test_module: reshard.open was not tested: numpy or ml_dtypes is not installed")
-    elif subprocess.run([reshard.program_path(), "extract", "--help"], capture_output=True).returncode != 0:
+    elif subprocess.run([reshard.program_path(), "extract", "--help"], check=False, capture_output=True).returncode != 0:
         print("test_module: reshard.open was not tested: this program has no command extract")
     else:
         tensors()

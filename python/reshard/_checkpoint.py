@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import io
+import builtins
 import json
 import mmap
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Optional, Union
+from typing import TYPE_CHECKING, Any, NamedTuple, Union
 
 from ._errors import JobError, ReshardError
 from ._program import call
@@ -27,8 +26,7 @@ NUMPY = {
 ML_DTYPES = {"BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "F8_E8M0": "float8_e8m0fnu"}
 
 
-@dataclass(frozen=True)
-class TensorInfo:
+class TensorInfo(NamedTuple):
     """What is known of a tensor without reading it. `axes` names each dimension."""
 
     name: str
@@ -47,7 +45,7 @@ class Checkpoint(Mapping[str, "numpy.ndarray[Any, Any]"]):
     An array is a private map of a file without a name: its pages are read when they are touched, and the disk is freed with the array.
     """
 
-    def __init__(self, path: Path, *, map: str = "auto", config: Optional[Path] = None) -> None:
+    def __init__(self, path: Path, *, map: str = "auto", config: Path | None = None) -> None:
         self.path = os.fspath(path)
         self._options = ["--map", map] + ([] if config is None else ["--config", os.fspath(config)])
         listed = call(["ls", self.path, "--logical", "--map", map])
@@ -65,13 +63,13 @@ class Checkpoint(Mapping[str, "numpy.ndarray[Any, Any]"]):
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and self._parsed(name)[0] in self.tensors
 
-    def __getitem__(self, name: str) -> "numpy.ndarray[Any, Any]":
+    def __getitem__(self, name: str) -> numpy.ndarray[Any, Any]:
         tensor, at = self._parsed(name)
         if tensor not in self.tensors:
             raise KeyError(name)
         return self.read(tensor, **at)[tensor]
 
-    def read(self, *patterns: str, **at: int) -> dict[str, "numpy.ndarray[Any, Any]"]:
+    def read(self, *patterns: str, **at: int) -> dict[str, numpy.ndarray[Any, Any]]:
         """Several tensors with one reading: `read("experts.*", layer=3)`. A quantised weight means its parts."""
         if not patterns:
             raise JobError("read() needs the name of a tensor or a pattern: '*' means all.", 2)
@@ -94,16 +92,16 @@ class Checkpoint(Mapping[str, "numpy.ndarray[Any, Any]"]):
         return left, at
 
 
-def open(path: Path, *, map: str = "auto", config: Optional[Path] = None) -> Checkpoint:
+def open(path: Path, *, map: str = "auto", config: Path | None = None) -> Checkpoint:
     """Opens a checkpoint of any format by its headers. Needs NumPy, and ml_dtypes for BF16 and FP8: `pip install 'reshard[numpy]'`."""
     return Checkpoint(path, map=map, config=config)
 
 
-def _mapped(path: str) -> dict[str, "numpy.ndarray[Any, Any]"]:
+def _mapped(path: str) -> dict[str, numpy.ndarray[Any, Any]]:
     """The tensors of a safetensors file. The file may be removed: the arrays keep it."""
     import numpy
 
-    with io.open(path, "rb") as file:
+    with builtins.open(path, "rb") as file:
         size = int.from_bytes(file.read(8), "little")
         header = json.loads(file.read(size))
         data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
@@ -128,4 +126,3 @@ def _dtype(tensor: str, word: str) -> Any:
     except ImportError:
         raise ReshardError(f"'{tensor}': NumPy has no {word} without ml_dtypes. Install it with pip install 'reshard[numpy]'.", 6) from None
     return numpy.dtype(getattr(ml_dtypes, ML_DTYPES[word]))
-

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
-from typing import Any, Optional, Union
+from typing import Any, Union
 
 from ._job_text import job_text, value_text
 from ._program import call, call_with_code
@@ -17,10 +17,10 @@ Job = Union[Path, Mapping[str, Any]]  # a file, or the tables of one: {"source":
 def inspect(
     path: Path,
     *,
-    tensor_parallel_size: Optional[int] = None,
-    pipeline_parallel_size: Optional[int] = None,
-    expert_parallel_size: Optional[int] = None,
-    expert_tensor_parallel_size: Optional[int] = None,
+    tensor_parallel_size: int | None = None,
+    pipeline_parallel_size: int | None = None,
+    expert_parallel_size: int | None = None,
+    expert_tensor_parallel_size: int | None = None,
 ) -> dict[str, Any]:
     """What a checkpoint is, with the evidence. `result["sound"]` is False where something is missing or disagrees."""
     sizes = {
@@ -34,7 +34,7 @@ def inspect(
     return {**found, "sound": code == 0}
 
 
-def plan(job: Job, *, set: Optional[Mapping[str, Any]] = None, ranks: int = 1, launcher: Optional[Sequence[str]] = None) -> dict[str, Any]:
+def plan(job: Job, *, set: Mapping[str, Any] | None = None, ranks: int = 1, launcher: Sequence[str] | None = None) -> dict[str, Any]:
     """What `run` would read, move and write. `set` overrides keys: {"target.layout.tp": 4}."""
     return _with_job("plan", job, set, [], ranks, launcher, False)
 
@@ -42,19 +42,17 @@ def plan(job: Job, *, set: Optional[Mapping[str, Any]] = None, ranks: int = 1, l
 def run(
     job: Job,
     *,
-    set: Optional[Mapping[str, Any]] = None,
+    set: Mapping[str, Any] | None = None,
     fresh: bool = False,
     ranks: int = 1,
-    launcher: Optional[Sequence[str]] = None,
+    launcher: Sequence[str] | None = None,
     progress: bool = False,
 ) -> dict[str, Any]:
     """Converts, and returns the report. `launcher`: the words before the program, such as ["srun", "-n", "8"]. `progress`: show it on standard error."""
     return _with_job("run", job, set, ["--fresh"] if fresh else [], ranks, launcher, progress)
 
 
-def digest(
-    path: Path, *, map: str = "auto", config: Optional[Path] = None, ranks: int = 1, launcher: Optional[Sequence[str]] = None
-) -> dict[str, Any]:
+def digest(path: Path, *, map: str = "auto", config: Path | None = None, ranks: int = 1, launcher: Sequence[str] | None = None) -> dict[str, Any]:
     """The digest of every logical tensor and, as `result["total"]`, of the model: the same in every layout and format."""
     words = ["digest", os.fspath(path), "--map", map]
     if config is not None:
@@ -62,7 +60,7 @@ def digest(
     return call(words, ranks=ranks, launcher=launcher)
 
 
-def verify(path: Path, other: Optional[Path] = None, *, ranks: int = 1, launcher: Optional[Sequence[str]] = None) -> dict[str, Any]:
+def verify(path: Path, other: Path | None = None, *, ranks: int = 1, launcher: Sequence[str] | None = None) -> dict[str, Any]:
     """Compares two checkpoints bit by bit (`result["same"]`), or one with its own records (`result["sound"]`)."""
     return call(["verify", os.fspath(path), *([] if other is None else [os.fspath(other)])], ranks=ranks, launcher=launcher)
 
@@ -73,7 +71,7 @@ def version() -> dict[str, Any]:
 
 
 def _with_job(
-    command: str, job: Job, set: Optional[Mapping[str, Any]], words: list[str], ranks: int, launcher: Optional[Sequence[str]], progress: bool
+    command: str, job: Job, set: Mapping[str, Any] | None, words: list[str], ranks: int, launcher: Sequence[str] | None, progress: bool
 ) -> dict[str, Any]:
     for key, value in (set or {}).items():
         words += ["--set", f"{key}={value_text(value)}"]

