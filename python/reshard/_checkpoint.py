@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Union
 
-from ._errors import JobError, ReshardError
+from ._errors import JobError, ResourceError
 from ._program import call
 
 if TYPE_CHECKING:
@@ -120,9 +120,9 @@ def _dtype(tensor: str, word: str) -> Any:
     if word in NUMPY:
         return numpy.dtype(NUMPY[word])
     if word not in ML_DTYPES:
-        raise ReshardError(f"'{tensor}': NumPy has no {word}. Convert it with `reshard extract` and read the file with another library.", 6)
+        raise ResourceError(f"'{tensor}': NumPy has no {word}. Convert it with `reshard extract` and read the file with another library.", 6)
     try:
         import ml_dtypes
     except ImportError:
-        raise ReshardError(f"'{tensor}': NumPy has no {word} without ml_dtypes. Install it with pip install 'reshard[numpy]'.", 6) from None
+        raise ResourceError(f"'{tensor}': NumPy has no {word} without ml_dtypes. Install it with pip install 'reshard[numpy]'.", 6) from None
     return numpy.dtype(getattr(ml_dtypes, ML_DTYPES[word]))
