@@ -34,8 +34,7 @@ python=$tools/bin/python
 PATH=$tools/bin:$PATH
 export CC=${CC:-cc} CXX=${CXX:-c++} # scikit-build-core would take the compilers of Python
 if command -v ccache >/dev/null; then export CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache; fi
-RESHARD_COMMIT=${RESHARD_COMMIT:-$(git rev-parse --short HEAD 2>/dev/null || echo unknown)}
-export RESHARD_COMMIT
+commit=${RESHARD_COMMIT:-$(git rev-parse --short HEAD 2>/dev/null || echo unknown)}
 
 say "sdist"
 "$python" -m build --no-isolation --sdist --outdir "$work/sdist" . >"$work/log" 2>&1 || stop "no sdist: $(tail -5 "$work/log")"
@@ -44,8 +43,10 @@ tar -xzf "$sdist" -C "$work"
 tree=$work/$(basename "$sdist" .tar.gz)
 
 say "program"
-RESHARD_WHEEL=1 "$python" -m build --no-isolation --wheel --outdir "$work/built" "$tree" -C cmake.define.HDF5_USE_STATIC_LIBRARIES=ON \
-  -C cmake.define.CMAKE_EXE_LINKER_FLAGS=-Wl,--as-needed -C cmake.define.CMAKE_CXX_STANDARD_LIBRARIES=-lsz "$@" >"$work/log" 2>&1 || stop "no wheel: $(grep -m5 -iE 'error|failed' "$work/log"; tail -5 "$work/log")"
+RESHARD_WHEEL=1 "$python" -m build --no-isolation --wheel --outdir "$work/built" "$tree" -C cmake.define.RESHARD_COMMIT="$commit" \
+  -C cmake.define.HDF5_USE_STATIC_LIBRARIES=ON -C cmake.define.CMAKE_EXE_LINKER_FLAGS=-Wl,--as-needed \
+  -C cmake.define.CMAKE_CXX_STANDARD_LIBRARIES=-lsz "$@" >"$work/log" 2>&1 ||
+  stop "no wheel: $(grep -m5 -iE 'error|failed' "$work/log"; tail -5 "$work/log")"
 
 say "libraries"
 "$tools/bin/auditwheel" repair --exclude 'libmpi.so.*' --wheel-dir "$work/repaired" "$work"/built/*.whl >"$work/log" 2>&1 || stop "auditwheel: $(tail -5 "$work/log")"

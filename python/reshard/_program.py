@@ -84,6 +84,9 @@ def environment(inherited: Mapping[str, str]) -> dict[str, str]:
     result["PMIX_PREFIX"] = prefix
     if not result.get("HOME"):  # Open MPI 5 does not start without it
         result["HOME"] = _home()
+    if "OMPI_COMM_WORLD_SIZE" not in result and "PMIX_RANK" not in result:  # one rank has no network, and looking for one takes a second
+        result.setdefault("OMPI_MCA_pml", "ob1")
+        result.setdefault("OMPI_MCA_btl", "self")
     return result
 
 
@@ -134,11 +137,11 @@ def _home() -> str:
 
 
 def _command(arguments: Sequence[str], ranks: int, launcher: Sequence[str] | None) -> list[str]:
-    if launcher is not None:
-        return [*launcher, program_path(), *arguments]
-    if ranks == 1:
+    if launcher is None and ranks == 1:
         return [program_path(), *arguments]
-    return [launcher_path(), "--bind-to", "none", "--oversubscribe", "-n", str(ranks), program_path(), *arguments]
+    if launcher is None:
+        launcher = [launcher_path(), "--bind-to", "none", "--oversubscribe", "-n", str(ranks)]
+    return [*launcher, sys.executable, "-m", "reshard", *arguments]  # each rank finds its MPI library itself, as `reshard` does
 
 
 def call(arguments: Sequence[str], *, ranks: int = 1, launcher: Sequence[str] | None = None, progress: bool = False) -> dict[str, Any]:
@@ -152,7 +155,7 @@ def call_with_code(arguments: Sequence[str], *, ranks: int = 1, launcher: Sequen
     outside = {name: value for name, value in os.environ.items() if not name.startswith(OF_LAUNCHERS)}
     with subprocess.Popen(
         _command([*arguments, "--json"], ranks, launcher),
-        env=environment(outside),
+        env=environment(outside) if launcher is None and ranks == 1 else outside,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=None if progress else subprocess.PIPE,
