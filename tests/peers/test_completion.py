@@ -11,7 +11,7 @@ import pytest
 from reshard_job import BINARY
 
 pytestmark = pytest.mark.skipif(not BINARY, reason="RESHARD_BIN is not set: there is no program to run")
-COMMANDS = {"run", "plan", "nightly", "verify", "diff", "digest", "suspects", "inspect", "ls", "check-map", "completion", "init", "view"}
+COMMANDS = {"run", "plan", "nightly", "verify", "diff", "digest", "suspects", "extract", "inspect", "ls", "check-map", "completion", "init", "view"}
 FORMATS = {"megatron", "huggingface", "dcp", "torch_dist", "fsdp_dtensor", "hdf5", "deepspeed"}
 
 
@@ -116,7 +116,7 @@ def test_every_key_of_the_job_file_is_offered(place):
         line = line.removeprefix("# ")
         if line.startswith("["):
             table = line.strip("[]")
-        elif line.partition(" = ")[0].replace("_", "").replace(".", "").isalpha() and " = " in line:
+        elif line.partition(" = ")[0].replace("_", "").replace(".", "").isalnum() and " = " in line:
             keys.add(f"{table}.{line.partition(' = ')[0]}=")
     assert len(keys) > 40
     assert bash(place, "run", "--set", "") == keys
