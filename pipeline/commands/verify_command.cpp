@@ -49,6 +49,13 @@ class VerifyCommand : public Command {
     sub->add_option("--adapter", adapter_,
                     "an adapter's folder: A is compared as if it were merged into A's weights")
         ->type_name("PATH");
+    if (diff)
+      sub->add_flag("--histogram", histogram_,
+                    "how many elements differ by which power of ten; --json always has it");
+    else
+      sub->add_flag("--weights-only", weights_only_,
+                    "for two checkpoints: leave out optimizer state, master weights and what "
+                    "quantisers keep beside weights");
     if (!diff)
       sub->add_flag(
           "--files", files_,
@@ -67,6 +74,9 @@ class VerifyCommand : public Command {
     if (files_ && (paths_.size() == 1 || !adapter_.empty()))
       return "--files compares the files of two folders as they are. Give two paths, and no "
              "--adapter.";
+    if (weights_only_ && (files_ || paths_.size() == 1))
+      return "--weights-only compares the tensors of two checkpoints. Give two paths, and no "
+             "--files.";
     if (paths_.size() == 1 && !adapter_.empty())
       return "--adapter belongs to a comparison of two checkpoints: the one it was merged into, and "
              "the merged one. Give both paths, or leave it out.";
@@ -106,6 +116,8 @@ class VerifyCommand : public Command {
     request.config_a = config_a_;
     request.config_b = config_b_;
     request.adapter = adapter_;
+    request.weights_only = weights_only_;
+    request.histogram = histogram_;
     request.row_limit = limit_;
     request.map_folders = surroundings.map_folders;
     CompareReport const report = compare_checkpoints(request, comm);
@@ -121,7 +133,9 @@ class VerifyCommand : public Command {
   std::string adapter_;     ///< "" for none
   std::size_t limit_ = 50;  ///< rows of the text
   bool files_ = false;      ///< compare files, not tensors
-  bool replicas_ = false;   ///< `verify A`: replicas, too
+  bool weights_only_ = false;
+  bool histogram_ = false;
+  bool replicas_ = false;  ///< `verify A`: replicas, too
   bool json_ = false;
 };
 
