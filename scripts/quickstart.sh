@@ -58,12 +58,12 @@ look() {
   [[ $code -eq 0 ]] || stop "'reshard $*' ended with exit code $code"
 }
 
-# same_files A B: both folders have the same files with the same bytes; reshard.json names the paths of its own job, and is only there.
+# same_files A B: both folders have the same files with the same bytes; reshard.json names the paths of its own job, SHA256SUMS the hash of that: they are only there.
 same_files() {
   local names file
   [[ -s $1/reshard.json && -s $2/reshard.json ]] || stop "$1 or $2 has no reshard.json"
-  names=$(cd "$1" && find . -type f ! -path ./reshard.json | LC_ALL=C sort)
-  [[ $names == "$(cd "$2" && find . -type f ! -path ./reshard.json | LC_ALL=C sort)" ]] || stop "$1 and $2 do not have the same files"
+  names=$(cd "$1" && find . -type f ! -path ./reshard.json ! -path ./SHA256SUMS | LC_ALL=C sort)
+  [[ $names == "$(cd "$2" && find . -type f ! -path ./reshard.json ! -path ./SHA256SUMS | LC_ALL=C sort)" ]] || stop "$1 and $2 do not have the same files"
   [[ -n $names ]] || stop "$1 is empty"
   while IFS= read -r file; do
     cmp "$1/$file" "$2/$file" || stop "$file differs"
