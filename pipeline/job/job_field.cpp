@@ -397,6 +397,7 @@ void add_model_and_run(std::vector<Field>& out) {
 /// What `reshard nightly` alone makes use of.
 void add_nightly(std::vector<Field>& out) {
   constexpr std::int64_t a_week = 7 * 24 * 3600;
+  constexpr std::int64_t most_file_parts = 10'000;
   out.push_back(number<std::int64_t>(
       nightly_table, "keep", [](JobSpec& job) -> std::int64_t& { return job.nightly.keep; }, 0,
       most_ranks,
@@ -422,6 +423,11 @@ void add_nightly(std::vector<Field>& out) {
       nightly_table, "after_seconds",
       [](JobSpec& job) -> std::int64_t& { return job.nightly.after_seconds; }, 0, a_week,
       "nightly.after is ended if it takes longer than this. 0 means: it may take any time."));
+  out.push_back(number<std::int64_t>(
+      nightly_table, "verify_subset",
+      [](JobSpec& job) -> std::int64_t& { return job.nightly.verify_subset; }, 0, most_file_parts,
+      "Of every target that stays, each night reads one of so many parts again and compares it with "
+      "what is recorded: with 30, all of\nthem in thirty nights. 0: none."));
 }
 
 std::vector<Field> all_fields() {

@@ -208,6 +208,8 @@ struct JobSpec {
     bool since = false;     ///< what the last target has unchanged is taken over from it
     std::string after;      ///< a command of the shell for each finished target; "" for none
     std::int64_t after_seconds = 0;  ///< how long it may take; 0: as long as it likes
+    std::int64_t verify_subset = 0;  ///< each night reads one of so many parts of every target that
+                                     ///< it did not make itself; 0: none
     friend bool operator==(Nightly const&, Nightly const&) = default;
   };
 

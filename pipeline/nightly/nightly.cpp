@@ -79,6 +79,12 @@ class Search {
            "{}: is a checkpoint itself. Name the folder that holds the checkpoints as source.path, "
            "or use `reshard run`.",
            source_.string());
+    if (job_.nightly.verify_subset > 0 && job_.run.verify != VerifyChoice::written)
+      fail(ErrorKind::usage,
+           "nightly.verify_subset = {}: compares files with what was read back of them, but "
+           "run.verify = \"{}\". Set run.verify to \"written\", or nightly.verify_subset to 0.",
+           job_.nightly.verify_subset,
+           job_.run.verify == VerifyChoice::streamed ? "streamed" : "off");
     Tracked const tracked = tracked_step(source_);
     if (tracked.empty) return wait_for_tracker();
     tracked_ = tracked.step;
@@ -320,6 +326,18 @@ NightlyRemoval remove_surplus(JobSpec const& job, NightlyTask const& task,
     warning = valid_utf8(warning);  // it may name a file
   comm.barrier();
   return removal;
+}
+
+std::vector<std::string> standing_targets(JobSpec const& job, Comm const& comm) {
+  WireWriter out;
+  std::vector<std::string> names;
+  if (comm.rank() == 0)
+    (void)capture([&] {
+      for (ListedFolder const& folder : newest_first(counted_targets(job)))
+        names.push_back(folder.name);
+    });
+  std::string const packed = comm.broadcast(out.put(names).bytes(), 0);
+  return WireReader(packed, wire_name).all<std::vector<std::string>>();
 }
 
 std::string nightly_line(JobSpec const& job, NightlyTask const& task) {
