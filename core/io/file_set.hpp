@@ -1,5 +1,6 @@
 #pragma once
 
+#include <condition_variable>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -23,15 +24,17 @@ class FileSet {
  public:
   enum class Access { read, write };
 
-  static constexpr std::size_t default_open_limit = 256;
+  /// A quarter of the descriptors that this process may have, 64 to 2048: an engine may need two
+  /// for a file, and a job has two sets.
+  static std::size_t usual_open_limit();
 
   /// Pre: open_limit >= 1. Files of Access::write exist already, at their full size. `io` opens
   /// them; the default engine where none is given.
   FileSet(std::vector<std::filesystem::path> paths, Access access,
-          std::size_t open_limit = default_open_limit, std::shared_ptr<FileIo> io = nullptr);
+          std::size_t open_limit = usual_open_limit(), std::shared_ptr<FileIo> io = nullptr);
 
   /// `look` is called with each file when it is opened, and again when it is opened again; what it
-  /// throws, open() throws. Before the first open().
+  /// throws, open() throws. Not while a file is being opened.
   void look_at_each(std::function<void(std::uint32_t, File const&)> look) {
     look_ = std::move(look);
   }
@@ -39,8 +42,13 @@ class FileSet {
   /// The open file; a number that is not in the set is an internal Error, a file that cannot be
   /// opened throws what File throws.
   std::shared_ptr<IoFile const> open(std::uint32_t file);
+  /// Takes a file that the caller has just made and written to, as if it had been opened here; one
+  /// for which there is no room is closed. Pre: Access::write, and it is not open here.
+  void adopt(std::uint32_t file, File made);
   /// What was written to a file before this call reaches the device.
   void sync(std::uint32_t file);
+  /// The files that were perhaps written since their last sync, ascending.
+  std::vector<std::uint32_t> unsynced() const;
   /// Closes all files. Pre: no one holds them any more; what was not synced is not. Throws the
   /// first thing that a written file has to say.
   void close();
@@ -53,7 +61,7 @@ class FileSet {
 
  private:
   struct Entry {
-    std::shared_ptr<IoFile> file;
+    std::shared_ptr<IoFile> file;  ///< null while it is being opened
     std::list<std::uint32_t>::iterator place;
     bool dirty = false;  ///< perhaps written since its last sync
   };
@@ -67,6 +75,7 @@ class FileSet {
   std::size_t open_limit_;
   std::shared_ptr<FileIo> io_;
   mutable std::mutex mutex_;
+  std::condition_variable opened_;
   std::list<std::uint32_t> recent_;  // most recently used first
   std::unordered_map<std::uint32_t, Entry> entries_;
 };

@@ -1,9 +1,13 @@
 #include "pipeline/target/claim_target.hpp"
 
+#include <map>
 #include <optional>
 #include <set>
 #include <utility>
 
+#include <sys/stat.h>
+
+#include "core/base/workers.hpp"
 #include "core/formats/manifest/manifest.hpp"
 #include "pipeline/target/source_stamp.hpp"
 
@@ -14,9 +18,12 @@ namespace fs = std::filesystem;
 
 /// Without a stamp a nightly run converts again: a folder of the source that may not be read is no
 /// reason to end a job.
-void add_stamp(Json& record, std::string const& source) {
+void add_stamp(Json& record, std::string const& path, Checkpoint const& source) {
   if (record.find("stamp") != nullptr) return;
-  auto const error = capture([&] { record.set("stamp", stamp_json(source_stamp(source))); });
+  std::map<fs::path, FileStamp> known;
+  for (std::size_t f = 0; f < source.files.size(); ++f)
+    known.emplace(source.files[f], source.stamps[f]);
+  auto const error = capture([&] { record.set("stamp", stamp_json(source_stamp(path, known))); });
   if (error && error->kind() != ErrorKind::source) throw *error;
 }
 
@@ -43,6 +50,12 @@ struct Taking {
   Publication& publication;
 };
 
+bool has_size(fs::path const& path, std::uint64_t bytes) {
+  struct stat status {};
+  return ::lstat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode) &&
+         static_cast<std::uint64_t>(status.st_size) == bytes;
+}
+
 /// Why an earlier run cannot be resumed.
 std::optional<std::string> obstacle(Taking const& taking, JournalFolder const& journal,
                                     fs::path const& staging) {
@@ -51,13 +64,14 @@ std::optional<std::string> obstacle(Taking const& taking, JournalFolder const& j
   if (!taking.publication.is_own_folder(staging) ||
       !taking.publication.is_own_folder(journal.path()))
     return "it belongs to another user";
-  for (TargetFile const& file : taking.task.plan.files) {
-    fs::path const path = staging / file.path;
-    std::error_code missing;
-    if (!fs::is_regular_file(fs::symlink_status(path, missing)) ||
-        fs::file_size(path, missing) != file.size_bytes)
-      return fmt::format("{} is missing or has another size", path.filename().string());
-  }
+  std::vector<TargetFile> const& files = taking.task.plan.files;
+  std::vector<char> fits(files.size());
+  overlapped(files.size(), [&](std::size_t f) {
+    fits[f] = has_size(staging / files[f].path, files[f].size_bytes);
+  });
+  for (std::size_t f = 0; f < files.size(); ++f)
+    if (fits[f] == 0)
+      return fmt::format("{} is missing or has another size", files[f].path.filename().string());
   return std::nullopt;
 }
 
@@ -139,7 +153,7 @@ ClaimedTarget claim_target(TargetTask const& task, TargetClaim const& claim) {
     taken = take({task, claim, *publication});
     // Before anything is read but headers: a change from now on ends the job, or shows in the
     // stamp.
-    add_stamp(source_record, task.spec.source.path);
+    add_stamp(source_record, task.spec.source.path, task.source);
   });
   std::string const token = comm.broadcast(publication ? publication->token() : "", 0);
   auto const earlier = static_cast<EarlierTarget>(comm.max(static_cast<int>(taken.earlier)));

@@ -3,17 +3,14 @@
 #include <set>
 #include <utility>
 
-#include "core/io/io_engines.hpp"
+#include "core/base/workers.hpp"
 #include "pipeline/target/shared_edges.hpp"
 
 namespace reshard {
 
 TargetRounds::TargetRounds(TargetTask const& task, StagedTarget& target, BegunTarget& begun,
                            RoundNumbers numbers)
-    : target_(target),
-      begun_(begun),
-      files_(paths_of(begun.layouts), FileSet::Access::write, FileSet::default_open_limit,
-             make_file_io(name(task.spec.run.io))) {
+    : target_(target), begun_(begun), rank_(task.comm.rank()) {
   target_.keep(true);
   if (target_.is_journaled()) begin_journal(task, std::move(numbers));
 }
@@ -26,7 +23,7 @@ void TargetRounds::begin_journal(TargetTask const& task, RoundNumbers numbers) {
         RoundJournal::Writing{.run = begun_.earlier ? begun_.earlier->runs : 0,
                               .lockstep = numbers.lockstep,
                               .kept = std::move(numbers.kept),
-                              .sync_file = [this](std::uint32_t file) { files_.sync(file); }});
+                              .sync_file = [this](std::uint32_t file) { files().sync(file); }});
   });
 }
 
@@ -48,9 +45,15 @@ void TargetRounds::note(FinishedRound const& round) {
   journal_->add(std::move(entry), round.writes);
 }
 
+void TargetRounds::settle() {
+  std::vector<std::uint32_t> shared = files().unsynced();
+  std::erase_if(shared, [&](std::uint32_t file) { return begun_.owners[file] == rank_; });
+  overlapped(shared.size(), [&](std::size_t i) { files().sync(shared[i]); });
+}
+
 void TargetRounds::end() {
   if (journal_) journal_->end();
-  files_.close();
+  files().close();
 }
 
 std::vector<std::filesystem::path> paths_of(std::span<TargetLayout const> layouts) {

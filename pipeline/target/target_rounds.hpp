@@ -29,7 +29,7 @@ class TargetRounds {
   TargetRounds(TargetTask const& task, StagedTarget& target, BegunTarget& begun,
                RoundNumbers numbers);
 
-  FileSet& files() { return files_; }
+  FileSet& files() { return *begun_.files; }
   /// Takes what is kept back; null where nothing is.
   EdgeBytes* edges() { return edges_ ? &*edges_ : nullptr; }
 
@@ -43,8 +43,10 @@ class TargetRounds {
   void note(FinishedRound const& round);
   /// A write has failed.
   void distrust_lost_writes() const { target_.distrust_lost_writes(); }
-  /// No more rounds: everything that was written is synced and closed. Throws what the system has
-  /// to say to that.
+  /// No more rounds: what was written to files that other ranks complete is synced.
+  void settle();
+  /// All files are complete and synced: ends the journal and closes them. Throws what the system
+  /// has to say to that.
   void end();
 
  private:
@@ -52,11 +54,11 @@ class TargetRounds {
 
   StagedTarget& target_;
   BegunTarget& begun_;
-  FileSet files_;
+  int rank_;
   bool copied_unread_ = false;
   // Of targets that have a journal:
   std::optional<EdgeBytes> edges_;
-  std::optional<RoundJournal> journal_;  ///< behind the files, which it syncs to its end
+  std::optional<RoundJournal> journal_;  ///< goes before the files, which it syncs to its end
 };
 
 /// By the plan's numbers.

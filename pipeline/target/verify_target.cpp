@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <optional>
-#include <set>
 
 #include "core/base/file.hpp"
+#include "core/base/workers.hpp"
 #include "core/formats/stamped_files.hpp"
 #include "pipeline/target/small_files.hpp"
-#include "pipeline/target/strangers.hpp"
 #include "pipeline/target/target_check.hpp"
+#include "pipeline/target/target_folders.hpp"
 #include "pipeline/target/target_manifest.hpp"
 #include "stages/verify/scan.hpp"
 
@@ -38,10 +38,13 @@ ScanResult read_back(TargetTask const& task, BegunTarget& begun, CompletedTarget
     for (std::size_t t = 0; t < task.plan.plan.unread.size(); ++t)
       if (task.plan.plan.unread[t]) expected[t] = 0;  // as of what has no bytes
   });
+  std::vector<std::uint64_t> sizes;
+  for (TargetLayout const& layout : begun.layouts) sizes.push_back(layout.size_bytes);
   ScanOptions options{
       .memory_bytes = std::min(usual_scan_bytes * task.threads, task.spec.run.memory_bytes),
       .threads = task.threads,
       .file_hashes = true,
+      .sizes = sizes,
       .past_cache = true,
       .zeros = task.plan.unread.spans,
       .without_zeros = completed.shares_unread,
@@ -55,28 +58,10 @@ ScanResult read_back(TargetTask const& task, BegunTarget& begun, CompletedTarget
 
 /// As the files are now, where a later job may clone from them.
 std::vector<FileStamp> stamps_of(TargetTask const& task, BegunTarget const& begun) {
-  std::vector<FileStamp> stamps;
-  if (task.comm.rank() != 0 || task.plan.data_layout != DataLayout::for_clones) return stamps;
-  for (TargetLayout const& layout : begun.layouts) stamps.push_back(stamp_of(layout.path));
+  if (task.comm.rank() != 0 || task.plan.data_layout != DataLayout::for_clones) return {};
+  std::vector<FileStamp> stamps(begun.layouts.size());
+  overlapped(stamps.size(), [&](std::size_t f) { stamps[f] = stamp_of(begun.layouts[f].path); });
   return stamps;
-}
-
-/// What another program puts into the folder while it is made would be published with it.
-void check_nothing_else(JobPlan const& plan, std::span<FileRecord const> small_files,
-                        fs::path const& staging) {
-  std::set<std::string> files{std::string(manifest_name)};
-  for (FileRecord const& one : small_files) files.insert(one.path);
-  for (TargetFile const& file : plan.files) files.insert(file.path.generic_string());
-  std::error_code error;
-  std::string const stranger = find_stranger(staging, files, Folders::ignore, error);
-  if (error)
-    fail(ErrorKind::io, "{}: cannot be listed: {}. Check the file system, then run again.",
-         staging.string(), error.message());
-  if (stranger.empty()) return;
-  fail(ErrorKind::self_check,
-       "{}: holds {}, which this run did not write. Nothing was published: find out what writes "
-       "there, then run again.",
-       staging.string(), stranger);
 }
 
 }  // namespace
@@ -114,9 +99,10 @@ VerifiedTarget verify_target(TargetTask const& task, ClaimedTarget const& claime
 
 void seal_target(TargetTask const& task, ClaimedTarget& claimed, CompletedTarget const& completed) {
   StagedTarget& target = claimed.target;
+  close_target_folders(task, target.folder(), completed.small_files);
+  target.note_durable_names();
   together(task.comm, [&] {
     if (task.comm.rank() != 0) return;
-    check_nothing_else(task.plan, completed.small_files, target.folder());
     if (!target.is_journaled()) note_job(task, claimed);
     target.journal().mark_complete(target.folder());
   });

@@ -337,7 +337,9 @@ std::vector<FileHashes> gathered(Comm const& comm, std::vector<FoundFile> const&
 ScanResult scan(Comm const& comm, std::span<std::filesystem::path const> files,
                 DigestWork const& work, ScanOptions const& options) {
   std::vector<std::uint64_t> const sizes =
-      options.file_hashes ? sizes_of(comm, files) : std::vector<std::uint64_t>();
+      options.file_hashes && options.sizes.empty()
+          ? sizes_of(comm, files)
+          : std::vector<std::uint64_t>(options.sizes.begin(), options.sizes.end());
   RankScan rank(work, options);
   together(comm, [&] { rank.run(files, sizes, comm.rank(), comm.size()); });
   ScanResult result;
