@@ -9,7 +9,7 @@ namespace reshard {
 namespace {
 
 /// Requests of one rank that a server has at a time.
-constexpr std::size_t most_overlapped = 32;
+constexpr std::size_t most_overlapped = 64;
 /// Fewer items are not worth a thread.
 constexpr std::size_t items_per_thread = 2;
 

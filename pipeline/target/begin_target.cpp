@@ -44,7 +44,12 @@ std::vector<int> owners_of(JobPlan const& plan, int ranks) {
 void make_files(StagedTarget const& target, BegunTarget& begun, int rank, bool going_on) {
   std::vector<std::uint32_t> const mine = files_of(begun, rank);
   std::set<fs::path> folders;
+  std::set<fs::path> above;
   for (std::uint32_t const f : mine) folders.insert(begun.layouts[f].path.parent_path());
+  folders.erase(target.folder());
+  for (fs::path const& folder : folders) above.insert(folder.parent_path());
+  above.erase(target.folder());
+  for (fs::path const& folder : above) make_folders(folder);
   std::vector<fs::path> const each(folders.begin(), folders.end());
   overlapped(each.size(), [&](std::size_t i) { make_folders(each[i]); });
   overlapped(mine.size(), [&](std::size_t i) {

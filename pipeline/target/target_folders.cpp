@@ -1,7 +1,6 @@
 #include "pipeline/target/target_folders.hpp"
 
-#include <set>
-#include <string>
+#include <utility>
 #include <vector>
 
 #include "core/base/file.hpp"
@@ -15,12 +14,6 @@ namespace reshard {
 namespace {
 
 namespace fs = std::filesystem;
-
-/// The files of a target, by their paths in it, and the folders that lead to them.
-struct TargetTree {
-  std::set<std::string> files;
-  std::set<std::string> folders;
-};
 
 TargetTree tree_of(JobPlan const& plan, std::vector<std::string> const& small_files) {
   TargetTree tree{{small_files.begin(), small_files.end()}, {""}};
@@ -45,7 +38,7 @@ TargetTree tree_of(JobPlan const& plan, std::vector<std::string> const& small_fi
        staging.string(), stranger);
 }
 
-void close_folder(TargetTree const& tree, fs::path const& staging, std::string const& name) {
+void check_folder(TargetTree const& tree, fs::path const& staging, std::string const& name) {
   fs::path const folder = name.empty() ? staging : staging / name;
   std::error_code problem;
   std::vector<TreeEntry> const entries = listing_of(folder, problem);
@@ -61,22 +54,34 @@ void close_folder(TargetTree const& tree, fs::path const& staging, std::string c
       refuse_stranger(staging, path);
     }
   }
-  sync_directory(folder);
 }
 
 }  // namespace
 
-void close_target_folders(TargetTask const& task, fs::path const& staging,
-                          std::span<FileRecord const> small_files) {
+TargetFolders::TargetFolders(TargetTask const& task, fs::path staging,
+                             std::span<FileRecord const> small_files)
+    : comm_(task.comm), staging_(std::move(staging)) {
   std::vector<std::string> names;
   for (FileRecord const& one : small_files) names.push_back(one.path);
-  names = gathered_texts(names, task.comm);
-  together(task.comm, [&] {
-    TargetTree const tree = tree_of(task.plan, names);
-    std::vector<std::string> const folders(tree.folders.begin(), tree.folders.end());
+  names = gathered_texts(names, comm_);
+  together(comm_, [&] { tree_ = tree_of(task.plan, names); });
+}
+
+void TargetFolders::check() const {
+  each_of_mine([&](std::string const& name) { check_folder(tree_, staging_, name); });
+}
+
+void TargetFolders::sync() const {
+  each_of_mine(
+      [&](std::string const& name) { sync_directory(name.empty() ? staging_ : staging_ / name); });
+}
+
+void TargetFolders::each_of_mine(std::function<void(std::string const&)> const& work) const {
+  together(comm_, [&] {
+    std::vector<std::string> const folders(tree_.folders.begin(), tree_.folders.end());
     std::vector<std::size_t> mine;
-    for_each_in_turn(task.comm, folders.size(), [&](std::size_t f) { mine.push_back(f); });
-    overlapped(mine.size(), [&](std::size_t i) { close_folder(tree, staging, folders[mine[i]]); });
+    for_each_in_turn(comm_, folders.size(), [&](std::size_t f) { mine.push_back(f); });
+    overlapped(mine.size(), [&](std::size_t i) { work(folders[mine[i]]); });
   });
 }
 

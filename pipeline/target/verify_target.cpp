@@ -99,14 +99,16 @@ VerifiedTarget verify_target(TargetTask const& task, ClaimedTarget const& claime
 
 void seal_target(TargetTask const& task, ClaimedTarget& claimed, CompletedTarget const& completed) {
   StagedTarget& target = claimed.target;
-  close_target_folders(task, target.folder(), completed.small_files);
-  target.note_durable_names();
+  TargetFolders const folders(task, target.folder(), completed.small_files);
+  folders.check();
   together(task.comm, [&] {
     if (task.comm.rank() != 0) return;
     if (!target.is_journaled()) note_job(task, claimed);
     target.journal().mark_complete(target.folder());
   });
   target.seal();
+  folders.sync();
+  target.note_durable_names();
 }
 
 }  // namespace reshard

@@ -19,7 +19,7 @@ import tempfile
 import time
 from pathlib import Path
 
-CALLS = ("create", "open", "open-folder", "stat", "fstat", "mkdir", "name", "remove", "truncate", "fsync", "times")
+CALLS = ("create", "open", "open-folder", "stat", "statfs", "fstat", "mkdir", "name", "remove", "truncate", "fsync", "times")
 ON_DESCRIPTOR = ("fstat",)  # no server is asked
 HIDDEN, HEADS = 32, 4
 
@@ -113,7 +113,7 @@ class Bench:
         return seconds
 
     def measure(self, case, files, ranks, delay_us):
-        """Seconds, and what each rank has called: (class, call, path) to count."""
+        """Seconds of the job; of the rank that waited longest, those in which a call was held up; what each rank called: (class, call, path) to count."""
         source, words = self.prepare(case, files)
         target, logs = self.work / "out" / "target", self.work / "logs"
         shutil.rmtree(target.parent, ignore_errors=True)
@@ -122,14 +122,16 @@ class Bench:
         shim = ["env", f"LD_PRELOAD={self.shim}", f"RESHARD_METADATA_FOLDERS=source={source}:target={target.parent}", f"RESHARD_METADATA_LOG={logs}",
                 f"RESHARD_METADATA_DELAY_US={delay_us}"]
         seconds = self.run(source, words, target, ranks, shim)
-        counts = []
+        counts, waited = [], 0
         for log in logs.iterdir():
             counts.append(collections.Counter())
-            for line in log.read_text().splitlines():
+            first, *lines = log.read_text().splitlines()
+            waited = max(waited, int(first.split()[1]) / 1e6)
+            for line in lines:
                 kind, call, count, path = line.split(" ", 3)
                 counts[-1][kind, call, path] += int(count)
         shutil.rmtree(logs)
-        return seconds, counts
+        return seconds, waited, counts
 
 
 def per_file(counts, kind, files):
@@ -147,6 +149,10 @@ def busiest(counts):
     return max(sum(count for (_, call, _), count in one.items() if call not in ON_DESCRIPTOR) for one in counts)
 
 
+def spread(values):
+    return f"{statistics.median(values):.2f} ({min(values):.2f}-{max(values):.2f})"
+
+
 def main():
     options = parse()
     with tempfile.TemporaryDirectory(prefix="metadata-") as folder:
@@ -155,7 +161,7 @@ def main():
               " ".join(f"{call:>11}" for call in CALLS) + "  busiest rank")
         for case in options.cases:
             for ranks in options.ranks:
-                _, counts = bench.measure(case, options.files, ranks, 0)
+                _, _, counts = bench.measure(case, options.files, ranks, 0)
                 for kind in ("source", "target"):
                     print(f"{case:>8} {ranks:>5} {kind:>7} " + " ".join(f"{of:>11.3f}" for of in per_file(counts, kind, options.files).values()) +
                           f"  {busiest(counts)}", flush=True)
@@ -165,15 +171,20 @@ def main():
                             print(f"  rank {rank}: {count} {kind} {call} {path}")
         if options.pairs == 0:
             return
-        print(f"\nseconds of the job without and with {options.delay_us} us before each call (median, range of the difference of {options.pairs} pairs)\n"
-              f"{'case':>8} {'ranks':>5} {'without':>8} {'with':>8} {'difference':>22} {'files x delay / ranks':>22}")
+        print(f"\nseconds of the job without and with {options.delay_us} us before each call; of its rank that waited longest, those in which a call was "
+              f"held up\n(medians, and the range of {options.pairs} pairs)\n"
+              f"{'case':>8} {'ranks':>5} {'without':>8} {'with':>8} {'difference':>20} {'waited':>20} {'files x delay / ranks':>22}")
         for case in options.cases:
             for ranks in options.ranks:
-                pairs = [tuple(bench.measure(case, options.files, ranks, delay)[0] for delay in (0, options.delay_us)) for _ in range(options.pairs)]
-                costs = sorted(slow - fast for fast, slow in pairs)
-                shown = f"{statistics.median(costs):.2f} ({costs[0]:.2f}-{costs[-1]:.2f})"
-                print(f"{case:>8} {ranks:>5} {statistics.median(f for f, _ in pairs):>8.2f} {statistics.median(s for _, s in pairs):>8.2f} "
-                      f"{shown:>22} {options.files * options.delay_us / 1e6 / ranks:>22.3f}", flush=True)
+                fast, slow, waits = [], [], []
+                for _ in range(options.pairs):
+                    fast.append(bench.measure(case, options.files, ranks, 0)[0])
+                    seconds, waited, _ = bench.measure(case, options.files, ranks, options.delay_us)
+                    slow.append(seconds)
+                    waits.append(waited)
+                print(f"{case:>8} {ranks:>5} {statistics.median(fast):>8.2f} {statistics.median(slow):>8.2f} "
+                      f"{spread([s - f for f, s in zip(fast, slow)]):>20} {spread(waits):>20} {options.files * options.delay_us / 1e6 / ranks:>22.3f}",
+                      flush=True)
 
 
 if __name__ == "__main__":

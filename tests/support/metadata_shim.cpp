@@ -3,11 +3,15 @@
 // works on an open descriptor alone (fstat, transfers, close) is counted where it is named below,
 // and not slowed: a network file system answers it from what opening the file has told it.
 //
-//   RESHARD_METADATA_FOLDERS   "source=/a/b:target=/c": classes of paths, by folder, absolute;
-//   calls elsewhere are neither counted nor slowed RESHARD_METADATA_DELAY_US  microseconds before
-//   each such call; none when it is not set RESHARD_METADATA_LOG       a folder, which gets a file
-//   for each process: lines "CLASS CALL COUNT PATH". CALL is create | open | open-folder | stat |
-//   fstat | mkdir | name (rename, link) | remove | truncate (ftruncate, fallocate) | fsync | times
+// RESHARD_METADATA_FOLDERS: "source=/a/b:target=/c", classes of paths, by folder, absolute. Calls
+// elsewhere are neither counted nor slowed.
+//
+// RESHARD_METADATA_DELAY_US: microseconds before each such call; none when it is not set.
+//
+// RESHARD_METADATA_LOG: a folder, which gets a file for each process: "waited MICROSECONDS", in
+// which at least one call was held up, then lines "CLASS CALL COUNT PATH". CALL is create, open,
+// open-folder, stat, statfs, fstat, mkdir, name (rename, link), remove, truncate (ftruncate,
+// fallocate), fsync or times.
 
 #include <array>
 #include <chrono>
@@ -30,6 +34,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 namespace {
@@ -77,15 +82,27 @@ class Counts {
     return false;
   }
 
-  void wait() const {
-    if (delay_.count() > 0) std::this_thread::sleep_for(delay_);
+  /// Holds a call up. The time in which at least one call of the process is held is summed up.
+  void wait() {
+    if (delay_.count() == 0) return;
+    {
+      std::lock_guard const lock(mutex_);
+      if (waiting_++ == 0) began_ = Clock::now();
+    }
+    std::this_thread::sleep_for(delay_);
+    std::lock_guard const lock(mutex_);
+    if (--waiting_ == 0) waited_ += Clock::now() - began_;
   }
 
  private:
+  using Clock = std::chrono::steady_clock;
+
   /// Without the functions below.
   void print() {
     if (log_.empty()) return;
-    std::string text;
+    std::string text =
+        "waited " + std::to_string(std::chrono::round<std::chrono::microseconds>(waited_).count()) +
+        "\n";
     for (auto const& [key, count] : counts_) {
       auto const& [name, call, path] = key;
       text += name + " " + call + " " + std::to_string(count) + " " + path + "\n";
@@ -103,7 +120,10 @@ class Counts {
   std::chrono::microseconds delay_{
       std::strtoll(setting("RESHARD_METADATA_DELAY_US").c_str(), nullptr, 10)};
   std::string log_ = setting("RESHARD_METADATA_LOG");
-  std::mutex mutex_;
+  std::mutex mutex_;  ///< of what follows
+  int waiting_ = 0;
+  Clock::time_point began_;
+  Clock::duration waited_{};
   std::map<std::tuple<std::string, std::string, std::string>, std::uint64_t> counts_;
 };
 
@@ -216,6 +236,16 @@ int fstat(int descriptor, struct stat* status) noexcept {
   RESHARD_REAL(fstat);
   Counts::all().count("fstat", path_of(descriptor));
   return real(descriptor, status);
+}
+
+int statfs(char const* path, struct statfs* status) noexcept {
+  RESHARD_REAL(statfs);
+  return asked("statfs", path_of(path), [&] { return real(path, status); });
+}
+
+int fstatfs(int descriptor, struct statfs* status) noexcept {
+  RESHARD_REAL(fstatfs);
+  return asked("statfs", path_of(descriptor), [&] { return real(descriptor, status); });
 }
 
 int access(char const* path, int mode) noexcept {

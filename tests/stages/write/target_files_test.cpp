@@ -124,6 +124,7 @@ void finish(TargetLayout const& layout, std::span<FileSegment const> frame,
 TEST(TargetFiles, AreMadeReopenedAndFinished) {
   ScratchFolder const scratch("target_files");
   auto files = layouts(scratch.path());
+  make_folders(files[0].path.parent_path());
   create_target_file(files[0]).close();
   auto now = bytes_of(files[0].path);
   ASSERT_EQ(now.size(), 100U);
