@@ -46,6 +46,8 @@ class ResolvedFolder {
   }
 
   fs::path of(fs::path const& path) const {
+    if (path.filename().empty() || path.filename() == "." || path.filename() == "..")
+      return resolved_path(path);
     auto const known = types_.find(path.filename());
     std::error_code problem;
     auto const type =
@@ -73,7 +75,7 @@ PathsByFolder by_folder(std::vector<fs::path> const& paths) {
 
 std::vector<fs::path> resolved_paths(std::vector<fs::path> const& paths) {
   std::vector<fs::path> full;
-  for (fs::path const& path : paths) full.push_back(full_path(path));
+  for (fs::path const& path : paths) full.push_back(fs::absolute(path));
   PathsByFolder const folders = by_folder(full);
   std::vector<fs::path> names;
   for (auto const& [folder, ignored] : folders) names.push_back(folder);

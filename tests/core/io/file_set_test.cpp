@@ -1,7 +1,14 @@
 #include "core/io/file_set.hpp"
 
+#include <atomic>
+#include <chrono>
+#include <thread>
+
 #include <gtest/gtest.h>
 
+#include "core/base/capture.hpp"
+#include "core/base/workers.hpp"
+#include "core/io/io_engines.hpp"
 #include "tests/support/scratch_folder.hpp"
 
 namespace reshard {
@@ -73,6 +80,72 @@ TEST(FileSet, ClosesAll) {
   for (std::uint32_t f = 0; f < 3; ++f)
     EXPECT_EQ(bytes_of(files.path(f))[7], static_cast<std::byte>(f));
   files.sync(0);  // nothing is left to sync
+}
+
+TEST(FileSet, TakesFilesThatWereJustMade) {
+  ScratchFolder const folder("file_set_made");
+  std::vector<std::filesystem::path> paths;
+  for (int i = 0; i < 3; ++i) paths.push_back(folder.path() / std::to_string(i));
+  FileSet files(paths, FileSet::Access::write, 2);
+  for (std::uint32_t f = 0; f < 3; ++f) {
+    File made = File::create(paths[f]);
+    made.resize(64);
+    made.write_at(0, filled(4, 7));
+    files.adopt(f, std::move(made));
+  }
+  EXPECT_EQ(files.open_count(), 2U) << "there is no room for the third";
+  EXPECT_EQ(files.unsynced(), (std::vector<std::uint32_t>{0, 1}));
+  files.sync(1);
+  EXPECT_EQ(files.unsynced(), (std::vector<std::uint32_t>{0}));
+  for (std::uint32_t f = 0; f < 3; ++f) files.open(f)->write_at(4, filled(4, 9));
+  files.close();
+  for (auto const& path : paths) {
+    EXPECT_EQ(bytes_of(path)[3], std::byte{7});
+    EXPECT_EQ(bytes_of(path)[7], std::byte{9});
+  }
+}
+
+TEST(FileSet, AnAdoptedFileIsNotOpenedAgain) {
+  ScratchFolder const folder("file_set_adopted");
+  for (IoEngine const& engine : io_engines()) {
+    std::filesystem::path const path = folder.path() / std::string(engine.name);
+    FileSet files({path}, FileSet::Access::write, 4, make_file_io(engine.name));
+    File made = File::create(path);
+    made.resize(64);
+    files.adopt(0, std::move(made));
+    auto const used = files.open(0);
+    std::filesystem::remove(path);  // opening it again would fail
+    EXPECT_EQ(used->file().size_bytes(), 64U);
+    used->sync();
+  }
+}
+
+TEST(FileSet, ThreadsThatNeedTheSameFileGetOne) {
+  ScratchFolder const folder("file_set_threads");
+  FileSet files(empty_files(folder, 4), FileSet::Access::read, 4);
+  std::atomic<int> opened = 0;
+  files.look_at_each([&](std::uint32_t, File const&) {
+    ++opened;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  });
+  Workers workers(8);
+  std::vector<std::shared_ptr<IoFile const>> got(64);
+  workers.run(got.size(), [&](std::size_t item, std::size_t) {
+    got[item] = files.open(static_cast<std::uint32_t>(item % 4));
+  });
+  EXPECT_EQ(opened, 4);
+  for (std::size_t i = 4; i < got.size(); ++i) EXPECT_EQ(got[i], got[i % 4]);
+}
+
+TEST(FileSet, AFailedOpeningFailsForEveryoneWhoWaits) {
+  FileSet files({"/nowhere/shard"}, FileSet::Access::read);
+  Workers workers(4);
+  std::atomic<int> failed = 0;
+  workers.run(16, [&](std::size_t, std::size_t) {
+    if (capture([&] { files.open(0); })) ++failed;
+  });
+  EXPECT_EQ(failed, 16);
+  EXPECT_EQ(files.open_count(), 0U);
 }
 
 }  // namespace
