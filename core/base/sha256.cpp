@@ -1,7 +1,5 @@
 #include "core/base/sha256.hpp"
 
-#include <array>
-
 #include <fmt/format.h>
 #include <openssl/evp.h>
 
@@ -20,6 +18,12 @@ void check(bool done, char const* what) {
 
 }  // namespace
 
+std::string hex_of(Sha256Digest const& digest) {
+  std::string text;
+  for (std::byte const byte : digest) text += fmt::format("{:02x}", static_cast<unsigned>(byte));
+  return text;
+}
+
 void Sha256::Free::operator()(evp_md_ctx_st* context) const { EVP_MD_CTX_free(context); }
 
 Sha256::Sha256() : context_(EVP_MD_CTX_new()) {
@@ -31,15 +35,16 @@ void Sha256::add(std::span<std::byte const> bytes) {
   check(EVP_DigestUpdate(context_.get(), bytes.data(), bytes.size()) == 1, "EVP_DigestUpdate");
 }
 
-std::string Sha256::hex() const {
+Sha256Digest Sha256::digest() const {
   Sha256 copy;  // the call that ends a digest spoils its context
   check(EVP_MD_CTX_copy_ex(copy.context_.get(), context_.get()) == 1, "EVP_MD_CTX_copy_ex");
-  std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
+  Sha256Digest digest{};
   unsigned bytes = 0;
-  check(EVP_DigestFinal_ex(copy.context_.get(), digest.data(), &bytes) == 1, "EVP_DigestFinal_ex");
-  std::string text;
-  for (unsigned i = 0; i < bytes; ++i) text += fmt::format("{:02x}", digest[i]);
-  return text;
+  check(EVP_DigestFinal_ex(copy.context_.get(), reinterpret_cast<unsigned char*>(digest.data()),
+                           &bytes) == 1,
+        "EVP_DigestFinal_ex");
+  RESHARD_EXPECT(bytes == digest.size());
+  return digest;
 }
 
 }  // namespace reshard

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <memory>
 #include <span>
@@ -9,14 +10,19 @@ struct evp_md_ctx_st;
 
 namespace reshard {
 
+using Sha256Digest = std::array<std::byte, 32>;
+/// 64 lower-case hexadecimal digits.
+std::string hex_of(Sha256Digest const& digest);
+
 /// SHA-256 of bytes that come in parts.
 class Sha256 {
  public:
   Sha256();
 
   void add(std::span<std::byte const> bytes);
-  /// Of all bytes so far, 64 lower-case hexadecimal digits; more may follow.
-  std::string hex() const;
+  /// Of all bytes so far; more may follow.
+  Sha256Digest digest() const;
+  std::string hex() const { return hex_of(digest()); }
 
  private:
   struct Free {

@@ -172,7 +172,10 @@ class DirectFile final : public IoFile {
   }
 
   /// Through the descriptor that pages were written with, if there are any.
-  void sync() const override { cached_ ? cached_->sync() : IoFile::sync(); }
+  void sync() const override {
+    PosixFile const* const written = opened_.load();
+    written != nullptr ? written->sync() : IoFile::sync();
+  }
 
   void close() override {
     IoFile::close();
@@ -186,6 +189,7 @@ class DirectFile final : public IoFile {
       check_same(opened, file());
       opened.expect_sequential_reads();
       cached_ = std::make_unique<PosixFile>(std::move(opened), shared_->cache());
+      opened_ = cached_.get();
     });
     return *cached_;
   }
@@ -303,6 +307,7 @@ class DirectFile final : public IoFile {
   mutable std::atomic<bool> refused_ = false;
   mutable std::once_flag once_;
   mutable std::unique_ptr<PosixFile> cached_;
+  mutable std::atomic<PosixFile const*> opened_ = nullptr;  ///< cached_, for who did not ask for it
 };
 
 /// The file past the page cache where that is possible. `reopen` opens it again.

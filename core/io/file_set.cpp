@@ -81,6 +81,7 @@ void FileSet::make_room() {
   entries_.erase(*place);
   recent_.erase(place);
   if (access_ == Access::read) return;
+  if (entry.lost) throw *entry.lost;
   if (entry.dirty) entry.file->sync();
   entry.file->close();
 }
@@ -92,7 +93,7 @@ std::shared_ptr<IoFile const> FileSet::open(std::uint32_t file) {
     auto const found = entries_.find(file);
     if (found == entries_.end()) break;
     if (!found->second.file) {
-      opened_.wait(lock);
+      changed_.wait(lock);
       continue;
     }
     recent_.splice(recent_.begin(), recent_, found->second.place);
@@ -107,7 +108,7 @@ std::shared_ptr<IoFile const> FileSet::open(std::uint32_t file) {
   std::shared_ptr<IoFile> opened;
   auto const error = capture([&] { opened = open_on_disk(file); });
   lock.lock();
-  opened_.notify_all();
+  changed_.notify_all();
   auto const entry = entries_.find(file);
   if (error) {
     recent_.erase(entry->second.place);
@@ -131,15 +132,27 @@ void FileSet::adopt(std::uint32_t file, File made) {
 }
 
 void FileSet::sync(std::uint32_t file) {
-  std::shared_ptr<IoFile const> written;
-  {
-    std::lock_guard const lock(mutex_);
-    auto const found = entries_.find(file);
-    if (found == entries_.end() || !found->second.file || !found->second.dirty) return;
-    found->second.dirty = !is_idle(found->second.file);  // its holder may write after the sync
-    written = found->second.file;
+  std::unique_lock lock(mutex_);
+  auto found = entries_.end();
+  for (;; changed_.wait(lock)) {  // what another thread syncs now is not there before it has ended
+    found = entries_.find(file);
+    if (found == entries_.end() || !found->second.file) return;
+    if (found->second.lost) throw *found->second.lost;
+    if (found->second.dirty) break;
+    if (found->second.syncs == 0) return;
   }
-  written->sync();
+  Entry& entry = found->second;                            // stays while its file is held
+  entry.dirty = entry.file.use_count() > 1 + entry.syncs;  // its holder may write after the sync
+  ++entry.syncs;
+  std::shared_ptr<IoFile const> written = entry.file;
+  lock.unlock();
+  auto const error = capture([&] { written->sync(); });
+  lock.lock();
+  written.reset();
+  --entry.syncs;
+  if (error) entry.lost = error;
+  changed_.notify_all();
+  if (error) throw *error;
 }
 
 std::vector<std::uint32_t> FileSet::unsynced() const {

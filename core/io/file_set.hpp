@@ -7,6 +7,7 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -45,7 +46,8 @@ class FileSet {
   /// Takes a file that the caller has just made and written to, as if it had been opened here; one
   /// for which there is no room is closed. Pre: Access::write, and it is not open here.
   void adopt(std::uint32_t file, File made);
-  /// What was written to a file before this call reaches the device.
+  /// What was written to a file before this call reaches the device. Once that has failed, it fails
+  /// again for everyone who asks: the system tells it only once.
   void sync(std::uint32_t file);
   /// The files that were perhaps written since their last sync, ascending.
   std::vector<std::uint32_t> unsynced() const;
@@ -63,7 +65,9 @@ class FileSet {
   struct Entry {
     std::shared_ptr<IoFile> file;  ///< null while it is being opened
     std::list<std::uint32_t>::iterator place;
-    bool dirty = false;  ///< perhaps written since its last sync
+    bool dirty = false;                        ///< perhaps written since its last sync was begun
+    long syncs = 0;                            ///< under way
+    std::optional<Error> lost = std::nullopt;  ///< what a sync of it has met
   };
   std::shared_ptr<IoFile> open_on_disk(std::uint32_t file) const;
   void make_room();
@@ -75,7 +79,7 @@ class FileSet {
   std::size_t open_limit_;
   std::shared_ptr<FileIo> io_;
   mutable std::mutex mutex_;
-  std::condition_variable opened_;
+  std::condition_variable changed_;  ///< a file was opened, or a sync has ended
   std::list<std::uint32_t> recent_;  // most recently used first
   std::unordered_map<std::uint32_t, Entry> entries_;
 };

@@ -30,6 +30,7 @@ class Checker {
     check_target_names();
     check_adapter();
     check_transport();
+    check_sums();
     return std::move(found_);
   }
 
@@ -202,6 +203,17 @@ class Checker {
         fmt::format("\"nccl\" sends from GPU to GPU, and run.device = \"{}\" uses no GPU. Set "
                     "run.transport to mpi or auto, or run.device to cuda",
                     spec_.run.device == DeviceChoice::host ? "host" : "emulated"));
+  }
+
+  /// The sums are taken of what is read back.
+  void check_sums() {
+    Given const* const given = find("target.sha256sums");
+    if (given == nullptr || spec_.target.sha256sums != SumsChoice::always ||
+        spec_.run.verify == VerifyChoice::written)
+      return;
+    add(*given,
+        "takes the sums of files while they are read back, which only run.verify = \"written\" "
+        "does. Set it, or remove the key");
   }
 
   void check_stages(Given const& given, std::int64_t stages) {

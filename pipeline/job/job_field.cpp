@@ -104,6 +104,11 @@ void add_target(std::vector<Field>& out) {
       "\"auto\": on a file system that can share extents (XFS, Btrfs) large tensors begin at whole "
       "blocks, and what the source has at whole blocks is shared with it (cloned), not written; "
       "\"always\" lays files out like this on any file system; \"never\" does neither."));
+  out.push_back(choice<SumsChoice>(
+      "target", "sha256sums", [](JobSpec& job) -> SumsChoice& { return job.target.sha256sums; },
+      {"auto", "always", "never"},
+      "\"auto\": a SHA256SUMS for sha256sum -c is written where all files are read back "
+      "(run.verify = \"written\"); \"always\" also reads back what is shared with the source."));
 }
 
 void add_huggingface_and_hdf5(std::vector<Field>& out) {

@@ -76,6 +76,9 @@ enum class ReplicaChoice { compare, first };
 /// Whether a torch_dist target gets an integrity.json; automatic: when the source has one.
 enum class IntegrityChoice { automatic, always, never };
 
+/// Whether a target gets a SHA256SUMS; automatic: when all its files are read back.
+enum class SumsChoice { automatic, always, never };
+
 /// Whether a target is laid out so that its file system can share extents with other checkpoints,
 /// and shares them; automatic: where the file system can.
 enum class ReflinkChoice { automatic, always, never };
@@ -130,6 +133,7 @@ struct JobSpec {
     FormatId format = FormatId::megatron;  ///< never automatic
     bool replace = false;                  ///< an existing target is refused unless this is set
     ReflinkChoice reflink = ReflinkChoice::automatic;
+    SumsChoice sha256sums = SumsChoice::automatic;
     Layout layout;               ///< Megatron formats only
     std::string names = "auto";  ///< Megatron only: a trainer whose names a model has
     TransformerImpl transformer_impl = TransformerImpl::automatic;  ///< Megatron only

@@ -27,8 +27,7 @@ void check_source(PlannedJob const& job, SourceWatch const& watch, FilledTarget 
 }
 
 /// Reads the target back and seals it.
-VerifiedTarget verify(JobRun const& run, FilledTarget const& target,
-                      CompletedTarget const& completed) {
+VerifiedTarget verify(JobRun const& run, FilledTarget const& target, CompletedTarget& completed) {
   run.progress.begin(
       run.comm, "verify",
       run.spec.run.verify == VerifyChoice::written ? target_file_bytes(target.task.plan) : 0,
@@ -41,7 +40,8 @@ VerifiedTarget verify(JobRun const& run, FilledTarget const& target,
   };
   VerifiedTarget verified;
   auto const failure = capture([&] {
-    verified = verify_target(target.task, target.claimed, target.begun, completed, watch);
+    verified =
+        verify_target(target.task, target.claimed, target.begun, target.rounds, completed, watch);
     seal_target(target.task, target.claimed, completed);
   });
   run.progress.end(read_back, false);
@@ -57,8 +57,8 @@ CommittedJob commit_job(JobRun const& run, PlannedJob const& job, SourceWatch co
   CommittedJob committed;
   Clock::time_point const start = Clock::now();
   begin_phase("completing the target's files");
-  CompletedTarget const completed = complete_target(
-      target.task, target.claimed.target, target.begun, target.rounds, std::move(digests));
+  CompletedTarget completed = complete_target(target.task, target.claimed.target, target.begun,
+                                              target.rounds, std::move(digests));
   check_source(job, watch, target, completed.digests, committed);
   committed.states = prove_states(run.spec, job, completed.digests, run.comm);
   begin_phase("reading the target back");

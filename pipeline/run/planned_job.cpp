@@ -18,6 +18,7 @@
 #include "pipeline/run/job_choices.hpp"
 #include "pipeline/run/run_context.hpp"
 #include "pipeline/run/same_files.hpp"
+#include "pipeline/run/system_facts.hpp"
 #include "pipeline/target/source_manifest.hpp"
 #include "pipeline/verify/verify_one.hpp"
 #include "stages/read/look_at_objects.hpp"
@@ -192,6 +193,7 @@ PlannedJob plan_job(JobSpec const& spec, std::vector<fs::path> const& map_folder
     for (fs::path const& file : job.source.files) job.described_by.erase(file);
   }
   agree_on_plan(spec, job, comm);
+  job.resident_bytes = peak_resident_bytes();
   return job;
 }
 

@@ -39,6 +39,7 @@ struct PlannedJob {
   JobIdentity identity;
   double header_seconds = 0;
   double plan_seconds = 0;
+  std::uint64_t resident_bytes = 0;  ///< the most that this rank took until here
 };
 
 /// Reads the headers, plans, chooses how the bytes go, and makes sure that every rank has done the

@@ -129,6 +129,7 @@ RunReport report_of_plan(JobSpec const& spec, PlannedJob const& job, Comm const&
   set_path(report, job.path, round_terms(spec, job, comm));
   report.header_seconds = job.header_seconds;
   report.plan_seconds = job.plan_seconds;
+  report.planned_memory_bytes = job.resident_bytes;
   return report;
 }
 
@@ -147,6 +148,7 @@ void add_written(RunReport& report, JobRun const& run, WrittenJob const& written
   report.masters_compared = committed.states.masters;
   report.moments_compared = committed.states.moments;
   report.bytes_verified = committed.verified.bytes_read;
+  report.bytes_verified_early = committed.verified.bytes_early;
   report.bytes_shared = committed.verified.bytes_shared;
   report.total_digest = committed.verified.total;
   report.verify_seconds = committed.verify_seconds;

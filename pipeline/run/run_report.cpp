@@ -29,7 +29,8 @@ Json figures(RunReport const& r) {
       .set("payload_written_bytes", r.payload_written);
   plan.set("target_bytes", r.target_bytes)
       .set("free_bytes", r.free_bytes)
-      .set("staging_bytes_per_rank", r.staging_bytes);
+      .set("staging_bytes_per_rank", r.staging_bytes)
+      .set("planned_memory_bytes", r.planned_memory_bytes);
   plan.set("transport", r.transport).set("device", r.device).set("device_reason", r.path_reason);
   return plan;
 }
@@ -75,6 +76,7 @@ Json measured(RunReport const& r) {
       .set("digests_compared", r.digests_compared)
       .set("records_compared", r.records_compared)
       .set("bytes_verified", r.bytes_verified)
+      .set("bytes_verified_early", r.bytes_verified_early)
       .set("bytes_shared", r.bytes_shared);
   if (r.masters_compared + r.moments_compared > 0)
     did.set("masters_compared", r.masters_compared).set("moments_compared", r.moments_compared);
@@ -152,7 +154,8 @@ std::string report_text(RunReport const& r) {
                            : r.device == "cuda" ? "GPU"
                                                 : "emulated GPU",
                            r.path_reason));
-  line("memory", fmt::format("{} of staging per rank at most", human_bytes(r.staging_bytes)));
+  line("memory", fmt::format("{} of staging per rank at most, {} for the program, headers and plan",
+                             human_bytes(r.staging_bytes), human_bytes(r.planned_memory_bytes)));
   line("disk",
        fmt::format("{} needed, {} free", human_bytes(r.target_bytes), human_bytes(r.free_bytes)));
   if (r.planned_only) return out;

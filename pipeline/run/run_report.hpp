@@ -67,20 +67,23 @@ struct RunReport {
   std::uint64_t bytes_downloaded = 0;  ///< from GPUs
   std::uint64_t digests_compared =
       0;  ///< tensors of the source that were compared with its manifest
-  std::uint64_t replicas_compared = 0;  ///< of the source, with the one that was read
-  std::uint64_t records_compared = 0;   ///< zip records of the source whose CRC-32 was compared
-  std::uint64_t masters_compared = 0;   ///< logical tensors whose master weights round to them
-  std::uint64_t moments_compared = 0;   ///< second moments that are finite and not negative
-  std::uint64_t bytes_verified = 0;     ///< read back from the target before it was published
+  std::uint64_t replicas_compared = 0;     ///< of the source, with the one that was read
+  std::uint64_t records_compared = 0;      ///< zip records of the source whose CRC-32 was compared
+  std::uint64_t masters_compared = 0;      ///< logical tensors whose master weights round to them
+  std::uint64_t moments_compared = 0;      ///< second moments that are finite and not negative
+  std::uint64_t bytes_verified = 0;        ///< read back from the target before it was published
+  std::uint64_t bytes_verified_early = 0;  ///< of these, of files that were begun while others were
+                                           ///< written
   std::uint64_t bytes_shared = 0;  ///< not read: cloned from a source whose digests are recorded
   std::uint64_t read_calls = 0;
   std::uint64_t write_calls = 0;
   std::uint64_t clone_calls = 0;
-  std::uint64_t peak_memory_bytes = 0;    ///< resident, of the largest rank
-  std::uint64_t device_memory_bytes = 0;  ///< of its GPU, in the rank that took most
-  StageReport read;                       ///< from the source
-  StageReport exchange;                   ///< copied, converted, sent and received
-  StageReport write;                      ///< to the target
+  std::uint64_t peak_memory_bytes = 0;     ///< resident, of the largest rank
+  std::uint64_t planned_memory_bytes = 0;  ///< resident in this rank at most until all was planned
+  std::uint64_t device_memory_bytes = 0;   ///< of its GPU, in the rank that took most
+  StageReport read;                        ///< from the source
+  StageReport exchange;                    ///< copied, converted, sent and received
+  StageReport write;                       ///< to the target
   double header_seconds = 0;
   double plan_seconds = 0;
   double stream_seconds = 0;

@@ -37,7 +37,7 @@ WrittenJob write_job(JobRun const& run, PlannedJob& job, SourceWatch const& watc
     numbers.kept = go_on_after(run, *begun.earlier, job.plan.plan);
     together(comm, [&] { written.rounds_left = counts_of(round_terms(run.spec, job, comm)); });
   }
-  TargetRounds rounds(task, target, begun, std::move(numbers));
+  TargetRounds rounds(task, target, begun, std::move(numbers), trace);
   end_together(comm, [&] {
     guarded(target, watch, comm,
             {ErrorKind::interrupted, ErrorKind::resources, ErrorKind::io, ErrorKind::stall}, [&] {

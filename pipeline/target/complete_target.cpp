@@ -6,20 +6,23 @@
 #include "pipeline/target/integrity_file.hpp"
 #include "pipeline/target/shared_edges.hpp"
 #include "pipeline/target/small_files.hpp"
+#include "pipeline/target/sums_file.hpp"
 
 namespace reshard {
 namespace {
 
-/// What is around the payloads, and the payload that ranks had kept back.
+/// What is around the payloads, and the payload that ranks had kept back. Files of `finished` are
+/// complete already.
 void finish_files(BegunTarget& begun, std::span<std::vector<FileSegment> const> held,
-                  std::span<std::uint64_t const> digests, Comm const& comm) {
+                  std::span<std::uint64_t const> digests, std::vector<bool> const& finished,
+                  Comm const& comm) {
   std::vector<std::uint32_t> const mine = files_of(begun, comm.rank());
   overlapped(mine.size(), [&](std::size_t i) {
     std::uint32_t const f = mine[i];
     TargetLayout const& layout = begun.layouts[f];
     std::vector<FileSegment> const frame =
         frame_of(layout, begun.sums.records().of_file(f), digests);
-    finish_target_file(*begun.files, f, layout, frame, held[f]);
+    if (!finished[f]) finish_target_file(*begun.files, f, layout, frame, held[f]);
     for (FileSegment const& segment : frame)
       begun.sums.files().add(f, segment.offset_bytes, std::as_bytes(std::span(segment.bytes)));
   });
@@ -46,15 +49,16 @@ CompletedTarget complete_target(TargetTask const& task, StagedTarget const& targ
   comm.xor_all(completed.digests);
   for (std::size_t t = 0; t < task.plan.plan.unread.size(); ++t)
     if (task.plan.plan.unread[t]) completed.digests[t] = task.plan.recorded[t];
+  std::vector<bool> const finished = begun_early(comm, rounds.early(), begun.layouts.size());
   together(comm, [&] {
-    finish_files(begun, held, completed.digests, comm);
+    finish_files(begun, held, completed.digests, finished, comm);
     rounds.end();
   });
   comm.xor_all(sums.files().shares());
   together(comm, [&] {
     if (comm.rank() == 0) completed.small_files = write_small_files(task.plan, target.folder());
   });
-  if (begun.integrity)
+  if (begun.integrity && !takes_sums(task.spec))
     for (FileRecord& one :
          write_integrity(begun.layouts.front().path.parent_path(), target.folder(), comm))
       completed.small_files.push_back(std::move(one));

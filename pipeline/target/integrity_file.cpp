@@ -43,20 +43,29 @@ std::vector<FileRecord> write_integrity(fs::path const& folder, fs::path const& 
       mine.push_back(sha256_of(paths[i]) + paths[i].filename().string());
     });
   });
-  Integrity integrity;
+  std::vector<FileSum> known;
   for (std::string const& one : gathered_texts(mine, comm))
-    integrity.files.push_back({one.substr(digest_digits), one.substr(0, digest_digits)});
-  std::sort(integrity.files.begin(), integrity.files.end(),
-            [](auto const& a, auto const& b) { return a.path < b.path; });
+    known.push_back(
+        {(folder / one.substr(digest_digits)).lexically_relative(staging).generic_string(),
+         one.substr(0, digest_digits)});
   std::vector<FileRecord> written;
   together(comm, [&] {
-    if (comm.rank() != 0) return;
-    fs::path const path = folder / integrity_name;
-    std::string const text = integrity_text(integrity);
-    write_text_file(path, text);
-    written.push_back(record_of_text(path.lexically_relative(staging).generic_string(), text));
+    if (comm.rank() == 0) written.push_back(write_integrity(folder, staging, known));
   });
   return written;
+}
+
+FileRecord write_integrity(fs::path const& folder, fs::path const& staging,
+                           std::span<FileSum const> known) {
+  Integrity integrity;
+  for (FileSum const& one : known)
+    if (fs::path const path = staging / one.path; path.parent_path() == folder)
+      integrity.files.push_back({path.filename().string(), one.sha256});
+  std::ranges::sort(integrity.files, {}, &Integrity::Entry::path);
+  fs::path const path = folder / integrity_name;
+  std::string const text = integrity_text(integrity);
+  write_text_file(path, text);
+  return record_of_text(path.lexically_relative(staging).generic_string(), text);
 }
 
 }  // namespace reshard

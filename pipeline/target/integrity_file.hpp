@@ -1,9 +1,11 @@
 #pragma once
 
 #include <filesystem>
+#include <span>
 #include <vector>
 
 #include "core/formats/manifest/manifest.hpp"
+#include "core/formats/manifest/sha256_sums.hpp"
 #include "pipeline/target/target_task.hpp"
 
 namespace reshard {
@@ -12,8 +14,13 @@ namespace reshard {
 /// Collective.
 bool wants_integrity(TargetTask const& task);
 
-/// Writes the integrity.json of a folder of the staging folder: every file that lies in it, hashed
-/// by the ranks in turn. Gives its record, on rank 0. Collective.
+/// Writes the integrity.json of a folder of the staging folder: every file that lies in it. Those
+/// of `known` are all files below the staging folder. Gives its record. On one rank.
+FileRecord write_integrity(std::filesystem::path const& folder,
+                           std::filesystem::path const& staging, std::span<FileSum const> known);
+
+/// The same where nothing is known: the ranks hash the files in turn. Gives its record, on rank 0.
+/// Collective.
 std::vector<FileRecord> write_integrity(std::filesystem::path const& folder,
                                         std::filesystem::path const& staging, Comm const& comm);
 

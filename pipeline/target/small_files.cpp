@@ -63,9 +63,12 @@ std::vector<FileRecord> write_small_files(TargetDraft const& draft, fs::path con
   return records;
 }
 
-void check_small_files(std::span<FileRecord const> written, fs::path const& staging) {
+std::vector<FileSum> check_small_files(std::span<FileRecord const> written,
+                                       fs::path const& staging) {
+  std::vector<FileSum> sums;
   for (FileRecord const& expected : written) {
-    FileRecord const found = record_of(staging / expected.path, staging);
+    auto const [found, sha256] = found_file(staging / expected.path, staging);
+    sums.push_back({expected.path, sha256});
     if (found == expected) continue;
     fail(
         ErrorKind::self_check,
@@ -74,6 +77,7 @@ void check_small_files(std::span<FileRecord const> written, fs::path const& stag
         (staging / expected.path).string(), found.size_bytes, hex64(found.xxh3),
         expected.size_bytes, hex64(expected.xxh3));
   }
+  return sums;
 }
 
 }  // namespace reshard

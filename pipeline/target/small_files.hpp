@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/formats/manifest/manifest.hpp"
+#include "core/formats/manifest/sha256_sums.hpp"
 #include "core/formats/target.hpp"
 
 namespace reshard {
@@ -15,8 +16,9 @@ namespace reshard {
 std::vector<FileRecord> write_small_files(TargetDraft const& draft,
                                           std::filesystem::path const& staging);
 
-/// Reads small files back. An Error of kind self_check names one that is not as it was to be
-/// written.
-void check_small_files(std::span<FileRecord const> written, std::filesystem::path const& staging);
+/// Reads small files back, and gives their sums. An Error of kind self_check names one that is not
+/// as it was to be written.
+std::vector<FileSum> check_small_files(std::span<FileRecord const> written,
+                                       std::filesystem::path const& staging);
 
 }  // namespace reshard

@@ -1,11 +1,13 @@
 #include "pipeline/target/strangers.hpp"
 
+#include "core/formats/manifest/sha256_sums.hpp"
+
 namespace reshard {
 
 namespace fs = std::filesystem;
 
 std::set<std::string> written_files(Manifest const& manifest) {
-  std::set<std::string> files{std::string(manifest_name)};
+  std::set<std::string> files{std::string(manifest_name), std::string(sums_name)};
   for (FileRecord const& file : manifest.files) files.insert(file.path);
   if (Json const* const names = manifest.source.find("files");
       names != nullptr && names->items() != nullptr)

@@ -11,9 +11,7 @@ namespace {
 
 /// Sorted by path; none where files were not read back, or not completely.
 std::vector<FileRecord> file_records(JobPlan const& plan, TargetContents const& contents) {
-  bool const whole = std::ranges::all_of(
-      contents.files, [](FileHashes const& found) { return found.read_bytes == found.size_bytes; });
-  if (!contents.read_back || !whole) return {};
+  if (!contents.read_back || !are_whole(contents.files)) return {};
   std::vector<FileRecord> records(contents.small_files.begin(), contents.small_files.end());
   for (std::size_t f = 0; f < plan.files.size(); ++f)
     records.push_back({plan.files[f].path.generic_string(), contents.files[f].size_bytes,

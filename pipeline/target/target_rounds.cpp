@@ -1,18 +1,79 @@
 #include "pipeline/target/target_rounds.hpp"
 
+#include <algorithm>
 #include <set>
 #include <utility>
 
+#include "core/base/capture.hpp"
 #include "core/base/workers.hpp"
 #include "pipeline/target/shared_edges.hpp"
+#include "pipeline/target/sums_file.hpp"
+#include "pipeline/target/target_check.hpp"
 
 namespace reshard {
+namespace {
+
+// What a rank holds besides the memory of its rounds to read files back meanwhile.
+constexpr std::uint64_t memory_part = 8;  ///< of run.memory
+constexpr std::uint64_t least_memory_bytes = std::uint64_t{1} << 20;
+constexpr std::uint64_t most_memory_bytes = std::uint64_t{16} << 20;
+
+}  // namespace
 
 TargetRounds::TargetRounds(TargetTask const& task, StagedTarget& target, BegunTarget& begun,
-                           RoundNumbers numbers)
+                           RoundNumbers numbers, Trace* trace)
     : target_(target), begun_(begun), rank_(task.comm.rank()) {
   target_.keep(true);
+  if (trace != nullptr)
+    scanned_ = [trace](ScannedFile const& file) {
+      trace->add({"read back file", file.file, trace->seconds(file.begin), trace->seconds(file.end),
+                  file.bytes});
+    };
   if (target_.is_journaled()) begin_journal(task, std::move(numbers));
+  together(task.comm, [&] { begin_reading_back(task); });
+}
+
+/// What is cloned and not read back at all is known only when all ranks have ended.
+void TargetRounds::begin_reading_back(TargetTask const& task) {
+  if (!target_.is_journaled() || task.spec.run.verify != VerifyChoice::written ||
+      !task.plan.unread.spans.empty())
+    return;
+  std::uint64_t const memory_bytes =
+      std::clamp(task.spec.run.memory_bytes / memory_part, least_memory_bytes, most_memory_bytes);
+  auto const work = [this, &plan = task.plan] {
+    DigestWork made = target_digest_work(plan);
+    std::erase_if(made.regions,
+                  [this](ShareRegion const& region) { return !is_owner(region.src_file); });
+    return made;
+  };
+  early_ = std::make_unique<EarlyScan>(EarlyScan::Parts{.files = paths_of(begun_.layouts),
+                                                        .work = work,
+                                                        .options = {.memory_bytes = memory_bytes,
+                                                                    .file_hashes = true,
+                                                                    .sha256 = takes_sums(task.spec),
+                                                                    .past_cache = true,
+                                                                    .scanned = scanned_}});
+}
+
+/// Hands over the files that this round has completed. Those with other contents until all is
+/// written are for the end: what is around their tensors needs what other ranks have read. So are
+/// those of other owners, which after an earlier run have written their headers.
+void TargetRounds::read_back_whole(FinishedRound const& round) {
+  std::set<std::uint32_t> files;
+  for (Extent const& write : round.writes) files.insert(write.file);
+  for (std::uint32_t const file : files) {
+    TargetLayout const& layout = begun_.layouts[file];
+    if (!is_owner(file) || !begun_.sums.account().is_whole_here(file) ||
+        !layout.frame->skeleton().empty() || (edges_ && edges_->holds(file)))
+      continue;
+    early_->add(file, [this, file, &layout,
+                       frame = frame_of(layout, begun_.sums.records().of_file(file), {})] {
+      auto const error = capture([&] { finish_target_file(*begun_.files, file, layout, frame); });
+      if (!error) return;
+      distrust_lost_writes();  // at once: where ranks exchange, an error ends the process
+      throw *error;
+    });
+  }
 }
 
 void TargetRounds::begin_journal(TargetTask const& task, RoundNumbers numbers) {
@@ -43,11 +104,16 @@ void TargetRounds::note(FinishedRound const& round) {
   entry.held = edges_->take_new();
   for (Extent const& write : round.writes) entry.unsynced.insert(write.file);
   journal_->add(std::move(entry), round.writes);
+  if (early_) {
+    early_->check();
+    read_back_whole(round);
+  }
 }
 
 void TargetRounds::settle() {
+  if (early_) early_->end();
   std::vector<std::uint32_t> shared = files().unsynced();
-  std::erase_if(shared, [&](std::uint32_t file) { return begun_.owners[file] == rank_; });
+  std::erase_if(shared, [&](std::uint32_t file) { return is_owner(file); });
   overlapped(shared.size(), [&](std::size_t i) { files().sync(shared[i]); });
 }
 

@@ -2,6 +2,8 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -10,6 +12,8 @@
 #include "pipeline/journal/round_journal.hpp"
 #include "pipeline/target/begin_target.hpp"
 #include "stages/stream/stream.hpp"
+#include "stages/stream/trace.hpp"
+#include "stages/verify/early_scan.hpp"
 #include "stages/write/edge_bytes.hpp"
 
 namespace reshard {
@@ -25,9 +29,10 @@ struct RoundNumbers {
 /// there stays for the next run from now on. add_unread() and note() are the writing thread's.
 class TargetRounds {
  public:
-  /// What it is given outlives it. Collective.
+  /// What it is given outlives it. `trace` is told when which file is read back; null where none is
+  /// taken. Collective.
   TargetRounds(TargetTask const& task, StagedTarget& target, BegunTarget& begun,
-               RoundNumbers numbers);
+               RoundNumbers numbers, Trace* trace = nullptr);
 
   FileSet& files() { return *begun_.files; }
   /// Takes what is kept back; null where nothing is.
@@ -43,7 +48,12 @@ class TargetRounds {
   void note(FinishedRound const& round);
   /// A write has failed.
   void distrust_lost_writes() const { target_.distrust_lost_writes(); }
-  /// No more rounds: what was written to files that other ranks complete is synced.
+  /// Reads files back while others are written; null where none can be.
+  EarlyScan* early() { return early_.get(); }
+  /// What is told of every file that is read back; may be empty.
+  std::function<void(ScannedFile const&)> const& scanned() const { return scanned_; }
+  /// No more rounds, and no more files are read back early: what was written to files that other
+  /// ranks complete is synced.
   void settle();
   /// All files are complete and synced: ends the journal and closes them. Throws what the system
   /// has to say to that.
@@ -51,6 +61,9 @@ class TargetRounds {
 
  private:
   void begin_journal(TargetTask const& task, RoundNumbers numbers);
+  void begin_reading_back(TargetTask const& task);
+  void read_back_whole(FinishedRound const& round);
+  bool is_owner(std::uint32_t file) const { return begun_.owners[file] == rank_; }
 
   StagedTarget& target_;
   BegunTarget& begun_;
@@ -59,6 +72,8 @@ class TargetRounds {
   // Of targets that have a journal:
   std::optional<EdgeBytes> edges_;
   std::optional<RoundJournal> journal_;  ///< goes before the files, which it syncs to its end
+  std::function<void(ScannedFile const&)> scanned_;
+  std::unique_ptr<EarlyScan> early_;  ///< likewise
 };
 
 /// By the plan's numbers.

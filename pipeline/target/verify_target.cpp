@@ -6,7 +6,9 @@
 #include "core/base/file.hpp"
 #include "core/base/workers.hpp"
 #include "core/formats/stamped_files.hpp"
+#include "pipeline/target/integrity_file.hpp"
 #include "pipeline/target/small_files.hpp"
+#include "pipeline/target/sums_file.hpp"
 #include "pipeline/target/target_check.hpp"
 #include "pipeline/target/target_folders.hpp"
 #include "pipeline/target/target_manifest.hpp"
@@ -27,7 +29,8 @@ void leave_out_shared(JobPlan const& plan, DigestWork& work) {
   });
 }
 
-ScanResult read_back(TargetTask const& task, BegunTarget& begun, CompletedTarget const& completed,
+ScanResult read_back(TargetTask const& task, BegunTarget& begun, TargetRounds& rounds,
+                     CompletedTarget const& completed,
                      std::function<void(std::uint64_t)> const& watch) {
   std::optional<DigestWork> work;
   std::vector<std::uint64_t> expected = completed.digests;
@@ -44,16 +47,37 @@ ScanResult read_back(TargetTask const& task, BegunTarget& begun, CompletedTarget
       .memory_bytes = std::min(usual_scan_bytes * task.threads, task.spec.run.memory_bytes),
       .threads = task.threads,
       .file_hashes = true,
+      .sha256 = takes_sums(task.spec),
       .sizes = sizes,
       .past_cache = true,
       .zeros = task.plan.unread.spans,
-      .without_zeros = completed.shares_unread,
-      .watch = watch};
-  ScanResult found = scan(task.comm, paths_of(begun.layouts), *work, options);
+      .without_zeros = completed.shares_unread && task.spec.target.sha256sums != SumsChoice::always,
+      .watch = watch,
+      .scanned = rounds.scanned()};
+  ScanResult found = scan(task.comm, paths_of(begun.layouts), *work, options, rounds.early());
   together(task.comm, [&] {
     expect_target(task.plan, *work, found, {expected, begun.sums.files().shares()});
   });
   return found;
+}
+
+/// Without another read, where the sums of all files are known.
+void add_integrity(TargetTask const& task, BegunTarget const& begun, fs::path const& staging,
+                   ScanResult const& found, std::vector<FileSum>& sums,
+                   std::vector<FileRecord>& small_files) {
+  fs::path const folder = begun.layouts.front().path.parent_path();
+  std::vector<FileRecord> written;
+  if (!are_whole(found.files)) written = write_integrity(folder, staging, task.comm);
+  together(task.comm, [&] {
+    if (task.comm.rank() != 0) return;
+    if (written.empty()) {
+      std::vector<FileSum> known = sums_of(task.plan, found.files);
+      known.insert(known.end(), sums.begin(), sums.end());
+      written.push_back(write_integrity(folder, staging, known));
+    }
+    for (FileSum& sum : check_small_files(written, staging)) sums.push_back(std::move(sum));
+    small_files.insert(small_files.end(), written.begin(), written.end());
+  });
 }
 
 /// As the files are now, where a later job may clone from them.
@@ -67,20 +91,23 @@ std::vector<FileStamp> stamps_of(TargetTask const& task, BegunTarget const& begu
 }  // namespace
 
 VerifiedTarget verify_target(TargetTask const& task, ClaimedTarget const& claimed,
-                             BegunTarget& begun, CompletedTarget const& completed,
+                             BegunTarget& begun, TargetRounds& rounds, CompletedTarget& completed,
                              std::function<void(std::uint64_t)> const& watch) {
   Comm const& comm = task.comm;
   fs::path const& staging = claimed.target.folder();
   if (task.spec.run.verify == VerifyChoice::off) return {};
   bool const written = task.spec.run.verify == VerifyChoice::written;
   ScanResult found;
+  std::vector<FileSum> sums;  // of small files, on rank 0
   if (written) {
-    found = read_back(task, begun, completed, watch);
+    found = read_back(task, begun, rounds, completed, watch);
     together(comm, [&] {
-      if (comm.rank() == 0) check_small_files(completed.small_files, staging);
+      if (comm.rank() == 0) sums = check_small_files(completed.small_files, staging);
     });
+    if (begun.integrity && takes_sums(task.spec))
+      add_integrity(task, begun, staging, found, sums, completed.small_files);
   }
-  VerifiedTarget verified{found.bytes_read, ""};
+  VerifiedTarget verified{found.bytes_read, found.bytes_early, ""};
   if (completed.shares_unread)
     for (FileSpan const& span : task.plan.unread.spans)
       verified.bytes_shared += span.end - span.begin;
@@ -92,7 +119,12 @@ VerifiedTarget verify_target(TargetTask const& task, ClaimedTarget const& claime
                         {completed.digests, completed.small_files, written, found.files, stamps},
                         {task.source.format->name(), task.source.summary, claimed.source_record});
     verified.total = made.total;
-    if (comm.rank() == 0) write_text_file(staging / manifest_name, manifest_text(made));
+    if (comm.rank() != 0) return;
+    std::string const text = manifest_text(made);
+    write_text_file(staging / manifest_name, text);
+    if (!takes_sums(task.spec) || !are_whole(found.files)) return;
+    for (FileSum& sum : sums_of(task.plan, found.files)) sums.push_back(std::move(sum));
+    completed.small_files.push_back(write_sums(std::move(sums), text, staging));
   });
   return verified;
 }

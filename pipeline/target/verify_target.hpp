@@ -10,19 +10,21 @@ namespace reshard {
 
 /// What the check of a target has found.
 struct VerifiedTarget {
-  std::uint64_t bytes_read = 0;  ///< back from it, by all ranks
-  std::string total;             ///< the digest of the model; "" where none was taken
+  std::uint64_t bytes_read = 0;   ///< back from it, by all ranks
+  std::uint64_t bytes_early = 0;  ///< of these, of files that were begun while others were written
+  std::string total;              ///< the digest of the model; "" where none was taken
   std::uint64_t bytes_shared =
       0;  ///< not read back: cloned from a source whose digests are recorded
 };
 
 /// With VerifyChoice::written: compares the files, as they are on the device, with what was to be
 /// written, but for what they share with the source (CompletedTarget::shares_unread). An Error of
-/// kind self_check names what disagrees. Writes the manifest, unless nothing is to be verified.
-/// `watch` is informed repeatedly how many bytes this rank has read back; what it throws ends the
-/// comparison. Collective.
+/// kind self_check names what disagrees. Writes the manifest, unless nothing is to be verified, and
+/// the files of checksums that are taken of what is read back, whose records it adds to
+/// `completed`. `watch` is informed repeatedly how many bytes this rank has read back; what it
+/// throws ends the comparison. Collective.
 VerifiedTarget verify_target(TargetTask const& task, ClaimedTarget const& claimed,
-                             BegunTarget& begun, CompletedTarget const& completed,
+                             BegunTarget& begun, TargetRounds& rounds, CompletedTarget& completed,
                              std::function<void(std::uint64_t)> const& watch);
 
 /// Looks that the staging folder holds nothing else, and notes in the journal that everything is

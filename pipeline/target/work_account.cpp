@@ -56,6 +56,7 @@ WorkAccount::WorkAccount(JobPlan const& plan, std::size_t source_records)
     : whole_cells_(plan.plan.cells.size()),
       planned_(plan.files.size(), 0),
       written_(plan.files.size(), 0),
+      own_(plan.files.size(), 0),
       digested_(plan.plan.tensor_bytes.size(), 0),
       record_crc32_(source_records, 0),
       record_covered_(source_records, 0) {
@@ -76,6 +77,7 @@ JournalEntry WorkAccount::add(FinishedRound const& round) {
     entry.bytes += bytes;
     entry.written.push_back({file, bytes});
     written_[file] += bytes;
+    own_[file] += bytes;
   }
   just_written_.clear();
   std::map<std::uint32_t, std::uint64_t> digested;

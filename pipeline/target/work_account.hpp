@@ -28,6 +28,11 @@ class WorkAccount {
   /// Adds what earlier runs did. Every rank knows its cells; its sums are added on one rank only.
   void add_earlier(JournalEntry const& done);
 
+  /// Whether this rank alone has written all of a file's tensors, in this run. Before gather().
+  bool is_whole_here(std::uint32_t file) const {
+    return planned_[file] > 0 && own_[file] == planned_[file];
+  }
+
   /// Adds up over all ranks. Collective.
   void gather(Comm const& comm);
   /// After gather(): an Error of kind self_check names what was not done once, or was done twice.
@@ -46,6 +51,7 @@ class WorkAccount {
   std::size_t earlier_cells_ = 0;
   std::vector<CellRange> cells_;  ///< done now; after gather() by any rank, sorted
   std::vector<std::uint64_t> written_;
+  std::vector<std::uint64_t> own_;  ///< of them, by this rank in this run
   std::vector<std::uint64_t> digested_;
   std::vector<std::uint32_t> record_crc32_;
   std::vector<std::uint64_t> record_covered_;

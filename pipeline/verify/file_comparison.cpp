@@ -13,6 +13,7 @@
 #include "core/base/text.hpp"
 #include "core/containers/safetensors/safetensors.hpp"
 #include "core/formats/manifest/manifest.hpp"
+#include "core/formats/manifest/sha256_sums.hpp"
 #include "core/transport/shared_sight.hpp"
 
 namespace reshard {
@@ -161,7 +162,7 @@ std::string json_difference(fs::path const& a, fs::path const& b) {
 }
 
 bool is_added(fs::path const& path) {
-  return path.filename() == manifest_name || path.filename() == "SHA256SUMS";
+  return path.filename() == manifest_name || path.filename() == sums_name;
 }
 
 /// Paths in a folder, sorted; of a file, nothing.

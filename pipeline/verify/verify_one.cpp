@@ -12,6 +12,7 @@
 #include "core/base/sight.hpp"
 #include "core/base/text.hpp"
 #include "core/formats/manifest/file_records.hpp"
+#include "core/formats/manifest/sha256_sums.hpp"
 #include "core/transport/gathered_texts.hpp"
 #include "core/transport/shared_sight.hpp"
 #include "pipeline/verify/look_at_masters.hpp"
@@ -26,10 +27,33 @@ namespace fs = std::filesystem;
 struct OwnRecord {
   fs::path root;
   std::optional<Manifest> manifest;
-  std::optional<Integrity> integrity;
+  std::optional<std::vector<FileSum>> sums = {};  ///< of SHA256SUMS, or of integrity.json
+  std::vector<std::string> names = {};            ///< of the files that say so
 
-  std::string file() const { return (root / (manifest ? manifest_name : integrity_name)).string(); }
+  /// Whether it says what is in any file.
+  bool lists_files() const { return sums || (manifest && !manifest->files.empty()); }
+  std::string file() const { return (root / names.front()).string(); }
+  std::string name() const { return fmt::format("{}", fmt::join(names, " and ")); }
 };
+
+/// What lies in one folder; nothing where it has no record. A manifest and SHA256SUMS stand
+/// together, and integrity.json counts where neither is.
+std::optional<OwnRecord> record_in(fs::path const& place) {
+  OwnRecord own{place, find_manifest(place)};
+  if (own.manifest) own.names.emplace_back(manifest_name);
+  own.sums = find_sums(place);
+  if (own.sums) own.names.emplace_back(sums_name);
+  fs::path const file = place / integrity_name;
+  if (own.names.empty() && sees_file(file)) {
+    allowed_member(place, integrity_name);
+    own.sums.emplace();
+    for (Integrity::Entry& entry :
+         parse_integrity(read_text_file(file, std::uint64_t{1} << 30U), file.string()).files)
+      own.sums->push_back({std::move(entry.path), std::move(entry.sha256)});
+    own.names.emplace_back(integrity_name);
+  }
+  return own.names.empty() ? std::nullopt : std::optional(std::move(own));
+}
 
 OwnRecord find_record(fs::path const& path, std::span<fs::path const> files, bool in_shares) {
   fs::path const named = full_path(path);
@@ -44,19 +68,14 @@ OwnRecord find_record(fs::path const& path, std::span<fs::path const> files, boo
         !sees_anything(named / dcp::metadata_name) && !in_shares &&
         !sees_anything(place / manifest_name))
       continue;
-    if (auto manifest = find_manifest(place)) return {place, std::move(manifest), std::nullopt};
-    if (fs::path const file = place / integrity_name; sees_file(file)) {
-      allowed_member(place, integrity_name);
-      return {place, std::nullopt,
-              parse_integrity(read_text_file(file, std::uint64_t{1} << 30U), file.string())};
-    }
+    if (auto own = record_in(place)) return *std::move(own);
   }
   fail(
       ErrorKind::usage,
-      "{}: has neither {} nor {}, so there is nothing to verify it against. Compare it with another checkpoint (reshard verify A B), or take its "
+      "{}: has no {}, {} or {}, so there is nothing to verify it against. Compare it with another checkpoint (reshard verify A B), or take its "
       "digest "
       "(reshard digest).",
-      path.string(), manifest_name, integrity_name);
+      path.string(), manifest_name, sums_name, integrity_name);
 }
 
 /// Looks at files 0 … count - 1, each rank at its share.
@@ -71,55 +90,70 @@ std::vector<std::string> over_files(std::size_t count, Comm const& comm,
   return gathered_texts(mine, comm);
 }
 
-std::string fault_of(fs::path const& root, FileRecord const& expected) {
-  fs::path const path = root / expected.path;
+/// What is recorded of one file, by either or both.
+struct ExpectedFile {
+  FileRecord const* record = nullptr;
+  FileSum const* sum = nullptr;
+};
+
+/// By path.
+std::vector<ExpectedFile> expected_files(OwnRecord const& own) {
+  std::map<std::string_view, ExpectedFile> files;
+  if (own.manifest)
+    for (FileRecord const& record : own.manifest->files) files[record.path].record = &record;
+  if (own.sums)
+    for (FileSum const& sum : *own.sums) files[sum.path].sum = &sum;
+  std::vector<ExpectedFile> expected;
+  for (auto const& [path, file] : files) expected.push_back(file);
+  return expected;
+}
+
+std::string fault_of(fs::path const& root, ExpectedFile const& expected) {
+  auto const [record, sum] = expected;
+  fs::path const path = root / (record != nullptr ? record->path : sum->path);
   std::error_code ignored;
   if (!fs::is_regular_file(path, ignored)) return fmt::format("{}: is missing", path.string());
   std::uint64_t const size = fs::file_size(path, ignored);
-  if (size != expected.size_bytes)
+  if (record != nullptr && size != record->size_bytes)
     return fmt::format("{}: has {} bytes, {} are recorded", path.string(), size,
-                       expected.size_bytes);
-  FileRecord const found = record_of(path, root);
-  if (found.xxh3 == expected.xxh3) return {};
-  return fmt::format("{}: has the XXH3 {}, {} is recorded", path.string(), hex64(found.xxh3),
-                     hex64(expected.xxh3));
-}
-
-std::string fault_of(fs::path const& root, Integrity::Entry const& expected) {
-  fs::path const path = root / expected.path;
-  std::error_code ignored;
-  if (!fs::is_regular_file(path, ignored)) return fmt::format("{}: is missing", path.string());
-  std::string const found = sha256_of(path);
-  return found == expected.sha256 ? std::string()
-                                  : fmt::format("{}: has the SHA-256 {}, {} is recorded",
-                                                path.string(), found, expected.sha256);
+                       record->size_bytes);
+  FileFound found;
+  if (sum == nullptr)
+    found.record = record_of(path, root);
+  else if (record == nullptr)
+    found.sha256 = sha256_of(path);
+  else
+    found = found_file(path, root);
+  if (record != nullptr && found.record.xxh3 != record->xxh3)
+    return fmt::format("{}: has the XXH3 {}, {} is recorded", path.string(),
+                       hex64(found.record.xxh3), hex64(record->xxh3));
+  if (sum != nullptr && found.sha256 != sum->sha256)
+    return fmt::format("{}: has the SHA-256 {}, {} is recorded", path.string(), found.sha256,
+                       sum->sha256);
+  return {};
 }
 
 /// Files with tensors that the record does not list.
 void add_unlisted(OwnRecord const& own, Checkpoint const& checkpoint,
                   std::vector<std::string>& faults) {
-  std::vector<std::string> listed_paths;
-  if (own.manifest)
-    for (FileRecord const& record : own.manifest->files) listed_paths.push_back(record.path);
-  else
-    for (Integrity::Entry const& entry : own.integrity->files) listed_paths.push_back(entry.path);
-  std::sort(listed_paths.begin(), listed_paths.end());
-  for (fs::path const& file : checkpoint.files) {
-    std::string const path = full_path(file).lexically_relative(own.root).generic_string();
-    if (!std::binary_search(listed_paths.begin(), listed_paths.end(), path))
-      faults.push_back(fmt::format("{}: is not listed in {}", file.string(), own.file()));
-  }
+  auto const look = [&](auto const& list, std::string const& name) {
+    std::set<std::string_view> paths;
+    for (auto const& one : list) paths.insert(one.path);
+    for (fs::path const& file : checkpoint.files) {
+      std::string const path = full_path(file).lexically_relative(own.root).generic_string();
+      if (!paths.contains(path))
+        faults.push_back(
+            fmt::format("{}: is not listed in {}", file.string(), (own.root / name).string()));
+    }
+  };
+  if (own.manifest && !own.manifest->files.empty()) look(own.manifest->files, own.names.front());
+  if (own.sums) look(*own.sums, own.names.back());
 }
 
 std::vector<std::string> faults_of_files(OwnRecord const& own, Comm const& comm) {
-  std::vector<std::string> faults;
-  if (own.manifest)
-    faults = over_files(own.manifest->files.size(), comm,
-                        [&](std::size_t i) { return fault_of(own.root, own.manifest->files[i]); });
-  else
-    faults = over_files(own.integrity->files.size(), comm,
-                        [&](std::size_t i) { return fault_of(own.root, own.integrity->files[i]); });
-  return faults;
+  std::vector<ExpectedFile> const expected = expected_files(own);
+  return over_files(expected.size(), comm,
+                    [&](std::size_t i) { return fault_of(own.root, expected[i]); });
 }
 
 std::vector<std::string> faults_of_tensors(Manifest const& manifest,
@@ -266,9 +300,7 @@ VerifyReport verify_unreadable(fs::path const& path, Error const& error, Comm co
   std::vector<std::string> const faults = faults_of_files(*own, comm);
   if (faults.empty()) throw error;
   Verdict verdict(path);
-  verdict.looked("files",
-                 fmt::format("files against {}, the rest cannot be read",
-                             own->manifest ? manifest_name : integrity_name),
+  verdict.looked("files", fmt::format("files against {}, the rest cannot be read", own->name()),
                  faults);
   return verdict.take();
 }
@@ -289,7 +321,7 @@ std::vector<std::string> file_faults(fs::path const& path, Checkpoint const& che
   together_seeing(comm, [&] {
     own = find_record(path, checkpoint.files, checkpoint.storage == Storage::shares);
   });
-  if (own.manifest && own.manifest->files.empty())
+  if (!own.lists_files() && own.manifest)
     fail(
         ErrorKind::usage,
         "{}: lists no files, because the job that wrote it did not read them back. Set source.verify to \"auto\".",
@@ -319,13 +351,10 @@ VerifyReport verify_one(DigestQuery query, Comm const& comm) {
   Verdict verdict(query.path);
   if (own) {
     std::vector<std::string> faults = faults_of_files(*own, comm);
-    if (!(own->manifest && own->manifest->files.empty())) add_unlisted(*own, checkpoint, faults);
-    std::size_t const files =
-        own->manifest ? own->manifest->files.size() : own->integrity->files.size();
-    verdict.looked(
-        "files",
-        fmt::format("{} files against {}", files, own->manifest ? manifest_name : integrity_name),
-        faults);
+    add_unlisted(*own, checkpoint, faults);
+    verdict.looked("files",
+                   fmt::format("{} files against {}", expected_files(*own).size(), own->name()),
+                   faults);
   }
   if (rank_states.fault)
     verdict.looked("optimizer", "optimizer state", {rank_states.fault->sentence()});

@@ -19,8 +19,9 @@ namespace {
 constexpr std::size_t most_spans = 1'000'000;
 
 // Threads are shown in this order.
-constexpr std::array<std::string_view, 8> lanes = {
-    "read", "copy and exchange", "upload", "pack", "exchange", "unpack", "download", "write"};
+constexpr std::array<std::string_view, 9> lanes = {
+    "read",   "copy and exchange", "upload", "pack",          "exchange",
+    "unpack", "download",          "write",  "read back file"};
 
 // Lanes whose spans overlap take several threads; no more than rounds are under way.
 constexpr std::size_t threads_of_lane = 1000;

@@ -1,22 +1,33 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <span>
 #include <vector>
 
+#include "core/base/sha256.hpp"
 #include "core/plan/compile.hpp"
 #include "core/plan/digest_work.hpp"
 #include "core/transport/comm.hpp"
 
 namespace reshard {
 
+/// A file that was read from its first byte to its last.
+struct ScannedFile {
+  std::uint32_t file = 0;
+  std::uint64_t bytes = 0;
+  std::chrono::steady_clock::time_point begin;
+  std::chrono::steady_clock::time_point end;
+};
+
 struct ScanOptions {
   std::uint64_t memory_bytes = std::uint64_t{64} << 20;  ///< of one rank
   std::size_t threads = 1;   ///< of this rank that compute; as many read ahead of them
   bool file_hashes = false;  ///< size, XXH3 and CRC-64 of every file; each file is then read from
                              ///< its first byte to its last by one thread of one rank
+  bool sha256 = false;       ///< with file_hashes: SHA-256 as well
   /// Those of the files, where they are known; else rank 0 opens each file to look.
   std::span<std::uint64_t const> sizes = {};
   bool past_cache = false;  ///< read from the device, not from pages in memory, where the file
@@ -28,6 +39,8 @@ struct ScanOptions {
   /// Told again and again how many bytes this rank has read; what it throws ends the scan. May be
   /// empty.
   std::function<void(std::uint64_t)> watch = {};
+  /// Told of every file after it was hashed, by the thread that did. May be empty.
+  std::function<void(ScannedFile const&)> scanned = {};
 };
 
 /// What a file was found to be.
@@ -35,21 +48,29 @@ struct FileHashes {
   std::uint64_t size_bytes = 0;
   std::uint64_t xxh3 = 0;        ///< XXH3-64, seed 0: what `xxhsum -H3` prints
   std::uint64_t crc64 = 0;       ///< core/base/crc64.hpp
-  std::uint64_t read_bytes = 0;  ///< fewer than the size: `xxh3` means nothing
+  std::uint64_t read_bytes = 0;  ///< fewer than the size: `xxh3` and `sha256` mean nothing
+  Sha256Digest sha256{};         ///< zeros where it was not wanted
   friend bool operator==(FileHashes const&, FileHashes const&) = default;
 };
+
+class EarlyScan;
+
+/// Whether nothing was left out of any of them.
+bool are_whole(std::span<FileHashes const> files);
 
 struct ScanResult {
   std::vector<std::uint64_t> shares;  ///< by ShareId
   std::vector<FileHashes> files;      ///< by file; empty without file_hashes
   std::uint64_t bytes_read = 0;       ///< of all ranks
+  std::uint64_t bytes_early = 0;      ///< of these, by early scans
 };
 
 /// Reads files once, each in ascending order, and sums up the share of every piece. The same result
 /// on every rank; collective. `files` are those that work.regions count in, and may be more. A file
-/// that ends early is an Error of kind io.
+/// that ends early is an Error of kind io. What `early` has begun of the same work on this rank is
+/// not read again; null: nothing.
 ScanResult scan(Comm const& comm, std::span<std::filesystem::path const> files,
-                DigestWork const& work, ScanOptions const& options);
+                DigestWork const& work, ScanOptions const& options, EarlyScan* early = nullptr);
 
 /// Each digest, from the shares of its pieces; 0 for those without pieces.
 std::vector<std::uint64_t> tensor_digests(DigestWork const& work,

@@ -32,7 +32,7 @@ std::vector<FileShare> share_of_bytes(std::span<std::uint64_t const> bytes_by_fi
 }
 
 std::vector<FileShare> share_of_files(std::span<std::uint64_t const> bytes_by_file, int rank,
-                                      int ranks) {
+                                      int ranks, std::vector<bool> const& left_out) {
   std::vector<std::uint32_t> order(bytes_by_file.size());
   std::iota(order.begin(), order.end(), 0U);
   std::stable_sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
@@ -43,6 +43,7 @@ std::vector<FileShare> share_of_files(std::span<std::uint64_t const> bytes_by_fi
   for (int r = 0; r < ranks; ++r) loads.emplace(0, r);
   std::vector<FileShare> shares;
   for (std::uint32_t const file : order) {
+    if (!left_out.empty() && left_out[file]) continue;
     auto const [bytes, least] = loads.top();
     loads.pop();
     // Opening takes time, too: files without bytes go round.

@@ -22,9 +22,9 @@ std::vector<FileShare> share_of_bytes(std::span<std::uint64_t const> bytes_by_fi
                                       int ranks);
 
 /// The rank's files, ascending, when none is shared: the largest first, each to the rank that has
-/// the fewest bytes so far.
+/// the fewest bytes so far. Files of `left_out`, where it is not empty, are no one's.
 std::vector<FileShare> share_of_files(std::span<std::uint64_t const> bytes_by_file, int rank,
-                                      int ranks);
+                                      int ranks, std::vector<bool> const& left_out = {});
 
 /// How the threads of a rank share what the rank checks: the part of thread `lane` of `lanes`.
 /// Whole files stay whole, and `bytes_by_file` are those of all files then.

@@ -28,6 +28,10 @@ std::vector<Extent> EdgeBytes::keep(std::span<Extent const> sorted, std::byte co
   return now;
 }
 
+bool EdgeBytes::holds(std::uint32_t file) const {
+  return std::ranges::find(held_, file, &HeldBytes::file) != held_.end();
+}
+
 std::vector<HeldBytes> EdgeBytes::take_new() {
   std::vector<HeldBytes> fresh(held_.begin() + static_cast<std::ptrdiff_t>(taken_), held_.end());
   taken_ = held_.size();

@@ -25,6 +25,8 @@ class EdgeBytes {
   /// What was kept since this was last asked.
   std::vector<HeldBytes> take_new();
   std::vector<HeldBytes> const& all() const { return held_; }
+  /// Whether anything of a file is kept back.
+  bool holds(std::uint32_t file) const;
 
  private:
   std::vector<FileSpan> pages_;

@@ -1,6 +1,6 @@
-"""Plans of DeepSeek-V3 with Adam's state from headers alone: time, memory and bytes of each step, as a table.
+"""Plans of DeepSeek-V3, or another model, with Adam's state from headers alone: time, memory and bytes of each step, as a table.
 
-    python tests/bench/state_plans.py RESHARD HEADER_TREE WORK [--ranks 64]
+    python tests/bench/state_plans.py RESHARD HEADER_TREE WORK [--ranks 64] [--model kimi-k2]
 
 RESHARD and HEADER_TREE are as in header_plans.py; the Python needs torch. The first checkpoint is a DeepSpeed one (ZeRO stage 2) of as many ranks, whose
 files have their full size and nothing but headers in them. From there: to torch_dist, to `mp_rank` folders of TP 8 · PP 16 · EP 64 with `distrib_optim.pt`,
@@ -22,7 +22,6 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "peers"))
 from header_checkpoints import config_of, stored_tensors  # noqa: E402
 from header_plans import GIB, PLANNED, timed  # noqa: E402
 
-MODEL = "deepseek-v3"
 WIDE = "layout = { tp = 8, pp = 16, ep = 64, etp = 1, last_stage_layers = 1 }"
 OTHER = "layout = { tp = 4, pp = 8, ep = 32, etp = 1, last_stage_layers = 5 }"
 GROUP = {"lr": 1e-4, "initial_lr": 1e-4, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1, "params": [0]}
@@ -86,10 +85,11 @@ def main():
     parser.add_argument("header_tree", type=os.path.abspath)
     parser.add_argument("work", type=Path)
     parser.add_argument("--ranks", type=int, default=64)
+    parser.add_argument("--model", default="deepseek-v3", help="of header_checkpoints.py, with 61 layers and 64 or more experts")
     options = parser.parse_args()
     options.work.mkdir(parents=True)
     work = options.work.resolve()
-    config = config_of(MODEL)
+    config = config_of(options.model)
     config.pop("quantization_config", None)
     table = Table(options.reshard, options.header_tree, work)
     # In a process of its own: a child's peak of memory is at least what its parent had.

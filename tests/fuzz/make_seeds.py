@@ -31,6 +31,7 @@ CORPUS = {
     "hdf5": ["one", "objects", "slash", "latest"],
     "hdf5_answer": ["empty", "two"],
     "integrity": ["list", "empty"],
+    "sha256_sums": ["list", "escaped"],
     "job_spec": ["dcp-to-mesh", "fp8-to-bf16", "megatron-reshard", "to-hdf5", "torch-dist-reshard", "huggingface-to-megatron"],
     "journal": ["head", "two", "lockstep", "torn"],
     "json": ["qwen3-32b", "llama4-scout", "generation_config"],
@@ -82,6 +83,8 @@ def texts(seeds: Seeds):
     files = {"latest_checkpointed_iteration.txt": "0" * 64, "iter_0000010/__0_0.distcp": "f" * 64, "weights/ü.bin": "a5" * 32}
     seeds.add("integrity", "list", json.dumps({"algorithm": "sha256", "files": files}, indent=2))
     seeds.add("integrity", "empty", json.dumps({"files": {}}))
+    seeds.add("sha256_sums", "list", "".join(f"{value}  {path}\n" for path, value in sorted(files.items())))
+    seeds.add("sha256_sums", "escaped", "# by hand\n\\" + "A" * 64 + " *./a\\\\b\n")
 
 
 def manifest(seeds: Seeds, reshard: str | None):

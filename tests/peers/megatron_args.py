@@ -8,6 +8,7 @@ import torch.distributed.checkpoint as dcp
 
 from dcp_reading import whole_tensors
 from numpy_megatron import SHARD_FILE, iteration_folder
+from reshard_job import RECORDS
 
 
 def args_of(root):
@@ -26,7 +27,8 @@ def change_args(root, **values):
         for key, value in values.items():
             setattr(content["args"], key, value)
         torch.save(content, file)
-    (Path(root) / "reshard.json").unlink(missing_ok=True)
+    for name in RECORDS:
+        (Path(root) / name).unlink(missing_ok=True)
     return root
 
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 BINARY = os.path.abspath(os.environ["RESHARD_BIN"]) if os.environ.get("RESHARD_BIN") else None
 MANIFEST = "reshard.json"
+SUMS = "SHA256SUMS"  # names the hash of the manifest
+RECORDS = {MANIFEST, SUMS}
 TIMEOUT_SECONDS = float(os.environ.get("RESHARD_TEST_TIMEOUT", "120"))
 # Takes any of these tests along another path: RESHARD_TEST_RUN="device=emulated transport=mpi"
 RUN_OPTIONS = dict(pair.split("=") for pair in os.environ.get("RESHARD_TEST_RUN", "").split())
@@ -72,7 +74,7 @@ def command(*words):
 def tree_hashes(root):
     """Relative path -> hash of every file below a folder but the manifest, which names the job's paths: a target must not depend on the ranks."""
     root = Path(root)
-    files = [path for path in sorted(root.rglob("*")) if path.is_file() and path != root / MANIFEST]
+    files = [path for path in sorted(root.rglob("*")) if path.is_file() and path not in (root / MANIFEST, root / SUMS)]
     return {str(path.relative_to(root)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from reshard_job import BINARY, MANIFEST, Program, command, manifest_of, tree_hashes
+from reshard_job import BINARY, MANIFEST, SUMS, Program, command, manifest_of, tree_hashes
 
 SHIM = os.environ.get("RESHARD_CALL_SHIM")
 MAKE = Path(__file__).parents[1] / "bench" / "make_megatron.py"
@@ -205,6 +205,16 @@ def test_never_shares_nothing_and_keeps_the_usual_layout(program, source):
     assert alignment_in(program.scratch / "target" / FILE) == b"64" and alignment_in(source / "iter_0000001/mp_rank_00_000_000/model_optim_rng.pt") == b"4096"
 
 
+def test_sums_need_what_is_shared_to_be_read_back(program, source):
+    target = program.scratch / "target"
+    change(program, source)
+    assert not (target / SUMS).exists()
+    shutil.rmtree(target)
+    did = change(program, source, target_options={"sha256sums": "always"})
+    assert did["bytes_cloned"] > 0.95 * payload(target) and did["bytes_verified"] >= payload(target)
+    assert subprocess.run(["sha256sum", "-c", "--quiet", SUMS], cwd=target).returncode == 0
+
+
 def test_safetensors_are_shared(program, scratch):
     from safetensors.torch import load_file, save_file
 
@@ -213,13 +223,12 @@ def test_safetensors_are_shared(program, scratch):
     folder = program.scratch / "hf"
     folder.mkdir()
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    program.run(folder, program.scratch / "laid", "huggingface", model={"map": "none"})
-    job = dict(target_options={"shard_bytes": 900_000}, model={"map": "none"})
+    program.run(folder, program.scratch / "laid", "huggingface", target_options={"reflink": "always"}, model={"map": "none"})
+    job = dict(target_options={"shard_bytes": 900_000, "reflink": "always"}, model={"map": "none"})
     outcome = program.attempt(program.scratch / "laid", program.scratch / "target", "huggingface", arguments=["--json"], **job)
     assert outcome.returncode == 0, outcome.stderr
     assert json.loads(outcome.stdout)["run"]["bytes_shared"] >= 6 * 256 * 512 * 2
-    program.run(program.scratch / "laid", scratch / "copied", "huggingface", target_options={"shard_bytes": 900_000, "reflink": "always"},
-                model={"map": "none"})
+    program.run(program.scratch / "laid", scratch / "copied", "huggingface", **job)
     assert tree_hashes(program.scratch / "target") == tree_hashes(scratch / "copied")
     found = {}
     for file in (program.scratch / "target").glob("*.safetensors"):

@@ -60,7 +60,7 @@ def described(folder, target, **changes):
 
 
 def files(folder):
-    return {path.name for path in folder.iterdir() if path.name not in ("reshard.json", "model.safetensors", "model.h5")}
+    return {path.name for path in folder.iterdir() if path.name not in ("reshard.json", "SHA256SUMS", "model.safetensors", "model.h5")}
 
 
 def computes_as(folder, other):

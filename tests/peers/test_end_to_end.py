@@ -11,7 +11,7 @@ import megatron_models
 from cases import LLAMA, QWEN3_MOE, QWEN3_MOE_MIXED
 from numpy_megatron import TRACKER, iteration_folder, write_tree
 from peer_types import LOCAL, TE_GROUPED, TE_SEQUENTIAL, Layout
-from reshard_job import MANIFEST, tree_hashes
+from reshard_job import RECORDS, tree_hashes
 from tensor_patterns import assert_same_tensors, make_globals
 from tree_checks import assert_loads_restricted, assert_same_shards, check_tree, with_written_divisor, with_written_norms
 
@@ -129,7 +129,7 @@ def test_megatron_to_hf_with_a_reference(name, program, scratch):
         assert (there / sidecar).read_bytes() == (reference / sidecar).read_bytes(), sidecar
     index = "model.safetensors.index.json"
     assert json.loads((there / index).read_text())["weight_map"] == json.loads((reference / index).read_text())["weight_map"]
-    assert {path.name for path in there.iterdir()} == {path.name for path in reference.iterdir()} | {MANIFEST}
+    assert {path.name for path in there.iterdir()} == {path.name for path in reference.iterdir()} | RECORDS
 
 
 @pytest.mark.long_but("llama-tied-f32", "mixtral-bf16")

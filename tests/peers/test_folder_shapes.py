@@ -13,7 +13,7 @@ import folder_shapes
 from dcp_cases import MOE, Recipe, World
 from numpy_megatron import TRACKER, iteration_folder
 from peer_types import TE_GROUPED, Layout
-from reshard_job import BINARY, Program, command, tree_hashes
+from reshard_job import BINARY, RECORDS, Program, command, tree_hashes
 
 WORLD = World(Recipe(MOE.with_(dtype="bfloat16")), Layout(), TE_GROUPED)
 
@@ -45,7 +45,7 @@ MODEL = {"Megatron-Bridge": "run_config.yaml", "NeMo 2": "context/model.yaml", "
 
 
 def weights_and_config(folder):
-    return {name: digest for name, digest in tree_hashes(folder).items() if name != "reshard.json"}
+    return {name: digest for name, digest in tree_hashes(folder).items() if name not in RECORDS}
 
 
 @pytest.mark.parametrize("name", SHAPES)

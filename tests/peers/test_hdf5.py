@@ -24,7 +24,7 @@ from hdf5_reading import INDEX, SINGLE, files_of, read_container, root_attribute
 from logical_tensors import digests, logical_tensors, manifest_digests
 from numpy_megatron import write_tree
 from peer_types import LOCAL, TE_GROUPED, TE_SEQUENTIAL, Layout
-from reshard_job import BINARY, MANIFEST, manifest_of, tree_hashes
+from reshard_job import BINARY, RECORDS, manifest_of, tree_hashes
 from tensor_patterns import assert_same_tensors, make_globals, raw
 from tree_checks import check_tree, with_written_divisor, with_written_norms
 
@@ -62,7 +62,7 @@ def test_a_megatron_tree_becomes_one_dataset_per_logical_tensor(name, program, s
     there = program.run(tree_of(scratch, name), scratch / "there", "hdf5", model={"map": config.family}, ranks=3)
     expected = logical_tensors(config, make_globals(config))
     assert_holds(there, expected)
-    assert sorted(path.name for path in there.iterdir()) == sorted([SINGLE, MANIFEST, "config.json"])
+    assert sorted(path.name for path in there.iterdir()) == sorted([SINGLE, *RECORDS, "config.json"])
     assert manifest_digests(manifest_of(there)) == digests(expected)
     attributes = root_attributes(there / SINGLE)
     assert {key: attributes[key] for key in ("names", "part", "parts", "vocab", "prediction_layers")} == {

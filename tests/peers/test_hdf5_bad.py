@@ -21,7 +21,7 @@ from hdf5_reading import SINGLE, link_of
 from logical_tensors import logical_tensors
 from numpy_megatron import write_tree
 from peer_types import LOCAL, Layout
-from reshard_job import BINARY, MANIFEST
+from reshard_job import BINARY, RECORDS
 from tensor_patterns import make_globals
 
 KILLS = int(os.environ.get("RESHARD_TEST_KILLS", "15"))
@@ -42,7 +42,7 @@ def source(scratch):
 
 def check_complete(target):
     """Whatever has the target's name is whole: h5py opens it, its last byte to be written says so, and every value is right."""
-    assert {path.name for path in target.iterdir()} == {SINGLE, MANIFEST}
+    assert {path.name for path in target.iterdir()} == {SINGLE, *RECORDS}
     with h5py.File(target / SINGLE) as file:
         assert file.attrs["complete"] == 1 and len(file["tensors"]) == len(expected())
         for name, values in expected().items():

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 h5py = pytest.importorskip("h5py")
-from reshard_job import BINARY, TIMEOUT_SECONDS, job_text, tree_hashes  # noqa: E402
+from reshard_job import BINARY, RECORDS, TIMEOUT_SECONDS, job_text, tree_hashes  # noqa: E402
 
 if not os.environ.get("RESHARD_HDF5_TOOL"):
     pytest.skip("RESHARD_HDF5_TOOL is not set: this build has no HDF5", allow_module_level=True)
@@ -18,7 +18,6 @@ if not os.environ.get("RESHARD_HDF5_TOOL"):
 DATA = Path(__file__).resolve().parent.parent / "data"
 SOURCE = DATA / "moe-tp2-pp2-ep2"
 DROP = {"optimizer": "drop", "rng": "drop"}
-RECORD = "reshard.json"  # says which job made it
 
 
 def to_hdf5(program, target, io, ranks, **options):
@@ -27,7 +26,7 @@ def to_hdf5(program, target, io, ranks, **options):
 
 
 def hashes(folder):
-    return {path: value for path, value in tree_hashes(folder).items() if path != RECORD}
+    return {path: value for path, value in tree_hashes(folder).items() if path not in RECORDS}
 
 
 def values(folder):

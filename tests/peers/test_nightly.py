@@ -15,7 +15,7 @@ import pytest
 import bad_sources
 from bad_job import (ENVIRONMENT, SOURCE, STALL, TARGET, TIMEOUT_SECONDS, USAGE, family, listing, own_words, program_of, send,
                      wait_until)
-from reshard_job import BINARY, manifest_of
+from reshard_job import BINARY, RECORDS, manifest_of
 
 pytestmark = pytest.mark.skipif(not BINARY, reason="RESHARD_BIN is not set: there is no program to run")
 TRACKER = "latest_checkpointed_iteration.txt"
@@ -113,8 +113,8 @@ def test_the_result_is_that_of_run(nights, program):
     nights.run()
     target = program.run(nights.train / "iter_0001000", nights.scratch / "by-run", "megatron", ranks=1, target_options={"layout": "{ tp = 1 }"},
                          memory="1 MiB")
-    assert {k: v for k, v in listing(target).items() if k != "reshard.json"} == {
-        k: v for k, v in listing(nights.serving / "iter_0001000").items() if k != "reshard.json"}
+    assert {k: v for k, v in listing(target).items() if k not in RECORDS} == {
+        k: v for k, v in listing(nights.serving / "iter_0001000").items() if k not in RECORDS}
 
 
 def test_nothing_is_there_yet(nights):

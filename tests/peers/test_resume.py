@@ -17,7 +17,7 @@ import bad_sources
 from bad_job import INTERRUPTED, IO, TARGET, BadJobs, expect, wait_until
 from numpy_megatron import write_tree
 from peer_types import LOCAL, Layout
-from reshard_job import MANIFEST, tree_hashes
+from reshard_job import RECORDS, tree_hashes
 from tensor_patterns import global_shapes
 
 MODEL = bad_sources.DENSE.with_(layers=4, hidden=1024, heads=16, groups=16, head_dim=64, ffn=2816, vocab=1024, dtype="float32")  # 200 MB
@@ -66,7 +66,7 @@ def text(jobs, target_format="megatron", **options):
 
 def weights(target):
     """All but the manifest, which names the job."""
-    return {name: value for name, value in tree_hashes(target).items() if name != MANIFEST}
+    return {name: value for name, value in tree_hashes(target).items() if name not in RECORDS}
 
 
 def events(path):

@@ -8,7 +8,7 @@ import pytest
 import hf_models
 from numpy_megatron import write_tree
 from peer_types import TE_GROUPED, Layout, ModelConfig
-from reshard_job import MANIFEST
+from reshard_job import RECORDS
 from tensor_patterns import assert_same_tensors, make_globals
 from tree_checks import check_tree, with_written_divisor, with_written_norms
 
@@ -50,6 +50,6 @@ def assert_every_expert_once(state):
 def assert_one_copy_of_each_sidecar(folder):
     """The folder holds weights, their index, the configuration, the manifest and each sidecar, byte for byte, and nothing else."""
     others = {path.name for path in folder.rglob("*") if path.is_file() and ".safetensors" not in path.name}
-    assert others == {*SIDECARS, "config.json", MANIFEST}, sorted(others)
+    assert others == {*SIDECARS, "config.json", *RECORDS}, sorted(others)
     for name, text in SIDECARS.items():
         assert (folder / name).read_text() == text

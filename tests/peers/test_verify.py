@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from reshard_job import BINARY, Program
+from reshard_job import BINARY, RECORDS, SUMS, Program
 
 DATA = Path(__file__).parents[1] / "data"
 SAMPLE = DATA / "moe-tp2-pp2-ep2"
@@ -47,6 +47,11 @@ def targets(program):
 
 def copied(targets, name, tmp_path):
     return shutil.copytree(targets[name], tmp_path / name)
+
+
+def without_records(folder):
+    for name in RECORDS:
+        (folder / name).unlink()
 
 
 def flip(path, at):
@@ -108,7 +113,7 @@ def test_files_that_are_missing_cut_or_added_are_named(targets, tmp_path):
 
 def test_a_flipped_replica_is_found(targets, tmp_path):
     folder = copied(targets, "megatron", tmp_path)
-    (folder / "reshard.json").unlink()
+    without_records(folder)
     assert look("verify", folder).returncode == 2  # nothing to compare with
     assert look("verify", folder, "--replicas").returncode == 0
     torch = pytest.importorskip("torch")
@@ -124,7 +129,7 @@ def test_a_flipped_replica_is_found(targets, tmp_path):
 
 def test_integrity_json_is_megatrons(targets, tmp_path):
     folder = copied(targets, "torch_dist", tmp_path)
-    (folder / "reshard.json").unlink()
+    without_records(folder)
     (run,) = [path for path in folder.iterdir() if path.is_dir() and path.name != "huggingface"]
     recorded = json.loads((run / "integrity.json").read_text())
     assert recorded["algorithm"] == "sha256"
@@ -133,6 +138,53 @@ def test_integrity_json_is_megatrons(targets, tmp_path):
     flip(run / "__0_0.distcp", 5000)
     outcome = look("verify", folder, ranks=2)
     assert outcome.returncode == 1 and "__0_0.distcp: has the SHA-256" in outcome.stdout
+
+
+# --- SHA256SUMS -----------------------------------------------------------------------------------------------------
+
+
+def sha256sum(folder):
+    return subprocess.run(["sha256sum", "--strict", "--check", "--quiet", SUMS], cwd=folder, capture_output=True, text=True)
+
+
+def test_sha256sum_finds_every_file_as_recorded(targets, tmp_path):
+    for folder in targets.values():
+        assert sha256sum(folder).returncode == 0, sha256sum(folder).stderr
+        names = [line.split("  ", 1)[1] for line in (folder / SUMS).read_text().splitlines()]
+        # Each target was made of another one: a list that had been carried along would be a file too many, and stale.
+        assert names == sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file() and path != folder / SUMS)
+    folder = copied(targets, "huggingface", tmp_path)
+    flip(folder / "tokenizer.json", 20)
+    assert sha256sum(folder).returncode == 1
+
+
+def test_verify_checks_the_sums_alone_and_beside_the_manifest(targets, tmp_path):
+    folder = copied(targets, "huggingface", tmp_path)
+    outcome = look("verify", folder, ranks=2)
+    assert outcome.returncode == 0 and "against reshard.json and SHA256SUMS (good)" in outcome.stdout
+    sums = (folder / SUMS).read_text()
+    (folder / SUMS).write_text("".join("0" * 64 + line[64:] if line.endswith("  config.json\n") else line for line in sums.splitlines(True)))
+    outcome = look("verify", folder)
+    assert outcome.returncode == 1 and "config.json: has the SHA-256" in outcome.stdout and "1 faults" in outcome.stdout
+    # As anybody makes them, of a folder that we did not write.
+    without_records(folder)
+    made = subprocess.run("sha256sum -b ./* > SHA256SUMS.new && mv SHA256SUMS.new SHA256SUMS", shell=True, cwd=folder)
+    assert made.returncode == 0 and look("verify", folder).returncode == 0
+    flip(folder / "model.safetensors", (folder / "model.safetensors").stat().st_size - 9)
+    outcome = look("verify", folder)
+    assert outcome.returncode == 1 and "model.safetensors: has the SHA-256" in outcome.stdout
+
+
+@pytest.mark.long_but("huggingface")
+@pytest.mark.parametrize("name", ["huggingface", "torch_dist"])
+def test_sums_of_the_source_are_not_carried_along(program, targets, tmp_path, name):
+    folder = copied(targets, name, tmp_path)
+    for place in {folder, *(path.parent for path in folder.rglob("*.distcp"))}:
+        (place / SUMS).write_text("0" * 64 + "  some/file\n")
+    target = program.run(folder, tmp_path / "out", name, target_options={"sha256sums": "never"})
+    assert not list(target.rglob(SUMS))
+    again = program.run(folder, tmp_path / "again", name, target_options={"sha256sums": "always"})
+    assert sha256sum(again).returncode == 0
 
 
 def test_a_source_that_is_not_as_recorded_ends_the_job(program, targets, tmp_path):
@@ -149,7 +201,7 @@ def test_a_source_that_is_not_as_recorded_ends_the_job(program, targets, tmp_pat
 
 def test_files_cannot_be_verified_without_a_record(program, tmp_path):
     outcome = program.attempt(SAMPLE, tmp_path / "out", "hdf5", source_options=DROP | {"verify": "files"})
-    assert outcome.returncode == 2 and "neither reshard.json nor integrity.json" in outcome.stderr
+    assert outcome.returncode == 2 and "no reshard.json, SHA256SUMS or integrity.json" in outcome.stderr
 
 
 def test_a_record_of_other_files_is_not_looked_at(program, targets, tmp_path):

@@ -9,7 +9,7 @@ from dataclasses import replace
 import torch
 
 from numpy_megatron import SHARD_FILE, TRACKER, iteration_folder, load_shards, read_tree, tree_args
-from reshard_job import MANIFEST
+from reshard_job import RECORDS
 from tensor_patterns import assert_same_tensors, same_bits
 
 SAFE_TYPES = [argparse.Namespace, signal.Signals, io.BytesIO]
@@ -23,7 +23,7 @@ def check_tree(root, config, layout, form, expected):
         with zipfile.ZipFile(path) as archive:
             assert archive.testzip() is None, f"{path}: bad checksum"
     names = {path.name for path in root.iterdir()}
-    assert names - {MANIFEST, "huggingface"} == {TRACKER, iteration_folder(root).name}, f"unexpected beside the tree: {sorted(names)}"
+    assert names - RECORDS - {"huggingface"} == {TRACKER, iteration_folder(root).name}, f"unexpected beside the tree: {sorted(names)}"
 
 
 def assert_layout_args(args, config, layout):

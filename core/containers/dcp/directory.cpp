@@ -123,7 +123,8 @@ void expect_torch_dist(fs::path const& folder, fs::path const& root) {
 bool travels_along(std::string_view name) {
   return name != metadata_name && name != backend_name && name != common_name &&
          name != tracker_name && name != "integrity.json" && name != "reshard.json" &&
-         !is_item_file(name) && !name.starts_with(".metadata") && !is_metadata_of_rank(name);
+         name != "SHA256SUMS" && !is_item_file(name) && !name.starts_with(".metadata") &&
+         !is_metadata_of_rank(name);
 }
 
 Directory read_folder(fs::path const& root, fs::path const& folder,

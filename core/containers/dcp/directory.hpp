@@ -39,7 +39,7 @@ struct Directory {
   bool has_backend_file = false;  ///< metadata.json says torch_dist
   bool has_common_file = false;   ///< common.pt
   /// Further files and folders beside the items (tokenizer, modelopt_state, run_config.yaml, …),
-  /// sorted. integrity.json is none: it holds checksums of this very folder.
+  /// sorted. Lists of checksums are none: they are of this very folder.
   std::vector<std::string> side_files;
 };
 

@@ -20,10 +20,10 @@ using safetensors::shown;
 
 /// Weights of other formats, and names that we write ourselves: never sidecars
 /// (docs/formats/huggingface.md, rule 17).
-constexpr std::array not_sidecars = {"*.distcp",     "*.safetensors", "*.index.json", "*.bin",
-                                     "*.pt",         "*.pth",         "*.ckpt",       "*.gguf",
-                                     "reshard.json", "*.h5",          "*.msgpack",    "*.onnx",
-                                     "*.npz",        "config.json",   "manifest.json"};
+constexpr std::array not_sidecars = {
+    "*.distcp", "*.safetensors", "*.index.json",  "*.bin",     "*.pt",      "*.pth",
+    "*.ckpt",   "*.gguf",        "reshard.json",  "*.h5",      "*.msgpack", "*.onnx",
+    "*.npz",    "config.json",   "manifest.json", "sha256sums"};
 
 /// A folder with the same weights in the form in which Meta trains.
 constexpr std::string_view meta_weights = "original";

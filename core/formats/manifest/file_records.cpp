@@ -41,6 +41,16 @@ std::string sha256_of(std::filesystem::path const& path) {
   return hash.hex();
 }
 
+FileFound found_file(std::filesystem::path const& path, std::filesystem::path const& root) {
+  Xxh3 xxh3;
+  Sha256 sha256;
+  std::uint64_t const size = read_in_parts(path, [&](auto bytes) {
+    xxh3.add(bytes);
+    sha256.add(bytes);
+  });
+  return {{path.lexically_relative(root).generic_string(), size, xxh3.value()}, sha256.hex()};
+}
+
 FileRecord record_of_text(std::string path, std::string_view text) {
   Xxh3 hash;
   hash.add(std::as_bytes(std::span(text)));

@@ -9,12 +9,50 @@
 #include "core/base/capture.hpp"
 #include "core/base/workers.hpp"
 #include "core/io/io_engines.hpp"
+#include "core/io/posix_io.hpp"
 #include "tests/support/scratch_folder.hpp"
 
 namespace reshard {
 namespace {
 
 using Bytes = std::vector<std::byte>;
+
+/// Counts syncs, which take a while, and fail where they shall.
+class SlowSyncs final : public FileIo {
+ public:
+  std::string_view name() const override { return "slow"; }
+  IoAlignment alignment() const override { return {}; }
+  std::unique_ptr<IoFile> open_for_reading(std::filesystem::path const& path,
+                                           ErrorKind missing) override {
+    return PosixIo().open_for_reading(path, missing);
+  }
+  std::unique_ptr<IoFile> open_for_writing(std::filesystem::path const& path) override {
+    return adopt(File::open_for_writing(path));
+  }
+  std::unique_ptr<IoFile> adopt(File file) override {
+    return std::make_unique<SlowFile>(std::move(file), *this);
+  }
+  std::string_view write_mode() const override { return "slow"; }
+  std::atomic<int> begun = 0;
+  std::atomic<int> ended = 0;
+  bool failing = false;
+
+ private:
+  class SlowFile final : public PosixFile {
+   public:
+    SlowFile(File file, SlowSyncs& of)
+        : PosixFile(std::move(file), std::make_shared<WriteCache>(WriteMode::automatic)), of_(of) {}
+    void sync() const override {
+      ++of_.begun;
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      ++of_.ended;
+      if (of_.failing) fail(ErrorKind::io, "lost. Look.");
+    }
+
+   private:
+    SlowSyncs& of_;
+  };
+};
 
 Bytes filled(std::size_t bytes, int value) { return Bytes(bytes, static_cast<std::byte>(value)); }
 
@@ -146,6 +184,40 @@ TEST(FileSet, AFailedOpeningFailsForEveryoneWhoWaits) {
   });
   EXPECT_EQ(failed, 16);
   EXPECT_EQ(files.open_count(), 0U);
+}
+
+TEST(FileSet, NoOneTakesASyncForDoneThatIsUnderWay) {
+  ScratchFolder const folder("file_set_syncs");
+  auto const io = std::make_shared<SlowSyncs>();
+  FileSet files({folder.file("a", Bytes(8))}, FileSet::Access::write, 4, io);
+  files.open(0)->write_at(0, filled(8, 1));
+  Workers workers(4);
+  workers.run(4, [&](std::size_t, std::size_t) {
+    files.sync(0);
+    EXPECT_GE(io->ended, 1);
+  });
+  EXPECT_EQ(io->begun, 1) << "one is enough for all";
+  auto const held = files.open(0);
+  files.sync(0);
+  files.sync(0);
+  EXPECT_EQ(io->begun, 3) << "its holder may have written in between";
+}
+
+TEST(FileSet, AFailedSyncFailsForEveryone) {
+  ScratchFolder const folder("file_set_lost");
+  auto const io = std::make_shared<SlowSyncs>();
+  io->failing = true;
+  FileSet files({folder.file("a", Bytes(8)), folder.file("b", Bytes(8))}, FileSet::Access::write, 1,
+                io);
+  files.open(0)->write_at(0, filled(8, 1));
+  Workers workers(4);
+  std::atomic<int> failed = 0;
+  workers.run(4, [&](std::size_t, std::size_t) {
+    if (capture([&] { files.sync(0); })) ++failed;
+  });
+  EXPECT_EQ(failed, 4);
+  EXPECT_EQ(io->begun, 1);
+  EXPECT_TRUE(capture([&] { files.open(1); })) << "nor does it leave the set unnoticed";
 }
 
 }  // namespace

@@ -183,7 +183,7 @@ TEST(CommandLine, APlanHasNoEventsAndNoTrace) {
 
 TEST(CommandLine, AnEmptyPathIsNone) {
   for (char const* command :
-       {"init", "run", "plan", "nightly", "clean", "inspect", "ls", "digest", "verify", "view"})
+       {"init", "run", "plan", "nightly", "clean", "inspect", "ls", "digest", "suspects", "verify", "view"})
     EXPECT_TRUE(says(mistake({command, ""}), "the path is empty")) << command;
   EXPECT_TRUE(says(mistake({"diff", "a", ""}), "the path is empty"));
   EXPECT_TRUE(says(mistake({"init", "a", "-o", ""}), "init: --output: the path is empty"));

@@ -41,7 +41,7 @@ TEST_F(Recorded, MoeThroughEveryFormat) {
   job("fsdp-hf", "out/fsdp", "format = \"huggingface\"\nreference = \"in/reference\"",
       "map = \"qwen3_moe\"");
   for (std::string const at : {"megatron", "torch_dist", "fsdp", "hf", "hdf5", "dcp"}) {
-    for (std::string const word : {"inspect", "ls", "digest", "verify", "view"})
+    for (std::string const word : {"inspect", "ls", "digest", "suspects", "verify", "view"})
       check(word + "-" + at, {word, "out/" + at, "--json"});
     check("inspect-text-" + at, {"inspect", "out/" + at});
     check("init-" + at, {"init", "out/" + at});
@@ -246,7 +246,7 @@ TEST_F(Recorded, RefusedJobs) {
   std::ofstream("broken.toml") << "[source\n";
   check("no-toml", {"run", "broken.toml", "--json"});
   check("no-file", {"run", "none.toml", "--json"});
-  for (std::string const word : {"inspect", "ls", "digest", "verify", "view", "init"})
+  for (std::string const word : {"inspect", "ls", "digest", "suspects", "verify", "view", "init"})
     check("none-" + word, {word, "none", "--json"});
 }
 
@@ -264,7 +264,7 @@ TEST_F(Recorded, WordsOfTheCommandLine) {
   check("help", {"--help"});
   check("defaults", {"--print-defaults"});
   for (std::string const word : {"run", "init", "plan", "nightly", "clean", "verify", "diff",
-                                 "digest", "inspect", "ls", "check-map", "view"})
+                                 "digest", "suspects", "inspect", "ls", "check-map", "view"})
     check("help-" + word, {word, "--help"});
   for (std::string const shell : {"bash", "zsh", "fish"}) check(shell, {"completion", shell});
   check("man", {"man", "reshard.1"});

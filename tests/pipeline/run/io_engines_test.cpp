@@ -63,7 +63,8 @@ void write_source(fs::path const& folder) {
 std::map<std::string, std::vector<std::byte>> files_in(fs::path const& folder) {
   std::map<std::string, std::vector<std::byte>> files;
   for (auto const& entry : fs::recursive_directory_iterator(folder))
-    if (entry.is_regular_file() && entry.path().filename() != "reshard.json")
+    if (entry.is_regular_file() && entry.path().filename() != "reshard.json" &&
+        entry.path().filename() != "SHA256SUMS")
       files.emplace(entry.path().lexically_relative(folder).string(), bytes_of(entry.path()));
   return files;
 }

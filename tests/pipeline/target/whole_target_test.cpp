@@ -1,6 +1,9 @@
 // A target from its claim to its publication, on one rank and several, cut off in between and gone
 // on with. What streams is left out: each cell is written as it comes.
 
+#include <functional>
+#include <thread>
+
 #include <gtest/gtest.h>
 
 #include "core/base/capture.hpp"
@@ -38,7 +41,9 @@ class WholeTarget : public testing::Test {
   }
 
   /// So many rounds of this rank, or all of them.
-  void write(TargetRounds& rounds, std::size_t most) const {
+  void write(
+      TargetRounds& rounds, std::size_t most,
+      std::function<void()> const& before_noted = [] {}) const {
     WriteObserver const observer = [&](std::uint32_t file, std::uint64_t offset,
                                        std::span<std::byte const> bytes) {
       rounds.observe(file, offset, bytes);
@@ -50,7 +55,11 @@ class WholeTarget : public testing::Test {
     for (auto round = next(); round && number < most; round = next(), ++number) {
       std::vector<std::byte> staging(round->staging_bytes);
       writer.write(round->writes, staging.data());
-      rounds.note({number, round->cells, {}, {}, round->writes});
+      before_noted();
+      std::vector<DigestShare> digests;  // of zeros
+      for (DigestPart const& part : round->digests)
+        digests.push_back({part.digest, 0, bytes_of(part)});
+      rounds.note({number, round->cells, digests, {}, round->writes});
     }
   }
 
@@ -68,8 +77,8 @@ class WholeTarget : public testing::Test {
       return begun.earlier;
     }
     write(rounds, SIZE_MAX);
-    CompletedTarget const completed = complete_target(task(), claimed.target, begun, rounds, {});
-    EXPECT_EQ(verify_target(task(), claimed, begun, completed, {}).total, "");
+    CompletedTarget completed = complete_target(task(), claimed.target, begun, rounds, {});
+    EXPECT_EQ(verify_target(task(), claimed, begun, rounds, completed, {}).total, "");
     seal_target(task(), claimed, completed);
     if (end == End::published) {
       EXPECT_EQ(claimed.target.publish(comm_), "");
@@ -172,6 +181,40 @@ TEST_F(WholeTarget, ARoundThatIsMissingIsNoticed) {
   ASSERT_TRUE(error);
   EXPECT_EQ(error->kind(), ErrorKind::self_check);
   claimed.target.keep(false);
+}
+
+/// One file is changed behind the back of the rank that writes it.
+TEST_F(WholeTarget, AFileThatIsReadBackEarlyIsCompared) {
+  spec_.run.verify = VerifyChoice::written;
+  job_ = test::small_job(test::small_limits(true));
+  std::vector<std::uint64_t> const digests(job_.plan.plan.tensor_bytes.size());  // of zeros
+  for (bool const changed : {false, true}) {
+    ClaimedTarget claimed = claim(true);
+    BegunTarget begun = begin_target(task(), claimed);
+    TargetRounds rounds(task(), claimed.target, begun, {});
+    write(rounds, SIZE_MAX, [&] {
+      if (!changed || comm_.rank() != 0) return;
+      File file = File::open_for_writing(begun.layouts.front().path);
+      file.write_at(begun.layouts.front().size_bytes / 2, std::vector<std::byte>(1, std::byte{1}));
+      file.close();
+    });
+    std::uint64_t early_bytes = 0;
+    for (int i = 0; comm_.size() == 1 && i < 10000 && early_bytes == 0; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      early_bytes = rounds.early()->bytes_read();
+    }
+    EXPECT_TRUE(comm_.size() > 1 || early_bytes > 0);
+    CompletedTarget completed = complete_target(task(), claimed.target, begun, rounds, digests);
+    auto const error =
+        capture([&] { verify_target(task(), claimed, begun, rounds, completed, {}); });
+    ASSERT_EQ(error.has_value(), changed);
+    if (error) {
+      EXPECT_EQ(error->kind(), ErrorKind::self_check);
+      EXPECT_NE(error->sentence().find("CRC-64"), std::string::npos) << error->sentence();
+    }
+    claimed.target.keep(false);
+    comm_.barrier();
+  }
 }
 
 TEST_F(WholeTarget, WhatAnotherProgramPutsThereIsNotPublished) {

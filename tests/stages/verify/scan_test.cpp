@@ -1,14 +1,17 @@
 #include "stages/verify/scan.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <numeric>
 #include <random>
+#include <thread>
 
 #include <gtest/gtest.h>
 
 #include "core/base/crc64.hpp"
 #include "core/base/xxh3.hpp"
 #include "core/device/strided_copy.hpp"
+#include "stages/verify/early_scan.hpp"
 #include "stages/verify/scan_share.hpp"
 #include "tests/support/scratch_folder.hpp"
 
@@ -363,6 +366,15 @@ TEST(Scan, HashesFilesAsXxhsumDoes) {
     ScanResult const result = scan_of(folder, world, {.memory_bytes = memory, .file_hashes = true});
     EXPECT_EQ(result.files, expected);
     EXPECT_EQ(result.bytes_read, 100003U);
+    auto const sums =
+        scan_of(folder, world, {.memory_bytes = memory, .file_hashes = true, .sha256 = true}).files;
+    EXPECT_EQ(hex_of(sums[0].sha256),
+              "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+    EXPECT_EQ(hex_of(sums[2].sha256),
+              "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+    Sha256 whole;
+    whole.add(pattern);
+    EXPECT_EQ(sums[1].sha256, whole.digest());
   }
 }
 
@@ -407,6 +419,121 @@ TEST(Scan, AFailureAmongManyFilesEndsTheReading) {
   ASSERT_TRUE(error);
   EXPECT_NE(error->sentence().find("f20: ends at byte 9, 10 are needed"), std::string::npos)
       << error->sentence();
+}
+
+// --- files that are read back while others are written ---
+
+/// Of the files of a world, on this rank. What is handed to it is not there before.
+class EarlyFiles {
+ public:
+  EarlyFiles(WorldFolder const& folder, World const& world)
+      : folder_(folder),
+        world_(world),
+        scan_({.files = folder.files(),
+               .work = [&world] { return world.work; },
+               .options = {.memory_bytes = 1U << 17U,
+                           .file_hashes = true,
+                           .sha256 = true,
+                           .past_cache = true}}) {}
+  void add(std::uint32_t file) {
+    std::filesystem::path const path = folder_.files()[file];
+    write_bytes(path, Bytes(world_.files[file].size(), std::byte{'?'}));
+    scan_.add(file, [this, path, file] { write_bytes(path, world_.files[file]); });
+  }
+  /// Waits until so much was read.
+  void await(std::uint64_t bytes) const {
+    for (int i = 0; i < 10000 && scan_.bytes_read() < bytes; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    ASSERT_GE(scan_.bytes_read(), bytes);
+  }
+  EarlyScan& scan() { return scan_; }
+
+ private:
+  static void write_bytes(std::filesystem::path const& path, Bytes const& bytes) {
+    File file = File::open_for_writing(path);
+    file.write_at(0, bytes);
+    file.close();
+  }
+  WorldFolder const& folder_;
+  World const& world_;
+  EarlyScan scan_;
+};
+
+TEST(EarlyScan, GivesWhatIsFoundInTheEnd) {
+  Comm const comm = Comm::world();
+  std::uint64_t early_bytes = 0;
+  for (std::uint64_t seed = 1; seed <= 25; ++seed) {
+    World const world = random_world(seed);
+    WorldFolder const folder(comm, world);
+    ScanOptions const options{.threads = 2, .file_hashes = true, .sha256 = true};
+    ScanResult const expected = scan_of(folder, world, options);
+    EarlyFiles early(folder, world);
+    std::uint64_t bytes = 0;
+    for (std::uint32_t file = 0; file < world.files.size(); ++file)
+      if (file % static_cast<std::uint32_t>(comm.size() + 1) ==
+          static_cast<std::uint32_t>(comm.rank())) {
+        early.add(file);
+        bytes += world.files[file].size();
+      }
+    if (seed % 2 == 0) early.await(bytes);
+    early.scan().end();
+    // Those that were handed over and not begun are completed as those that never were.
+    comm.barrier();
+    for (std::uint32_t file = 0; file < world.files.size(); ++file)
+      if (!begun_early(comm, &early.scan(), world.files.size())[file] && comm.rank() == 0) {
+        File written = File::open_for_writing(folder.files()[file]);
+        written.write_at(0, world.files[file]);
+        written.close();
+      }
+    comm.barrier();
+    ScanResult const result = scan(comm, folder.files(), world.work, options, &early.scan());
+    EXPECT_EQ(result.shares, expected.shares) << seed;
+    EXPECT_EQ(result.shares, slow_shares(world)) << seed;
+    EXPECT_EQ(result.files, expected.files) << seed;
+    EXPECT_EQ(result.bytes_read, bytes_in(world.files));
+    EXPECT_TRUE(seed % 2 == 1 || result.bytes_early >= bytes) << seed;
+    early_bytes += result.bytes_early;
+  }
+  EXPECT_GT(early_bytes, 100'000U);
+}
+
+TEST(EarlyScan, WhatFailsIsThrownWhereItIsWaitedFor) {
+  Comm const comm = Comm::world();
+  World const world = random_world(3);
+  WorldFolder const folder(comm, world);
+  EarlyFiles early(folder, world);
+  early.scan().add(0, [] { fail(ErrorKind::io, "the sync failed"); });
+  std::optional<Error> error;
+  for (int i = 0; i < 10000 && !error; ++i) {
+    error = capture([&] { early.scan().check(); });
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->sentence(), "the sync failed");
+  EXPECT_TRUE(capture([&] { early.scan().end(); }));
+  error = capture(
+      [&] { (void)scan(comm, folder.files(), world.work, {.file_hashes = true}, &early.scan()); });
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->kind(), ErrorKind::io);
+}
+
+TEST(EarlyScan, ThatIsGivenUpTouchesNoFurtherFile) {
+  Comm const comm = Comm::world();
+  World const world = random_world(5);
+  WorldFolder const folder(comm, world);
+  std::atomic<int> finished = 0;
+  std::atomic<bool> go_on = false;
+  {
+    EarlyFiles early(folder, world);
+    early.scan().add(0, [&] {
+      ++finished;
+      while (!go_on) std::this_thread::yield();
+    });
+    while (finished == 0) std::this_thread::yield();
+    for (std::uint32_t file = 1; file < 20; ++file) early.scan().add(0, [&] { ++finished; });
+    go_on = true;
+  }
+  EXPECT_LE(finished, 2);
 }
 
 TEST(TensorDigests, AreThoseOfTheBytesWithoutReplicas) {

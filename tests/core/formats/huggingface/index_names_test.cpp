@@ -80,7 +80,9 @@ TEST(HuggingFaceIndexNames, EveryHostileNameIsRefusedWithItsTensor) {
 TEST(HuggingFaceIndexNames, AReferenceLayoutIsHeldToTheSameRule) {
   std::vector<TensorSpec> const tensors = {{"x", DType::u8, {1}}};
   for (std::string const& name : hostile_names) {
-    std::vector<std::pair<std::string, std::string>> const reference = {{"x", name}};
+    std::optional<Folder> folder(std::in_place);
+    folder->weight_map = {{"x", name}};
+    ReferenceWeights reference(folder);
     EXPECT_THROW(plan_shards(tensors, default_largest_shard_bytes, reference), Error)
         << json_quoted(name).substr(0, 100);
   }

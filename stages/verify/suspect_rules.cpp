@@ -1,0 +1,185 @@
+#include "stages/verify/suspect_rules.hpp"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include <fmt/format.h>
+
+namespace reshard {
+namespace {
+
+/// Vectors of so many layers are expected to be alike.
+constexpr std::size_t layers_to_compare = 4;
+/// A flood is more than half of at least so many elements.
+constexpr std::uint64_t least_flood = 64;
+
+bool has_wide_exponents(DType dtype) {
+  return dtype == DType::bf16 || dtype == DType::f32 || dtype == DType::f64;
+}
+
+/// Codes of integers and powers of two (MXFP4's scales) have no zero.
+bool has_zero(DType dtype) {
+  return dtype == DType::f16 || dtype == DType::f8_e4m3 || dtype == DType::f8_e5m2 ||
+         has_wide_exponents(dtype);
+}
+
+class Judge {
+ public:
+  Judge(std::span<SuspectTensor const> tensors, std::span<SliceValues const> slices)
+      : tensors_(tensors), slices_(slices) {}
+
+  std::vector<Suspect> run() {
+    for (SuspectTensor const& tensor : tensors_) {
+      look_for_values(tensor);
+      if (tensor.state) continue;
+      if (tensor.matrix)
+        look_at_matrices(tensor);
+      else
+        look_at_vectors(tensor);
+    }
+    add_equal_ones();
+    std::ranges::stable_sort(found_, {}, &Suspect::kind);
+    return std::move(found_);
+  }
+
+ private:
+  SliceValues const& values(SuspectTensor const& tensor, std::size_t slice) const {
+    return slices_[tensor.first_slice + slice];
+  }
+
+  void add(SuspectKind kind, SuspectTensor const& tensor, std::size_t slice, std::string found,
+           std::uint64_t count) {
+    found_.push_back({kind, tensor.name, tensor.slices[slice], std::move(found), count});
+  }
+
+  void look_for_values(SuspectTensor const& tensor) {
+    for (std::size_t s = 0; s < tensor.slices.size(); ++s) {
+      SliceValues const& is = values(tensor, s);
+      if (is.nan + is.infinite > 0)
+        add(SuspectKind::not_finite, tensor, s,
+            fmt::format("{} NaN and {} infinite of {}", is.nan, is.infinite, is.elements),
+            is.nan + is.infinite);
+      if (tensor.scale && has_zero(tensor.dtype) && is.zero > 0)
+        add(SuspectKind::zero_scale, tensor, s,
+            fmt::format("{} of {} are zero", is.zero, is.elements), is.zero);
+      std::uint64_t const others = is.elements - is.zero;
+      if (has_wide_exponents(tensor.dtype) && others >= least_flood && is.subnormal > others / 2)
+        add(SuspectKind::subnormal, tensor, s,
+            fmt::format("{} of {} are subnormal", is.subnormal, is.elements), is.subnormal);
+    }
+  }
+
+  void look_at_matrices(SuspectTensor const& tensor) {
+    for (std::size_t s = 0; s < tensor.slices.size(); ++s) {
+      SliceValues const& is = values(tensor, s);
+      if (is.elements == 0) continue;
+      if (is.zero == is.elements) {
+        if (!tensor.adapter && !tensor.scale)
+          add(SuspectKind::zero, tensor, s, fmt::format("all {} are zero", is.elements),
+              is.elements);
+      } else if (is.uniform != 0) {
+        if (!tensor.scale)
+          add(SuspectKind::constant, tensor, s,
+              fmt::format("all {} have the same value", is.elements), is.elements);
+      } else if (!tensor.scale) {
+        Content const content{is.crc64, is.elements, tensor.dtype};
+        auto const group = group_of_.try_emplace(content, groups_.size()).first->second;
+        if (group == groups_.size()) groups_.emplace_back();
+        groups_[group].push_back({&tensor, s});
+      }
+    }
+  }
+
+  /// Norms begin as ones, biases as zeros. One that is so in few of many layers was lost.
+  void look_at_vectors(SuspectTensor const& tensor) {
+    if (tensor.scale || tensor.slices.size() < layers_to_compare) return;
+    std::vector<std::size_t> zero;
+    std::vector<std::size_t> constant;
+    for (std::size_t s = 0; s < tensor.slices.size(); ++s) {
+      SliceValues const& is = values(tensor, s);
+      if (is.elements < 2) return;
+      if (is.zero == is.elements)
+        zero.push_back(s);
+      else if (is.uniform != 0)
+        constant.push_back(s);
+    }
+    if (zero.size() + constant.size() > tensor.slices.size() / 4) return;
+    for (std::size_t const s : zero)
+      add(SuspectKind::zero, tensor, s, "all zero, and most other layers are not",
+          values(tensor, s).elements);
+    for (std::size_t const s : constant)
+      add(SuspectKind::constant, tensor, s, "all the same, and most other layers are not",
+          values(tensor, s).elements);
+  }
+
+  void add_equal_ones() {
+    for (auto const& holders : groups_) {
+      if (holders.size() < 2) continue;
+      if (std::ranges::all_of(holders, [](auto const& one) { return one.first->tied; })) continue;
+      std::vector<std::string> others;
+      for (std::size_t h = 1; h < holders.size() && h < 4; ++h)
+        others.push_back(shown(*holders[h].first, holders[h].second));
+      if (holders.size() > 4) others.push_back(fmt::format("{} more", holders.size() - 4));
+      add(SuspectKind::equal, *holders[0].first, holders[0].second,
+          fmt::format("the same bytes as {}", fmt::join(others, "; ")), holders.size());
+    }
+  }
+
+  static std::string shown(SuspectTensor const& tensor, std::size_t slice) {
+    std::string const& what = tensor.slices[slice];
+    return what.empty() ? tensor.name : fmt::format("{}, {}", tensor.name, what);
+  }
+
+  using Content = std::tuple<std::uint64_t, std::uint64_t, DType>;
+
+  std::span<SuspectTensor const> tensors_;
+  std::span<SliceValues const> slices_;
+  std::map<Content, std::size_t> group_of_;
+  std::vector<std::vector<std::pair<SuspectTensor const*, std::size_t>>>
+      groups_;  ///< of one content
+  std::vector<Suspect> found_;
+};
+
+}  // namespace
+
+std::string_view word_of(SuspectKind kind) {
+  switch (kind) {
+    case SuspectKind::not_finite: return "not finite";
+    case SuspectKind::zero_scale: return "zero scale";
+    case SuspectKind::zero: return "zero";
+    case SuspectKind::constant: return "constant";
+    case SuspectKind::subnormal: return "subnormal";
+    case SuspectKind::equal: return "equal";
+  }
+  return "";
+}
+
+std::string_view cause_of(SuspectKind kind) {
+  switch (kind) {
+    case SuspectKind::not_finite:
+      return "Training diverged, or a cast overflowed. Take an earlier checkpoint.";
+    case SuspectKind::zero_scale:
+      return "The quantiser saw no data for these blocks. Quantise again with calibration data.";
+    case SuspectKind::zero:
+      return "A weight was never loaded or saved, or memory was written before it was filled. "
+             "Compare with the checkpoint that it was made from.";
+    case SuspectKind::constant:
+      return "A weight has the value it was allocated or initialised with. Compare with the "
+             "checkpoint that it was made from.";
+    case SuspectKind::subnormal:
+      return "The bytes are of another dtype or byte order, or are damaged. Check how the file was "
+             "written.";
+    case SuspectKind::equal:
+      return "A converter wrote one expert or layer several times, or the model was grown by "
+             "copying and not trained since. Compare with the checkpoint that it was made from.";
+  }
+  return "";
+}
+
+std::vector<Suspect> suspects_in(std::span<SuspectTensor const> tensors,
+                                 std::span<SliceValues const> slices) {
+  return Judge(tensors, slices).run();
+}
+
+}  // namespace reshard

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/dtype.hpp"
+#include "stages/verify/value_survey.hpp"
+
+namespace reshard {
+
+/// A surveyed tensor, as far as the rules need to know it.
+struct SuspectTensor {
+  std::string name;
+  DType dtype = DType::u8;
+  bool matrix = false;   ///< a slice has at least two axes that are longer than 1
+  bool state = false;    ///< optimizer state, which may be zero
+  bool adapter = false;  ///< a matrix of a low-rank adapter, which may be zero
+  bool scale = false;    ///< scales of quantised weights, which may not
+  bool tied = false;     ///< of the vocabulary: two such tensors may be equal
+  std::uint64_t first_slice = 0;
+  std::vector<std::string> slices;  ///< what each is: "layer 3, expert 5"; "" where there is one
+};
+
+enum class SuspectKind { not_finite, zero_scale, zero, constant, subnormal, equal };
+
+/// "not finite", …
+std::string_view word_of(SuspectKind kind);
+/// What usually causes it, and what to do: sentences.
+std::string_view cause_of(SuspectKind kind);
+
+struct Suspect {
+  SuspectKind kind{};
+  std::string tensor;       ///< the first one, where several are equal
+  std::string slice;        ///< of that tensor; "" for all of it
+  std::string found;        ///< "2 NaN and 1 infinite of 4,096", or what it is equal to
+  std::uint64_t count = 0;  ///< elements, or slices that are equal
+};
+
+/// What a sound model does not have, by kind, then in the order of the tensors. Expected, and
+/// therefore no suspects: vectors that are constant or zero in most layers (norms, biases,
+/// corrections of a router), zeros in optimizer state and adapters, equal tensors of the
+/// vocabulary, constant slices that are equal, subnormal numbers of 16-bit and 8-bit floats other
+/// than BF16.
+std::vector<Suspect> suspects_in(std::span<SuspectTensor const> tensors,
+                                 std::span<SliceValues const> slices);
+
+}  // namespace reshard
