@@ -4,6 +4,7 @@
 #   scripts/install_packages.sh test    also what its tests need
 #   scripts/install_packages.sh fuzz    what scripts/fuzz.sh needs
 #   scripts/install_packages.sh package what the program and its Debian package need
+#   scripts/install_packages.sh wheel   what the program and its Python wheel need
 set -euo pipefail
 
 packages=(g++ cmake ninja-build pkg-config libopenmpi-dev openmpi-bin libhdf5-openmpi-dev libtomlplusplus-dev libspdlog-dev libfmt-dev libcli11-dev
@@ -11,12 +12,13 @@ packages=(g++ cmake ninja-build pkg-config libopenmpi-dev openmpi-bin libhdf5-op
 case "${1:-build}" in
   build) ;;
   package) packages+=(dpkg-dev file) ;;
+  wheel) packages+=(python3 python3-venv binutils) ;;
   fuzz) packages+=(libgtest-dev clang-16 libclang-rt-16-dev llvm-16 python3) ;;
   test) packages+=(libgtest-dev libgmock-dev libbenchmark-dev librapidcheck-dev hdf5-tools ccache strace git chromium
     python3 python3-pytest python3-venv ca-certificates man-db mandoc groff zsh fish
     slurmctld slurmd slurm-client munge iproute2 shellcheck xfsprogs) ;;
   *)
-    echo "install_packages.sh: '$1' is not a set of packages: choose build, test, fuzz or package" >&2
+    echo "install_packages.sh: '$1' is not a set of packages: choose build, test, fuzz, package or wheel" >&2
     exit 2
     ;;
 esac

@@ -1,38 +1,86 @@
 #!/bin/bash
-# Builds the program and shows it at work on a tiny mixture-of-experts checkpoint: Megatron TP2 PP2 EP2 to TP4 PP1 EP4, to Hugging Face, to HDF5, and back.
-#   scripts/quickstart.sh [FOLDER]   results go to FOLDER (new or empty) and stay there; without it, to a temporary folder that is removed
-#   RESHARD_BIN=PROGRAM scripts/quickstart.sh   shows a program that is built already, and builds nothing
+# Shows the program at work on a tiny mixture-of-experts checkpoint: Megatron TP2 PP2 EP2 to TP4 PP1 EP4, to Hugging Face, to HDF5, and back.
+#   scripts/quickstart.sh [FOLDER]                 builds the program first, with what it needs (Debian 12)
+#   scripts/quickstart.sh --wheel[=FILE] [FOLDER]  installs the Python wheel FILE in FOLDER instead; default: the newest in build/dist
+#   RESHARD_BIN=PROGRAM scripts/quickstart.sh [FOLDER]   takes a program that is there already
+# FOLDER (new or empty) keeps the results; default: a new one in the folder of temporary files. Each step is one line; what it printed is in FOLDER/log.
 set -euo pipefail
 here=$PWD
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 root=$PWD
 # shellcheck source=scripts/mpi_environment.sh
 source scripts/mpi_environment.sh
+export PRTE_ALLOW_RUN_AS_ROOT=1 PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
 source_checkpoint=$root/tests/data/moe-tp2-pp2-ep2
 reference=$root/tests/data/moe-hf-reference
 reshard=${RESHARD_BIN:-$root/build/release/pipeline/reshard}
-
-say() { printf '\n== %s\n' "$*"; }
 
 stop() {
   echo "quickstart: $*" >&2
   exit 1
 }
 
-# convert NAME: writes $work/NAME.toml from standard input and runs it with 2 ranks; the result is $work/NAME.
-convert() {
-  local name=$1 code=0
-  cat >"$work/$name.toml"
-  echo "\$ mpirun -n 2 reshard run $work/$name.toml"
-  mpirun -n 2 --bind-to none "$reshard" run "$work/$name.toml" || code=$?
-  [[ $code -eq 0 ]] || stop "'reshard run $work/$name.toml' ended with exit code $code"
-  [[ -d $work/$name ]] || stop "'reshard run $work/$name.toml' ended with exit code 0, but $work/$name is not there"
+wheel=
+if [[ ${1:-} == --wheel* ]]; then
+  wheel=${1#--wheel}
+  wheel=${wheel#=}
+  shift
+  if [[ -z $wheel ]]; then
+    wheel=$(find "$root/build/dist" -name 'reshard-*.whl' 2>/dev/null | sort | tail -1)
+    [[ -n $wheel ]] || stop "there is no wheel in build/dist. packaging/wheel/build.sh makes one; --wheel=FILE names another."
+  else
+    wheel=$(cd "$here" && realpath "$wheel")
+  fi
+fi
+if [[ $# -gt 0 ]]; then
+  work=$(cd "$here" && realpath -m "$1")
+  mkdir -p "$work"
+  [[ -z $(ls -A "$work") ]] || stop "$work is not empty: choose a new folder"
+else
+  work=$(mktemp -d "${TMPDIR:-/tmp}/reshard-quickstart-XXXXXX")
+fi
+
+number=0
+# step TEXT COMMAND…: one line on the screen; ends the script if the command fails.
+step() {
+  local text=$1 code=0 began
+  shift
+  number=$((number + 1))
+  printf '%d/8  %-74s' "$number" "$text"
+  began=$(date +%s%N)
+  printf '\n== %s: %s\n' "$text" "$*" >>"$work/log"
+  (set -euo pipefail && "$@") >>"$work/log" 2>&1 &
+  wait $! || code=$? # a function in a condition would not end at its first failure
+  if [[ $code -ne 0 ]]; then
+    echo "failed"
+    tail -5 "$work/log" >&2
+    stop "this step ended with exit code $code. $work/log has all that it printed."
+  fi
+  awk -v ns="$(($(date +%s%N) - began))" 'BEGIN { printf "%6.1f s\n", ns / 1e9 }'
 }
 
-# megatron_job SOURCE NAME TP PP EP: the text of a job with a Megatron target.
-megatron_job() {
-  cat <<TOML
+get_program() {
+  if [[ -n $wheel ]]; then
+    python3 -m venv "$work/environment"
+    "$work/environment/bin/pip" install --disable-pip-version-check "$wheel"
+  elif [[ -z ${RESHARD_BIN:-} ]]; then
+    scripts/install_packages.sh build
+    scripts/build.sh release reshard
+  fi
+  "$reshard" --version
+}
+
+# convert NAME: runs the job on standard input, $work/NAME.toml, with 2 ranks; the result is $work/NAME.
+convert() {
+  cat >"$work/$1.toml"
+  mpirun -n 2 --bind-to none "$reshard" run "$work/$1.toml"
+  [[ -d $work/$1 ]] || stop "$work/$1 is not there"
+}
+
+# megatron SOURCE NAME TP PP EP: converts to another Megatron layout.
+megatron() {
+  convert "$2" <<TOML
 [source]
 path = "$1"
 optimizer = "drop"
@@ -50,53 +98,8 @@ memory = "16 MiB"
 TOML
 }
 
-# look WORD…: runs a command of reshard that only looks.
-look() {
-  local code=0
-  echo "\$ reshard $*"
-  "$reshard" "$@" || code=$?
-  [[ $code -eq 0 ]] || stop "'reshard $*' ended with exit code $code"
-}
-
-# same_files A B: both folders have the same files with the same bytes; reshard.json names the paths of its own job, and is only there.
-same_files() {
-  local names file
-  [[ -s $1/reshard.json && -s $2/reshard.json ]] || stop "$1 or $2 has no reshard.json"
-  names=$(cd "$1" && find . -type f ! -path ./reshard.json | LC_ALL=C sort)
-  [[ $names == "$(cd "$2" && find . -type f ! -path ./reshard.json | LC_ALL=C sort)" ]] || stop "$1 and $2 do not have the same files"
-  [[ -n $names ]] || stop "$1 is empty"
-  while IFS= read -r file; do
-    cmp "$1/$file" "$2/$file" || stop "$file differs"
-  done <<<"$names"
-  echo "the same $(wc -l <<<"$names") files, byte for byte"
-}
-
-if [[ $# -gt 0 ]]; then
-  mkdir -p "$(cd "$here" && realpath -m "$1")"
-  work=$(cd "$here" && realpath "$1")
-  [[ -z $(ls -A "$work") ]] || stop "$work is not empty: choose a new folder"
-else
-  work=$(mktemp -d)
-  trap 'rm -rf "$work"' EXIT
-fi
-
-say "1/7 packages and program"
-if [[ -z ${RESHARD_BIN:-} ]]; then
-  scripts/install_packages.sh build
-  scripts/build.sh release reshard
-fi
-"$reshard" --version
-
-say "2/7 the source: Megatron, TP 2, PP 2, EP 2"
-look inspect "$source_checkpoint" --expert-parallel-size 2
-
-say "3/7 to Megatron, TP 4, PP 1, EP 4"
-megatron_job "$source_checkpoint" tp4-pp1-ep4 4 1 4 | convert tp4-pp1-ep4
-look inspect "$work/tp4-pp1-ep4" --expert-parallel-size 4
-look ls "$work/tp4-pp1-ep4"
-
-say "4/7 to Hugging Face"
-convert huggingface <<TOML
+huggingface() {
+  convert huggingface <<TOML
 [source]
 path = "$source_checkpoint"
 optimizer = "drop"
@@ -107,18 +110,10 @@ path = "$work/huggingface"
 format = "huggingface"
 reference = "$reference"
 TOML
-look inspect "$work/huggingface"
-look ls "$work/huggingface"
+}
 
-say "5/7 back to TP 2, PP 2, EP 2; and the source straight to the same layout"
-megatron_job "$work/tp4-pp1-ep4" back 2 2 2 | convert back
-megatron_job "$source_checkpoint" straight 2 2 2 | convert straight
-
-say "6/7 both ways give the same bytes"
-same_files "$work/back" "$work/straight"
-
-say "7/7 to HDF5, and the proof that four checkpoints hold the same tensors"
-convert hdf5 <<TOML
+hdf5() {
+  convert hdf5 <<TOML
 [source]
 path = "$work/huggingface"
 
@@ -126,11 +121,58 @@ path = "$work/huggingface"
 path = "$work/hdf5"
 format = "hdf5"
 TOML
-look digest "$work/hdf5"
-look verify "$source_checkpoint" "$work/tp4-pp1-ep4"
-look verify "$source_checkpoint" "$work/huggingface"
-look verify "$work/tp4-pp1-ep4" "$work/hdf5"
-look verify "$work/hdf5"
+}
 
-say "done: every step ended with exit code 0"
-if [[ $# -gt 0 ]]; then echo "the results are in $work"; fi
+# same_files A B: both folders have the same files with the same bytes. reshard.json names the paths of its own job, and SHA256SUMS has its hash: both
+# are only there.
+same_files() {
+  local names file
+  for file in reshard.json SHA256SUMS; do
+    [[ -s $1/$file && -s $2/$file ]] || stop "$1 or $2 has no $file"
+  done
+  names=$(cd "$1" && find . -type f ! -path ./reshard.json ! -path ./SHA256SUMS | LC_ALL=C sort)
+  [[ $names == "$(cd "$2" && find . -type f ! -path ./reshard.json ! -path ./SHA256SUMS | LC_ALL=C sort)" ]] || stop "$1 and $2 do not have the same files"
+  [[ -n $names ]] || stop "$1 is empty"
+  while IFS= read -r file; do
+    cmp "$1/$file" "$2/$file" || stop "$file differs"
+  done <<<"$names"
+  echo "the same $(wc -l <<<"$names") files, byte for byte"
+}
+
+there_and_back() {
+  megatron "$work/tp4-pp1-ep4" back 2 2 2
+  megatron "$source_checkpoint" straight 2 2 2
+  same_files "$work/back" "$work/straight"
+}
+
+prove() {
+  "$reshard" verify "$source_checkpoint" "$work/tp4-pp1-ep4"
+  "$reshard" verify "$source_checkpoint" "$work/huggingface"
+  "$reshard" verify "$work/tp4-pp1-ep4" "$work/hdf5"
+  "$reshard" verify "$work/hdf5"
+}
+
+if [[ -n $wheel ]]; then
+  reshard=$work/environment/bin/reshard
+  PATH=$work/environment/bin:$PATH
+  step "install $(basename "$wheel")" get_program
+elif [[ -n ${RESHARD_BIN:-} ]]; then
+  step "take $RESHARD_BIN" get_program
+else
+  step "install Debian's packages that are missing, and build the program" get_program
+fi
+step "inspect the source: Megatron, TP 2, PP 2, EP 2" "$reshard" inspect "$source_checkpoint" --expert-parallel-size 2
+step "convert to Megatron, TP 4, PP 1, EP 4" megatron "$source_checkpoint" tp4-pp1-ep4 4 1 4
+step "convert to Hugging Face" huggingface
+step "convert back to TP 2, PP 2, EP 2: the same bytes as straight" there_and_back
+step "convert to HDF5" hdf5
+step "prove that the four checkpoints hold the same tensors" prove
+step "draw which file holds what" "$reshard" view "$source_checkpoint" -o "$work/source.html"
+
+cat <<TEXT
+
+Picture:  $work/source.html
+Try next: $reshard ls --logical $work/huggingface
+          $reshard init YOUR_CHECKPOINT -o job.toml
+          $reshard plan job.toml
+TEXT

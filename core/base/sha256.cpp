@@ -24,6 +24,15 @@ std::string hex_of(Sha256Digest const& digest) {
   return text;
 }
 
+Sha256Digest sha256_of_hex(std::string_view hex) {
+  Sha256Digest digest{};
+  RESHARD_EXPECT(hex.size() == 2 * digest.size());
+  auto const value = [](char digit) { return digit <= '9' ? digit - '0' : digit - 'a' + 10; };
+  for (std::size_t i = 0; i < digest.size(); ++i)
+    digest[i] = static_cast<std::byte>(16 * value(hex[2 * i]) + value(hex[2 * i + 1]));
+  return digest;
+}
+
 void Sha256::Free::operator()(evp_md_ctx_st* context) const { EVP_MD_CTX_free(context); }
 
 Sha256::Sha256() : context_(EVP_MD_CTX_new()) {

@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 
 struct evp_md_ctx_st;
 
@@ -13,6 +14,8 @@ namespace reshard {
 using Sha256Digest = std::array<std::byte, 32>;
 /// 64 lower-case hexadecimal digits.
 std::string hex_of(Sha256Digest const& digest);
+/// And back. Pre: `hex` has that form.
+Sha256Digest sha256_of_hex(std::string_view hex);
 
 /// SHA-256 of bytes that come in parts.
 class Sha256 {

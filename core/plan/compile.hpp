@@ -30,6 +30,7 @@ struct FileSpan {
   std::uint32_t file = 0;
   std::uint64_t begin = 0;
   std::uint64_t end = 0;
+  friend bool operator==(FileSpan const&, FileSpan const&) = default;
 };
 
 /// Which end of a region.

@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "core/layout/join.hpp"
+#include "core/plan/part_plan.hpp"
 #include "core/plan/region_maker.hpp"
 #include "core/plan/source_proof.hpp"
 
@@ -108,11 +109,8 @@ Index logical_volume(Model const& model, TensorId tensor) {
   return volume;
 }
 
-namespace {
-
-/// The row-major array over a domain.
-std::vector<Piece> pieces_over(std::vector<DomainAxis> const& domain, Model const& model,
-                               TensorId tensor) {
+std::vector<Piece> row_major_pieces(std::span<DomainAxis const> domain, Model const& model,
+                                    TensorId tensor) {
   std::vector<Piece> pieces{{tensor, {}, {}, 0}};
   Index stride = 1;
   for (std::size_t d = domain.size(); d-- > 0;) {
@@ -136,10 +134,8 @@ std::vector<Piece> pieces_over(std::vector<DomainAxis> const& domain, Model cons
   return pieces;
 }
 
-}  // namespace
-
 std::vector<Piece> logical_pieces(Model const& model, TensorId tensor) {
-  return pieces_over(model.meant_domain(model.tensor(tensor)), model, tensor);
+  return row_major_pieces(model.meant_domain(model.tensor(tensor)), model, tensor);
 }
 
 std::vector<Piece> padding_pieces(Model const& model, TensorId tensor) {
@@ -155,7 +151,7 @@ std::vector<Piece> padding_pieces(Model const& model, TensorId tensor) {
     for (Run& run : domain[d].runs) run.begin = std::min(std::max(run.begin, end), run.end);
     std::erase_if(domain[d].runs, [](Run const& run) { return run.begin == run.end; });
   }
-  return padded == 1 ? pieces_over(domain, model, tensor) : std::vector<Piece>();
+  return padded == 1 ? row_major_pieces(domain, model, tensor) : std::vector<Piece>();
 }
 
 namespace {

@@ -7,6 +7,7 @@
 #include "core/base/integers.hpp"
 #include "core/base/workers.hpp"
 #include "core/plan/compile.hpp"
+#include "core/plan/part_plan.hpp"
 #include "core/plan/tensor_plan.hpp"
 
 namespace reshard {
@@ -119,10 +120,9 @@ void reserve(Plan& plan, std::span<Plan const> parts) {
   plan.digests.reserve(digests);
 }
 
-}  // namespace
-
-Plan make_plan(Model const& model, Catalog const& source, Catalog const& target,
-               PlanLimits const& limits, std::span<OpaqueCopy const> opaque) {
+Plan make_covering_plan(Model const& model, Catalog const& source, Catalog const& target,
+                        PlanLimits const& limits, std::span<OpaqueCopy const> opaque,
+                        TargetCover cover) {
   Plan plan;
   plan.alignment = limits.alignment;
   if (limits.digests) plan.tensor_bytes.resize(model.tensors().size());
@@ -136,7 +136,7 @@ Plan make_plan(Model const& model, Catalog const& source, Catalog const& target,
   Workers workers(
       std::clamp<std::size_t>(limits.threads, 1, std::max<std::size_t>(tensors.size(), 1)));
   workers.run(tensors.size(), [&](std::size_t i, std::size_t) {
-    plan_tensor(parts[i], plan.tensor_bytes, model, tensors[i], source, target, sized);
+    plan_tensor(parts[i], plan.tensor_bytes, model, tensors[i], source, target, sized, cover);
   });
   reserve(plan, parts);
   for (Plan& part : parts) append(plan, std::exchange(part, {}));
@@ -144,6 +144,20 @@ Plan make_plan(Model const& model, Catalog const& source, Catalog const& target,
   if (limits.digests) add_checks(plan, model, source);
   sort_cells(plan);
   return plan;
+}
+
+}  // namespace
+
+Plan make_plan(Model const& model, Catalog const& source, Catalog const& target,
+               PlanLimits const& limits, std::span<OpaqueCopy const> opaque) {
+  return make_covering_plan(model, source, target, limits, opaque, TargetCover::whole);
+}
+
+Plan make_part_plan(Model const& model, Catalog const& source, Catalog const& target,
+                    PlanLimits const& limits) {
+  PlanLimits without = limits;
+  without.digests = false;
+  return make_covering_plan(model, source, target, without, {}, TargetCover::part);
 }
 
 }  // namespace reshard

@@ -52,9 +52,9 @@ class TensorPlanner {
     distinct_ = distinct_pieces(source.tensors[index(tensor)], source);
   }
 
-  void run() {
+  void run(TargetCover cover) {
     prove_whole(model_, logical_, distinct_, source_);
-    prove_target();
+    if (cover == TargetCover::whole) prove_target();
     element_ = element_bytes(distinct_, source_, logical_.name);
     for (std::uint32_t const number : wanted_->blobs)
       RESHARD_EXPECT(target_.blobs[number].dtype == source_.blobs[distinct_.blobs.front()].dtype);
@@ -306,8 +306,8 @@ class TensorPlanner {
 
 void plan_tensor(Plan& plan, std::span<std::uint64_t> tensor_bytes, Model const& model,
                  TensorId tensor, Catalog const& source, Catalog const& target,
-                 PlanLimits const& limits) {
-  TensorPlanner(plan, tensor_bytes, model, tensor, source, target, limits).run();
+                 PlanLimits const& limits, TargetCover cover) {
+  TensorPlanner(plan, tensor_bytes, model, tensor, source, target, limits).run(cover);
 }
 
 }  // namespace reshard

@@ -7,11 +7,14 @@
 
 namespace reshard {
 
+/// What a target has of the elements of a tensor.
+enum class TargetCover { whole, part };
+
 /// Plans one logical tensor that exists: its cells, regions and digests go into `plan`, which is
 /// empty; its bytes into `tensor_bytes`, which are those of the whole plan. Internal to this
 /// library. Errors: as make_plan().
 void plan_tensor(Plan& plan, std::span<std::uint64_t> tensor_bytes, Model const& model,
                  TensorId tensor, Catalog const& source, Catalog const& target,
-                 PlanLimits const& limits);
+                 PlanLimits const& limits, TargetCover cover = TargetCover::whole);
 
 }  // namespace reshard

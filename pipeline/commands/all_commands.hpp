@@ -17,6 +17,7 @@ std::unique_ptr<Command> make_verify_command();
 std::unique_ptr<Command> make_diff_command();
 std::unique_ptr<Command> make_digest_command();
 std::unique_ptr<Command> make_suspects_command();
+std::unique_ptr<Command> make_extract_command();
 std::unique_ptr<Command> make_inspect_command();
 std::unique_ptr<Command> make_ls_command();
 std::unique_ptr<Command> make_check_map_command();

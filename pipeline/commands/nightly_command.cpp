@@ -7,6 +7,7 @@
 #include "pipeline/commands/job_command.hpp"
 #include "pipeline/nightly/nightly.hpp"
 #include "pipeline/nightly/nightly_after.hpp"
+#include "pipeline/verify/verify_part.hpp"
 
 namespace reshard {
 namespace {
@@ -57,6 +58,32 @@ Json outcome_json(Outcome const& outcome, JobSpec const& job) {
   return json;
 }
 
+/// The exit code when files of a target are not as recorded, as `reshard verify` has it.
+constexpr int damaged_code = 1;
+
+/// A part of a target's files that was read again.
+struct Reading {
+  std::string target;
+  PartReport report;
+  std::optional<Error> error;  ///< why it could not be read
+
+  int code() const { return error ? exit_code(error->kind()) : report.sound ? 0 : damaged_code; }
+  Json json() const {
+    Json json;
+    if (error) return json.set("path", target).set("error", error->sentence());
+    return report.json;
+  }
+};
+
+/// All that came of a night.
+struct Night {
+  JobSpec const& job;
+  std::vector<Outcome> const& outcomes;
+  NightlyRemoval const& removal;
+  std::vector<Reading> const& readings;
+  int code = 0;
+};
+
 /// The newest complete checkpoint of a training directory, as `run` would convert it.
 class NightlyCommand : public Command {
  public:
@@ -83,9 +110,13 @@ class NightlyCommand : public Command {
       outcomes = carry_out_all(job, task, events.get(), surroundings, comm);
     });
     NightlyRemoval const removal = remove(job, task, outcomes, comm);
-    int const code = exit_code_of(outcomes);
-    if (events) add_result(*events, job, outcomes, removal, code);
-    if (comm.rank() == 0) tell(job, outcomes, removal);
+    std::vector<Reading> const readings = read_again(job, outcomes, comm);
+    int code = exit_code_of(outcomes);
+    for (Reading const& reading : readings)
+      if (code == 0) code = reading.code();
+    Night const night{job, outcomes, removal, readings, code};
+    if (events) add_result(*events, night);
+    if (comm.rank() == 0) tell(night);
     return code != 0 ? code : code_of_plans(outcomes, comm);
   }
 
@@ -163,6 +194,32 @@ class NightlyCommand : public Command {
     return remove_surplus(job, task, awaited, comm);
   }
 
+  /// With nightly.verify_subset: the part of today of every target but those that this night has
+  /// made, and so read back. Collective.
+  std::vector<Reading> read_again(JobSpec const& job, std::vector<Outcome> const& outcomes,
+                                  Comm const& comm) const {
+    int const code = exit_code_of(outcomes);
+    if (job.nightly.verify_subset == 0 || options_.dry_run ||
+        code == exit_code(ErrorKind::interrupted))
+      return {};
+    std::vector<Reading> readings;
+    for (std::string const& name : standing_targets(job, comm)) {
+      bool const new_made = std::ranges::any_of(outcomes, [&](Outcome const& outcome) {
+        return outcome.made_target() && outcome.task.name == name;
+      });
+      if (new_made) continue;
+      Reading reading;
+      reading.target = (std::filesystem::path(job.target.path) / name).string();
+      auto const error = capture([&] {
+        reading.report = verify_part(
+            {reading.target, fmt::format("auto/{}", job.nightly.verify_subset), {}}, comm);
+      });
+      if (error) reading.error = agreed_error(*error, comm);
+      readings.push_back(std::move(reading));
+    }
+    return readings;
+  }
+
   static void add_conversion(EventFile& events, JobSpec const& job, Outcome const& outcome) {
     if (!outcome.report && !outcome.error) return;
     Json json = outcome_json(outcome, job);
@@ -170,26 +227,29 @@ class NightlyCommand : public Command {
     events.add("conversion", std::move(json));
   }
 
-  static void add_result(EventFile& events, JobSpec const& job,
-                         std::vector<Outcome> const& outcomes, NightlyRemoval const& removal,
-                         int code) {
-    Json result = Json().set("exit_code", code);
-    for (Outcome const& outcome : outcomes)
-      if (code != 0 && outcome.code() == code && result.find("error") == nullptr)
+  static void add_result(EventFile& events, Night const& night) {
+    Json result = Json().set("exit_code", night.code);
+    for (Outcome const& outcome : night.outcomes)
+      if (night.code != 0 && outcome.code() == night.code && result.find("error") == nullptr)
         result.set("error", outcome.reason());
-    result.set("nightly", night_json(job, outcomes, removal, false));
-    auto const& report = outcomes.front().report;
+    result.set("nightly", night_json(night, false));
+    auto const& report = night.outcomes.front().report;
     events.add("result", report ? result.set("report", report_json(*report)) : result);
   }
 
   /// The one document. With nightly.backfill it lists all conversions, with their reports.
-  static Json night_json(JobSpec const& job, std::vector<Outcome> const& outcomes,
-                         NightlyRemoval const& removal, bool with_reports) {
-    Outcome const& newest = outcomes.front();
+  static Json night_json(Night const& night, bool with_reports) {
+    JobSpec const& job = night.job;
+    Outcome const& newest = night.outcomes.front();
     auto const report_of = [](Outcome const& outcome) {
       return outcome.report ? report_json(*outcome.report) : Json();
     };
-    Json document = nightly_json(newest.task, removal, newest.planned());
+    Json document = nightly_json(newest.task, night.removal, newest.planned());
+    if (job.nightly.verify_subset > 0) {
+      Json verified = Json::array();
+      for (Reading const& reading : night.readings) verified.push(reading.json());
+      document.set("verified", std::move(verified));
+    }
     if (!job.nightly.backfill) {
       if (!job.nightly.after.empty())
         document.set("after", newest.after ? after_json(*newest.after) : Json());
@@ -197,12 +257,12 @@ class NightlyCommand : public Command {
     }
     if (newest.error) document.set("action", "failed");
     Json list = Json::array();
-    for (Outcome const& outcome : outcomes) {
+    for (Outcome const& outcome : night.outcomes) {
       if (outcome.task.name.empty()) continue;
       Json one = outcome_json(outcome, job);
       list.push(with_reports ? one.set("report", report_of(outcome)) : one);
     }
-    return document.set("conversions", std::move(list)).set("exit_code", exit_code_of(outcomes));
+    return document.set("conversions", std::move(list)).set("exit_code", night.code);
   }
 
   /// The exit code of plans: a job may be one that would be refused.
@@ -215,27 +275,34 @@ class NightlyCommand : public Command {
   }
 
   /// Prints on rank 0.
-  void tell(JobSpec const& job, std::vector<Outcome> const& outcomes,
-            NightlyRemoval const& removal) const {
-    for (Outcome const& outcome : outcomes) {
+  void tell(Night const& night) const {
+    for (Outcome const& outcome : night.outcomes) {
       if (outcome.report) warn(outcome.report->warnings);
       if (outcome.after && !outcome.after->warning.empty()) warn({outcome.after->warning});
       if (outcome.code() != 0) say("error: " + outcome.reason() + "\n");
     }
-    warn(removal.warnings);
+    warn(night.removal.warnings);
+    for (Reading const& reading : night.readings) {
+      if (reading.error) say("error: " + reading.error->sentence() + "\n");
+      if (!reading.error && !reading.report.sound) say("error: " + reading.report.text);
+    }
     if (options_.keeps_report()) return;
-    if (options_.json)
-      return print_report(options_, night_json(job, outcomes, removal, true).dump(2) + "\n");
+    if (options_.json) return print_report(options_, night_json(night, true).dump(2) + "\n");
     std::string text;
-    for (Outcome const& outcome : outcomes) {
+    for (Outcome const& outcome : night.outcomes) {
       if (outcome.report)
         text += report_text(*outcome.report);
-      else if (std::string const line = nightly_line(job, outcome.task); !line.empty())
+      else if (std::string const line = nightly_line(night.job, outcome.task); !line.empty())
         text += line + "\n";
       if (outcome.after) text += after_text(*outcome.after, outcome.task);
     }
-    for (std::string const& path : removal.removed) text += "removed           " + path + "\n";
-    for (std::string const& path : removal.cleaned)
+    for (Reading const& reading : night.readings)
+      if (!reading.error)
+        text += fmt::format("{}          {}: {}\n", reading.report.sound ? "verified" : "DAMAGED ",
+                            reading.target, reading.report.line);
+    for (std::string const& path : night.removal.removed)
+      text += "removed           " + path + "\n";
+    for (std::string const& path : night.removal.cleaned)
       text += "cleaned           " + path + ": left by an interrupted nightly run\n";
     print_report(options_, text);
   }

@@ -5,6 +5,7 @@
 #include "pipeline/verify/compare.hpp"
 #include "pipeline/verify/file_comparison.hpp"
 #include "pipeline/verify/verify_one.hpp"
+#include "pipeline/verify/verify_part.hpp"
 
 namespace reshard {
 namespace {
@@ -49,14 +50,28 @@ class VerifyCommand : public Command {
     sub->add_option("--adapter", adapter_,
                     "an adapter's folder: A is compared as if it were merged into A's weights")
         ->type_name("PATH");
+    if (diff)
+      sub->add_flag("--histogram", histogram_,
+                    "how many elements differ by which power of ten; --json always has it");
+    else
+      sub->add_flag("--weights-only", weights_only_,
+                    "for two checkpoints: leave out optimizer state, master weights and what "
+                    "quantisers keep beside weights");
     if (!diff)
       sub->add_flag(
           "--files", files_,
           "for two folders, of any content: compare their files byte by byte, and say why "
           "one is not the same");
-    if (!diff)
-      sub->add_flag("--replicas", replicas_,
-                    "for one checkpoint: compare all copies inside it too");
+    if (diff) return sub;
+    sub->add_flag("--replicas", replicas_, "for one checkpoint: compare all copies inside it too");
+    sub->add_option("--subset", subset_,
+                    "for one checkpoint: read one of several parts of its files, 3/30, or today's, "
+                    "auto/30. The parts together are all files")
+        ->type_name("K/N");
+    sub->add_option("--record", record_,
+                    "with --subset: where it is noted what was read when (default: "
+                    ".NAME.verified beside the checkpoint)")
+        ->type_name("FILE");
     return sub;
   }
 
@@ -67,6 +82,14 @@ class VerifyCommand : public Command {
     if (files_ && (paths_.size() == 1 || !adapter_.empty()))
       return "--files compares the files of two folders as they are. Give two paths, and no "
              "--adapter.";
+    if (!subset_.empty() && (paths_.size() == 2 || replicas_))
+      return "--subset reads files of one checkpoint. Give one path, and no --replicas.";
+    if (subset_.empty() && !record_.empty())
+      return "--record belongs to --subset. Say which part is to be read, such as --subset auto, or "
+             "leave it out.";
+    if (weights_only_ && (files_ || paths_.size() == 1))
+      return "--weights-only compares the tensors of two checkpoints. Give two paths, and no "
+             "--files.";
     if (paths_.size() == 1 && !adapter_.empty())
       return "--adapter belongs to a comparison of two checkpoints: the one it was merged into, and "
              "the merged one. Give both paths, or leave it out.";
@@ -75,6 +98,7 @@ class VerifyCommand : public Command {
 
   int run(Surroundings const& surroundings, Comm const& comm) override {
     if (files_) return compare_as_files(comm);
+    if (!subset_.empty()) return verify_subset(comm);
     return paths_.size() == 1 ? verify_alone(surroundings, comm) : compare(surroundings, comm);
   }
 
@@ -87,6 +111,12 @@ class VerifyCommand : public Command {
     query.scope = replicas_ ? DigestScope::all : DigestScope::distinct;
     query.map_folders = surroundings.map_folders;
     VerifyReport const report = verify_one(std::move(query), comm);
+    if (comm.rank() == 0) write_to_stdout(json_ ? report.json.dump(2) + "\n" : report.text);
+    return report.sound ? 0 : code_of_difference;
+  }
+
+  int verify_subset(Comm const& comm) const {
+    PartReport const report = verify_part({paths_.front(), subset_, record_}, comm);
     if (comm.rank() == 0) write_to_stdout(json_ ? report.json.dump(2) + "\n" : report.text);
     return report.sound ? 0 : code_of_difference;
   }
@@ -106,6 +136,8 @@ class VerifyCommand : public Command {
     request.config_a = config_a_;
     request.config_b = config_b_;
     request.adapter = adapter_;
+    request.weights_only = weights_only_;
+    request.histogram = histogram_;
     request.row_limit = limit_;
     request.map_folders = surroundings.map_folders;
     CompareReport const report = compare_checkpoints(request, comm);
@@ -121,7 +153,11 @@ class VerifyCommand : public Command {
   std::string adapter_;     ///< "" for none
   std::size_t limit_ = 50;  ///< rows of the text
   bool files_ = false;      ///< compare files, not tensors
-  bool replicas_ = false;   ///< `verify A`: replicas, too
+  bool weights_only_ = false;
+  bool histogram_ = false;
+  bool replicas_ = false;  ///< `verify A`: replicas, too
+  std::string subset_;     ///< `verify A`: "" for all
+  std::string record_;     ///< "" for the usual one
   bool json_ = false;
 };
 

@@ -103,12 +103,22 @@ void add_target(std::vector<Field>& out) {
       {"auto", "always", "never"},
       "\"auto\": on a file system that can share extents (XFS, Btrfs) large tensors begin at whole "
       "blocks, and what the source has at whole blocks is shared with it (cloned), not written; "
-      "\"always\" lays files out like this on any file system; \"never\" does neither."));
+      "\"always\" lays files out like this on any file system, and Hugging Face folders too, whose "
+      "files are otherwise those of the safetensors library; \"never\" does neither."));
   out.push_back(choice<SumsChoice>(
       "target", "sha256sums", [](JobSpec& job) -> SumsChoice& { return job.target.sha256sums; },
       {"auto", "always", "never"},
       "\"auto\": a SHA256SUMS for sha256sum -c is written where all files are read back "
       "(run.verify = \"written\"); \"always\" also reads back what is shared with the source."));
+  out.push_back(text(
+      "target", "since", [](JobSpec& job) -> std::string& { return job.target.since; },
+      "A previous target of the same form: what of its bytes is unchanged is taken over, not "
+      "written and not read back. \"none\": there is none yet, but\nwhat the next one needs is "
+      "recorded; \"\": neither."));
+  out.push_back(flag(
+      "target", "since_links", [](JobSpec& job) -> bool& { return job.target.since_links; },
+      "With target.since, on a file system that cannot share extents: complete files that are "
+      "unchanged become hard links. Whoever\nchanges such a file in place changes both targets."));
 }
 
 void add_huggingface_and_hdf5(std::vector<Field>& out) {
@@ -387,6 +397,7 @@ void add_model_and_run(std::vector<Field>& out) {
 /// What `reshard nightly` alone makes use of.
 void add_nightly(std::vector<Field>& out) {
   constexpr std::int64_t a_week = 7 * 24 * 3600;
+  constexpr std::int64_t most_file_parts = 10'000;
   out.push_back(number<std::int64_t>(
       nightly_table, "keep", [](JobSpec& job) -> std::int64_t& { return job.nightly.keep; }, 0,
       most_ranks,
@@ -400,6 +411,10 @@ void add_nightly(std::vector<Field>& out) {
       nightly_table, "backfill", [](JobSpec& job) -> bool& { return job.nightly.backfill; },
       "After the newest complete checkpoint, older ones are converted whose target is missing or "
       "outdated, newest first; with nightly.keep\nonly those that would stay."));
+  out.push_back(flag(
+      nightly_table, "since", [](JobSpec& job) -> bool& { return job.nightly.since; },
+      "What is unchanged in the newest other target that counts for nightly.keep is taken over from "
+      "it (target.since)."));
   out.push_back(text(
       nightly_table, "after", [](JobSpec& job) -> std::string& { return job.nightly.after; },
       "A command for /bin/sh, once for each finished target, whose path is $1 and RESHARD_TARGET. "
@@ -408,6 +423,11 @@ void add_nightly(std::vector<Field>& out) {
       nightly_table, "after_seconds",
       [](JobSpec& job) -> std::int64_t& { return job.nightly.after_seconds; }, 0, a_week,
       "nightly.after is ended if it takes longer than this. 0 means: it may take any time."));
+  out.push_back(number<std::int64_t>(
+      nightly_table, "verify_subset",
+      [](JobSpec& job) -> std::int64_t& { return job.nightly.verify_subset; }, 0, most_file_parts,
+      "Of every target that stays, each night reads one of so many parts again and compares it with "
+      "what is recorded: with 30, all of\nthem in thirty nights. 0: none."));
 }
 
 std::vector<Field> all_fields() {

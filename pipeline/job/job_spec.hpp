@@ -134,6 +134,9 @@ struct JobSpec {
     bool replace = false;                  ///< an existing target is refused unless this is set
     ReflinkChoice reflink = ReflinkChoice::automatic;
     SumsChoice sha256sums = SumsChoice::automatic;
+    std::string since;           ///< a previous target, of which what is unchanged is taken over;
+                                 ///< "none": what the next one needs is recorded; "": neither
+    bool since_links = false;    ///< files that are unchanged may be hard links
     Layout layout;               ///< Megatron formats only
     std::string names = "auto";  ///< Megatron only: a trainer whose names a model has
     TransformerImpl transformer_impl = TransformerImpl::automatic;  ///< Megatron only
@@ -202,8 +205,11 @@ struct JobSpec {
     std::int64_t settle_seconds = 60;  ///< files that are younger are still being written, unless a
                                        ///< tracker names their checkpoint
     bool backfill = false;  ///< older complete checkpoints without a target are converted, too
+    bool since = false;     ///< what the last target has unchanged is taken over from it
     std::string after;      ///< a command of the shell for each finished target; "" for none
     std::int64_t after_seconds = 0;  ///< how long it may take; 0: as long as it likes
+    std::int64_t verify_subset = 0;  ///< each night reads one of so many parts of every target that
+                                     ///< it did not make itself; 0: none
     friend bool operator==(Nightly const&, Nightly const&) = default;
   };
 
@@ -214,6 +220,9 @@ struct JobSpec {
   Nightly nightly;
   friend bool operator==(JobSpec const&, JobSpec const&) = default;
 };
+
+/// JobSpec::Target::since where there is no previous target yet.
+inline constexpr std::string_view no_previous = "none";
 
 /// The parallel axes that the chosen map knows; asked for when a layout names another axis than the
 /// usual ones.

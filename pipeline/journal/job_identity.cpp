@@ -63,6 +63,7 @@ std::string job_text(JobSpec spec) {
   for (std::string* const path : {&spec.source.path, &spec.source.config, &spec.source.adapter,
                                   &spec.target.path, &spec.target.reference})
     *path = resolved(*path);
+  if (spec.target.since != no_previous) spec.target.since = resolved(spec.target.since);
   return print_spec(spec);
 }
 
@@ -246,12 +247,13 @@ struct Part {
   std::string JobIdentity::*digest;
   std::string_view changed;
 };
-constexpr std::array<Part, 4> parts = {
+constexpr std::array<Part, 5> parts = {
     Part{"program", &JobIdentity::program, "it was another build of reshard"},
     Part{"job", &JobIdentity::job, "the job has changed"},
     Part{"source", &JobIdentity::source, "the source has changed"},
     Part{"plan", &JobIdentity::plan,
-         "the plan has changed, for example by another run.memory, transport or io"}};
+         "the plan has changed, for example by another run.memory, transport or io"},
+    Part{"previous", &JobIdentity::previous, "what may be taken over of target.since has changed"}};
 
 }  // namespace
 
@@ -263,8 +265,11 @@ std::string const& program_digest() {
 
 JobIdentity identity_of(JobSpec const& spec, Checkpoint const& source, JobPlan const& plan) {
   std::string const job = job_text(spec);
-  return {program_digest(), text_digest(job), source_digest(spec, source, plan), plan_digest(plan),
-          job};
+  return {.program = program_digest(),
+          .job = text_digest(job),
+          .source = source_digest(spec, source, plan),
+          .plan = plan_digest(plan),
+          .job_text = job};
 }
 
 std::string identity_text(JobIdentity const& identity) {

@@ -19,6 +19,7 @@ struct JobIdentity {
   std::string source;   ///< size, time and inode of every file that describes or holds the source
   std::string plan;     ///< files, cells and regions
   std::string job_text = {};  ///< what `job` is the digest of; not compared
+  std::string previous = {};  ///< what may be taken over of a previous target
 };
 
 /// Looks at the describing files through Sight.

@@ -65,6 +65,7 @@ JournalEntry joined(std::span<JournalEntry const> entries) {
     all.bytes += entry.bytes;
     for (Sums& one : sums) one.take(entry);
     all.held.insert(all.held.end(), entry.held.begin(), entry.held.end());
+    all.kept.insert(all.kept.end(), entry.kept.begin(), entry.kept.end());
     all.unsynced.insert(entry.unsynced.begin(), entry.unsynced.end());
   }
   for (auto const& [begin, end] : taken) {
@@ -110,14 +111,17 @@ bool keeps_limits(Journal const& journal, JournalLimits const& limits) {
             });
         bool const held = std::ranges::all_of(
             entry.held, [&](HeldBytes const& one) { return one.file < limits.files; });
+        bool const kept = std::ranges::all_of(entry.kept, [&](FileSpan const& one) {
+          return one.file < limits.files && one.begin < one.end;
+        });
         bool const unsynced = entry.unsynced.empty() || *entry.unsynced.rbegin() < limits.files;
         bool const sources =
             below(entry.sources, limits.sources) && below(entry.covered, limits.sources);
         bool const counts =
             below(entry.digested, limits.digests) && below(entry.written, limits.files);
-        return cells && held && unsynced && sources && counts &&
+        return cells && held && kept && unsynced && sources && counts &&
                below(entry.digests, limits.digests) && below(entry.records, limits.records) &&
-               below(entry.files, limits.files);
+               below(entry.files, limits.file_sums);
       });
 }
 

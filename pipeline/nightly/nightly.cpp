@@ -79,6 +79,12 @@ class Search {
            "{}: is a checkpoint itself. Name the folder that holds the checkpoints as source.path, "
            "or use `reshard run`.",
            source_.string());
+    if (job_.nightly.verify_subset > 0 && job_.run.verify != VerifyChoice::written)
+      fail(ErrorKind::usage,
+           "nightly.verify_subset = {}: compares files with what was read back of them, but "
+           "run.verify = \"{}\". Set run.verify to \"written\", or nightly.verify_subset to 0.",
+           job_.nightly.verify_subset,
+           job_.run.verify == VerifyChoice::streamed ? "streamed" : "off");
     Tracked const tracked = tracked_step(source_);
     if (tracked.empty) return wait_for_tracker();
     tracked_ = tracked.step;
@@ -91,6 +97,7 @@ class Search {
     while (folder != folders.end() && !take_newest(*folder)) ++folder;
     if (job_.nightly.backfill && folder != folders.end()) {
       if (job_.nightly.keep > 0) targets_ = counted_targets(job_);
+      if (task_.action == Action::convert) newest_made_ = task_.name;
       while (++folder != folders.end())
         if (!take_older(*folder)) break;
     }
@@ -176,7 +183,22 @@ class Search {
     NightlyTask task = task_for(Action::convert, name, job);
     task.source_record.set("nightly", true).set("stamp", stamp_json(stamp));
     task.job.target.replace = state != TargetState::absent;
+    if (job_.nightly.since) task.job.target.since = previous_of(name);
     return task;
+  }
+
+  /// The target from which that of a checkpoint takes over what is unchanged: its own that is
+  /// replaced, the one that this night makes first, or the newest.
+  std::string previous_of(std::string const& name) {
+    if (!counted_) counted_ = newest_first(counted_targets(job_));
+    auto const is_there = [&](std::string const& wanted) {
+      return std::ranges::any_of(*counted_,
+                                 [&](ListedFolder const& one) { return one.name == wanted; });
+    };
+    if (is_there(name)) return (target_ / name).string();
+    if (!newest_made_.empty()) return (target_ / newest_made_).string();
+    return counted_->empty() ? std::string(no_previous)
+                             : (target_ / counted_->front().name).string();
   }
 
   std::string unfinished(std::string const& name, SourceStamp const& stamp) const {
@@ -218,6 +240,8 @@ class Search {
   NightlyTask task_;
   ListedFolder current_;
   std::vector<ListedFolder> targets_;  ///< that count for nightly.keep, with those to come
+  std::optional<std::vector<ListedFolder>> counted_;  ///< that count now, once they are asked for
+  std::string newest_made_;                           ///< what this night converts first
 };
 
 Json skips_json(std::vector<NightlySkip> const& skips) {
@@ -233,6 +257,7 @@ constexpr std::string_view wire_name = "the task of a night";
 void put(WireWriter& out, NightlyTask const& task) {
   out.number(static_cast<std::uint64_t>(task.action)).text(task.name);
   out.text(task.job.source.path).text(task.job.target.path).put(task.job.target.replace);
+  out.text(task.job.target.since);
   out.text(task.source_record.dump()).put(task.after_due).put(task.skipped);
   out.number(task.older.size());
   for (NightlyTask const& older : task.older) put(out, older);
@@ -247,6 +272,7 @@ NightlyTask get(WireReader& in, JobSpec const& job) {
   task.job.source.path = in.text();
   task.job.target.path = in.text();
   task.job.target.replace = in.get<bool>();
+  task.job.target.since = in.text();
   std::string_view const record = in.text();
   task.source_record = parse_json(std::string(record), wire_name);
   task.after_due = in.get<bool>();
@@ -300,6 +326,18 @@ NightlyRemoval remove_surplus(JobSpec const& job, NightlyTask const& task,
     warning = valid_utf8(warning);  // it may name a file
   comm.barrier();
   return removal;
+}
+
+std::vector<std::string> standing_targets(JobSpec const& job, Comm const& comm) {
+  WireWriter out;
+  std::vector<std::string> names;
+  if (comm.rank() == 0)
+    (void)capture([&] {
+      for (ListedFolder const& folder : newest_first(counted_targets(job)))
+        names.push_back(folder.name);
+    });
+  std::string const packed = comm.broadcast(out.put(names).bytes(), 0);
+  return WireReader(packed, wire_name).all<std::vector<std::string>>();
 }
 
 std::string nightly_line(JobSpec const& job, NightlyTask const& task) {

@@ -66,6 +66,10 @@ struct NightlyRemoval {
 NightlyRemoval remove_surplus(JobSpec const& job, NightlyTask const& task,
                               std::set<std::string> const& awaited, Comm const& comm);
 
+/// The names of the targets that count for nightly.keep, the newest first. Collective; never an
+/// Error.
+std::vector<std::string> standing_targets(JobSpec const& job, Comm const& comm);
+
 /// One line without a newline: why there is nothing to do; "" for a task that converts.
 std::string nightly_line(JobSpec const& job, NightlyTask const& task);
 /// {"action", "source", "target"} of one task; `planned`: a conversion was only planned.

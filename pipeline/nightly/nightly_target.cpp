@@ -7,6 +7,7 @@
 #include "core/base/paths.hpp"
 #include "core/formats/manifest/manifest.hpp"
 #include "pipeline/nightly/after_memory.hpp"
+#include "pipeline/target/reading_record.hpp"
 #include "pipeline/target/strangers.hpp"
 #include "stages/write/publish.hpp"
 
@@ -43,6 +44,8 @@ JobSpec essence(JobSpec job) {
   job.source.path = "source";
   job.target.path = "target";
   job.target.replace = false;
+  job.target.since = "";
+  job.target.since_links = false;
   job.run = {};
   job.nightly = {};
   return job;
@@ -120,7 +123,10 @@ class Surplus {
     for (std::string const& name : half_removed_) finish_removal(name);
     for (std::string const& name : interrupted_) clean(name);
     for (std::string const& name : remembered_)
-      if (!is_there(folder_ / name)) forget_after(folder_ / name);
+      if (!is_there(folder_ / name)) {
+        forget_after(folder_ / name);
+        forget_readings(folder_ / name);
+      }
     return std::move(removal_);
   }
 
@@ -192,6 +198,7 @@ class Surplus {
     if (name.ends_with(ending) && name.size() > ending.size() + 1)
       half_removed_.push_back(name.substr(1, name.size() - ending.size() - 1));
     if (auto remembered = target_of_memory(name)) remembered_.push_back(std::move(*remembered));
+    if (auto read = target_of_readings(name)) remembered_.push_back(std::move(*read));
     auto const left = parse_hidden_name(name);
     if (left && awaited_.contains(left->target)) return;
     // This run's own is resumed while its checkpoint is awaited; beside a target that is as it

@@ -167,6 +167,7 @@ void plan_from_headers(JobSpec const& spec, std::vector<fs::path> const& map_fol
 void agree_on_plan(JobSpec const& spec, PlannedJob& job, Comm const& comm) {
   program_digest();  // of this rank's own
   together_seeing(comm, [&] { job.identity = identity_of(spec, job.source, job.plan); });
+  job.identity.previous = job.previous.fingerprint();
   check_same_identity(comm, job.identity);
   job.sources = std::make_unique<FileSet>(job.source.files, FileSet::Access::read,
                                           FileSet::usual_open_limit(), job.source_io);
@@ -192,6 +193,8 @@ PlannedJob plan_job(JobSpec const& spec, std::vector<fs::path> const& map_folder
     if (comm.rank() == 0) job.described_by = opened.stamps();
     for (fs::path const& file : job.source.files) job.described_by.erase(file);
   }
+  together_seeing(comm,
+                  [&] { job.previous = find_previous(spec, job.plan, job.clone_block_bytes); });
   agree_on_plan(spec, job, comm);
   job.resident_bytes = peak_resident_bytes();
   return job;

@@ -16,6 +16,7 @@
 #include "pipeline/journal/job_identity.hpp"
 #include "pipeline/run/path_choice.hpp"
 #include "pipeline/run/round_terms.hpp"
+#include "pipeline/target/previous_target.hpp"
 #include "stages/plan/job_plan.hpp"
 
 namespace reshard {
@@ -34,6 +35,7 @@ struct PlannedJob {
   PlanLimits limits;
   JobPlan plan;
   std::optional<Manifest> manifest;  ///< of the source
+  PreviousTarget previous;
   std::vector<RankDevices> devices;
   PathChoice path;
   JobIdentity identity;

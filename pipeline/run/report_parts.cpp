@@ -126,6 +126,12 @@ RunReport report_of_plan(JobSpec const& spec, PlannedJob const& job, Comm const&
   report.payload_written = job.plan.plan.target_bytes;
   report.target_bytes = target_file_bytes(job.plan);
   report.free_bytes = free_bytes_at(spec.target.path);
+  report.since_refused = job.previous.why_not;
+  report.since_files = job.previous.usable_files;
+  report.since_bytes = job.previous.usable_bytes;
+  if (!report.since_refused.empty())
+    report.warnings.push_back(fmt::format("target.since: {}: {}. Everything is written.",
+                                          spec.target.since, report.since_refused));
   set_path(report, job.path, round_terms(spec, job, comm));
   report.header_seconds = job.header_seconds;
   report.plan_seconds = job.plan_seconds;
@@ -150,6 +156,13 @@ void add_written(RunReport& report, JobRun const& run, WrittenJob const& written
   report.bytes_verified = committed.verified.bytes_read;
   report.bytes_verified_early = committed.verified.bytes_early;
   report.bytes_shared = committed.verified.bytes_shared;
+  report.files_reused = committed.verified.reused.whole_files;
+  report.file_bytes_reused = committed.verified.reused.whole_bytes;
+  report.bytes_kept = committed.verified.reused.kept_bytes;
+  report.bytes_filled = committed.verified.reused.copied_bytes;
+  report.reused_verified = committed.verified.oldest_verified;
+  report.tensors_changed = committed.verified.tensors_changed;
+  report.changed_tensors = committed.verified.changed_tensors;
   report.total_digest = committed.verified.total;
   report.verify_seconds = committed.verify_seconds;
   report.commit_seconds = committed.commit_seconds;

@@ -89,7 +89,7 @@ WrittenJob make_target(JobRun const& run, PlannedJob& job, SourceWatch const& wa
                        Trace* trace, RunReport& report) {
   begin_phase("preparing the target");
   ClaimedTarget claimed =
-      claim_target({run.spec, job.source, job.plan, job.identity, run.comm},
+      claim_target({run.spec, job.source, job.plan, job.identity, job.previous, run.comm},
                    {.space = space_of(report),
                     .fresh = run.context.fresh,
                     .journaled = is_by_library(run.spec) ? Journaled::no : Journaled::yes,

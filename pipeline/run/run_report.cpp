@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "core/base/file.hpp"
+#include "core/base/text.hpp"
 
 namespace reshard {
 namespace {
@@ -93,13 +94,25 @@ Json measured(RunReport const& r) {
   seconds.set("commit", r.commit_seconds);
   seconds.set("total", r.total_seconds);
   did.set("seconds", std::move(seconds)).set("stages", stages(r));
+  if (r.since_files > 0)
+    did.set(
+        "since",
+        Json()
+            .set("bytes_kept", r.bytes_kept)
+            .set("bytes_filled", r.bytes_filled)
+            .set("files_reused", r.files_reused)
+            .set("file_bytes_reused", r.file_bytes_reused)
+            .set("oldest_verified", r.reused_verified)
+            .set("tensors_changed", r.tensors_changed)
+            .set("changed", Json(Json::Array(r.changed_tensors.begin(), r.changed_tensors.end()))));
   did.set("earlier_runs", r.earlier_runs).set("bytes_reused", r.bytes_reused);
   if (r.earlier_runs == 0)
     did.set(
         "read_amplification",
         amplification(r.bytes_read, r.payload_read));  // earlier runs did not leave word of theirs
   did.set("write_amplification",
-          amplification(r.bytes_written + r.bytes_cloned + r.bytes_reused, r.payload_written));
+          amplification(r.bytes_written + r.bytes_cloned + r.bytes_kept + r.bytes_reused,
+                        r.payload_written));
   return did;
 }
 
@@ -117,6 +130,12 @@ Json report_json(RunReport const& r) {
       .set("ranks", r.ranks);
   if (!r.parts.empty()) out.set("parts", r.parts);
   out.set("plan", figures(r));
+  if (!r.job.target.since.empty())
+    out.set("since", Json()
+                         .set("path", r.job.target.since)
+                         .set("usable_files", r.since_files)
+                         .set("usable_bytes", r.since_bytes)
+                         .set("refused", r.since_refused));
   if (!r.planned_only) out.set("run", measured(r));
   if (r.refusal)
     out.set(
@@ -158,6 +177,9 @@ std::string report_text(RunReport const& r) {
                              human_bytes(r.staging_bytes), human_bytes(r.planned_memory_bytes)));
   line("disk",
        fmt::format("{} needed, {} free", human_bytes(r.target_bytes), human_bytes(r.free_bytes)));
+  if (r.since_files > 0)
+    line("since", fmt::format("{}: {} in {} files can be taken over where unchanged",
+                              r.job.target.since, human_bytes(r.since_bytes), r.since_files));
   if (r.planned_only) return out;
   if (r.earlier_runs > 0)
     line("resumed", fmt::format("{} were written by {} earlier {}", human_bytes(r.bytes_reused),
@@ -173,6 +195,19 @@ std::string report_text(RunReport const& r) {
   if (r.bytes_cloned > 0)
     line("cloned", fmt::format("{} in {} calls: shared with the source",
                                human_bytes(r.bytes_cloned), r.clone_calls));
+  if (r.since_files > 0) {
+    line("unchanged",
+         fmt::format("{} not written: the previous target has them; {} complete files, {}, are "
+                     "its own{}",
+                     human_bytes(r.bytes_kept), r.files_reused, human_bytes(r.file_bytes_reused),
+                     r.reused_verified.empty()
+                         ? ""
+                         : ", not read back again, last on " + r.reused_verified + " or later"));
+    line("changed",
+         fmt::format("{} tensors{}{}", r.tensors_changed, r.tensors_changed == 0 ? "" : ": ",
+                     listed(r.changed_tensors, r.changed_tensors.size())) +
+             (r.tensors_changed > r.changed_tensors.size() ? ", …" : ""));
+  }
   if (r.masters_compared + r.moments_compared > 0)
     line("optimizer",
          fmt::format(
@@ -186,8 +221,9 @@ std::string report_text(RunReport const& r) {
     line("digest",
          fmt::format(
              "{}, {}", r.total_digest,
-             (r.bytes_verified > 0 ? "verified: " + human_bytes(r.bytes_verified) + " read back"
-                                   : "of the source; files not read back") +
+             (r.bytes_verified + r.file_bytes_reused > 0
+                  ? "verified: " + human_bytes(r.bytes_verified) + " read back"
+                  : "of the source; files not read back") +
                  (r.bytes_shared > 0 ? "; " + human_bytes(r.bytes_shared) +
                                            " cloned unread, with digests that the source recorded"
                                      : "")));
@@ -205,12 +241,12 @@ std::string report_text(RunReport const& r) {
          fmt::format("{}, {}, busy {:.2f} s, waiting {:.2f} s", human_bytes(stage.bytes),
                      rate(stage.bytes, r.stream_seconds), stage.busy_seconds, stage.stall_seconds));
   line("ratio",
-       fmt::format(
-           "{}{:.3f} bytes written for each byte of payload",
-           r.earlier_runs > 0
-               ? ""
-               : fmt::format("{:.3f} bytes read and ", amplification(r.bytes_read, r.payload_read)),
-           amplification(r.bytes_written + r.bytes_cloned + r.bytes_reused, r.payload_written)));
+       fmt::format("{}{:.3f} bytes written for each byte of payload",
+                   r.earlier_runs > 0 ? ""
+                                      : fmt::format("{:.3f} bytes read and ",
+                                                    amplification(r.bytes_read, r.payload_read)),
+                   amplification(r.bytes_written + r.bytes_cloned + r.bytes_kept + r.bytes_reused,
+                                 r.payload_written)));
   std::string_view key = "job";
   for (std::string const& changed : changed_keys(r.job)) line(std::exchange(key, ""), changed);
   return out;

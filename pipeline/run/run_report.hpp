@@ -75,6 +75,16 @@ struct RunReport {
   std::uint64_t bytes_verified_early = 0;  ///< of these, of files that were begun while others were
                                            ///< written
   std::uint64_t bytes_shared = 0;  ///< not read: cloned from a source whose digests are recorded
+  std::string since_refused;       ///< why nothing of target.since is taken over; "" where it is
+  std::uint64_t since_files = 0;   ///< of the previous target, that may be taken over
+  std::uint64_t since_bytes = 0;   ///< likewise
+  std::uint64_t files_reused = 0;  ///< complete ones
+  std::uint64_t file_bytes_reused = 0;
+  std::uint64_t bytes_kept = 0;       ///< of tensors, not written: the previous target has them
+  std::uint64_t bytes_filled = 0;     ///< of those, copied from it
+  std::string reused_verified;        ///< when the oldest of the reused files was read back
+  std::uint64_t tensors_changed = 0;  ///< against the previous target
+  std::vector<std::string> changed_tensors;  ///< the first of them
   std::uint64_t read_calls = 0;
   std::uint64_t write_calls = 0;
   std::uint64_t clone_calls = 0;

@@ -23,7 +23,8 @@ class JournaledWriter : public ExtentWriter {
                   std::size_t threads)
       : ExtentWriter(rounds.files(), observer, rounds.edges(), threads,
                      {&sources, [&rounds](CloneExtent const& extent,
-                                          bool copied) { rounds.add_unread(extent, copied); }}),
+                                          bool copied) { rounds.add_unread(extent, copied); }},
+                     rounds.unchanged()),
         rounds_(rounds) {}
 
   void take(RoundWork const& round, std::byte* staging) override {

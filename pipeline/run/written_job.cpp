@@ -27,7 +27,8 @@ WrittenJob write_job(JobRun const& run, PlannedJob& job, SourceWatch const& watc
                      ClaimedTarget& claimed, GpuPath* gpu, Trace* trace) {
   Comm const& comm = run.comm;
   StagedTarget& target = claimed.target;
-  TargetTask const task{run.spec, job.source, job.plan, job.identity, comm, job.threads};
+  TargetTask const task{run.spec,     job.source, job.plan,   job.identity,
+                        job.previous, comm,       job.threads};
   WrittenJob written;
   BegunTarget begun = begin_target(task, claimed);
   RoundNumbers numbers{.lockstep = is_exchanging(run.spec, comm.size()), .kept = {}};

@@ -98,7 +98,8 @@ BegunTarget begin_target(TargetTask const& task, ClaimedTarget const& claimed) {
   auto layouts = layouts_in(target.folder(), task.plan);
   auto const file_sums =
       task.spec.run.verify == VerifyChoice::written ? FileSums::taken : FileSums::not_taken;
-  TargetSums sums(task.plan, layouts, task.source.records.size(), file_sums);
+  TargetSums sums(task.plan, layouts, task.source.records.size(), file_sums,
+                  task.previous.records ? reuse_block_bytes : 0);
   BegunTarget begun{std::move(layouts), std::move(sums), nullptr, {}, std::nullopt};
   bool const going_on = claimed.earlier == EarlierTarget::part;
   together(comm, [&] {

@@ -1,5 +1,6 @@
 #include "pipeline/target/claim_target.hpp"
 
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <set>
@@ -50,10 +51,15 @@ struct Taking {
   Publication& publication;
 };
 
-bool has_size(fs::path const& path, std::uint64_t bytes) {
+/// What is at the place of a file of the target. A link: it has other names, as one that became a
+/// hard link to a previous target's.
+enum class Found : std::uint8_t { other, link, file };
+
+Found look_at(fs::path const& path, std::uint64_t bytes) {
   struct stat status {};
-  return ::lstat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode) &&
-         static_cast<std::uint64_t>(status.st_size) == bytes;
+  if (::lstat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) return Found::other;
+  if (status.st_nlink > 1) return Found::link;
+  return static_cast<std::uint64_t>(status.st_size) == bytes ? Found::file : Found::other;
 }
 
 /// Why an earlier run cannot be resumed.
@@ -65,13 +71,16 @@ std::optional<std::string> obstacle(Taking const& taking, JournalFolder const& j
       !taking.publication.is_own_folder(journal.path()))
     return "it belongs to another user";
   std::vector<TargetFile> const& files = taking.task.plan.files;
-  std::vector<char> fits(files.size());
+  std::vector<Found> found(files.size());
   overlapped(files.size(), [&](std::size_t f) {
-    fits[f] = has_size(staging / files[f].path, files[f].size_bytes);
+    found[f] = look_at(staging / files[f].path, files[f].size_bytes);
   });
-  for (std::size_t f = 0; f < files.size(); ++f)
-    if (fits[f] == 0)
-      return fmt::format("{} is missing or has another size", files[f].path.filename().string());
+  for (std::size_t f = 0; f < files.size(); ++f) {
+    std::string const name = files[f].path.filename().string();
+    if (found[f] == Found::link)
+      return fmt::format("{} is a link to the previous target's already", name);
+    if (found[f] == Found::other) return fmt::format("{} is missing or has another size", name);
+  }
   return std::nullopt;
 }
 

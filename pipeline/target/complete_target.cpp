@@ -39,7 +39,8 @@ CompletedTarget complete_target(TargetTask const& task, StagedTarget const& targ
   sums.account().gather(comm);
   together(comm, [&] { sums.account().expect_whole(task.plan); });
   auto const held = gathered_edges(rounds.edges(), begun.layouts.size(), comm);
-  CompletedTarget completed{std::move(digests), {}};
+  CompletedTarget completed;
+  completed.digests = std::move(digests);
   bool const unsure = begun.earlier.has_value() || rounds.has_copied_unread();
   completed.shares_unread = !task.plan.unread.spans.empty() && comm.max(unsure ? 1 : 0) == 0;
   if (begun.earlier && comm.rank() == 0 && !completed.digests.empty())
@@ -55,6 +56,7 @@ CompletedTarget complete_target(TargetTask const& task, StagedTarget const& targ
     rounds.end();
   });
   comm.xor_all(sums.files().shares());
+  if (task.previous.is_usable()) completed.reused = reuse_files(task, begun, rounds.kept());
   together(comm, [&] {
     if (comm.rank() == 0) completed.small_files = write_small_files(task.plan, target.folder());
   });

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "core/formats/manifest/manifest.hpp"
+#include "pipeline/target/reuse_files.hpp"
 #include "pipeline/target/target_rounds.hpp"
 
 namespace reshard {
@@ -15,6 +16,7 @@ struct CompletedTarget {
   /// What the plan leaves unread was cloned by this run, all of it: the target shares it with the
   /// source.
   bool shares_unread = false;
+  ReusedBytes reused;  ///< where a previous target can be taken over
 };
 
 /// After the last round: adds up what all ranks and earlier runs have done, completes and syncs

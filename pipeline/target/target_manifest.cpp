@@ -60,6 +60,11 @@ Manifest target_manifest(JobSpec const& spec, JobPlan const& plan, TargetContent
     made.stamps.push_back({plan.files[f].path.generic_string(), contents.stamps[f]});
     made.stamps.back().stamp.device = 0;
   }
+  for (std::size_t f = 0; f < contents.blocks.size(); ++f) {
+    made.blocks.push_back(contents.blocks[f]);
+    made.blocks.back().path = plan.files[f].path.generic_string();
+  }
+  if (!made.blocks.empty()) made.block_bytes = contents.block_bytes;
   made.source.set("path", spec.source.path)
       .set("format", source.format)
       .set("layout", source.layout);

@@ -18,8 +18,10 @@ struct TargetContents {
   std::span<std::uint64_t const> digests;  ///< by tensor of the plan
   std::span<FileRecord const> small_files;
   bool read_back = false;
-  std::span<FileHashes const> files;  ///< as they were read back, by the plan's numbers
-  std::span<FileStamp const> stamps;  ///< of them; none where no job will ask for them
+  std::span<FileHashes const> files;           ///< as they were read back, by the plan's numbers
+  std::span<FileStamp const> stamps;           ///< of them; none where no job will ask for them
+  std::uint64_t block_bytes = 0;               ///< of `blocks`
+  std::span<FileBlockSums const> blocks = {};  ///< without paths, likewise
 };
 
 /// What the manifest says of the source.

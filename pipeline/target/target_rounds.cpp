@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/base/capture.hpp"
+#include "core/base/range.hpp"
 #include "core/base/workers.hpp"
 #include "pipeline/target/shared_edges.hpp"
 #include "pipeline/target/sums_file.hpp"
@@ -29,14 +30,16 @@ TargetRounds::TargetRounds(TargetTask const& task, StagedTarget& target, BegunTa
       trace->add({"read back file", file.file, trace->seconds(file.begin), trace->seconds(file.end),
                   file.bytes});
     };
+  if (task.previous.is_usable())
+    unchanged_.emplace(task.previous.files, reuse_block_bytes, task.threads);
   if (target_.is_journaled()) begin_journal(task, std::move(numbers));
   together(task.comm, [&] { begin_reading_back(task); });
 }
 
-/// What is cloned and not read back at all is known only when all ranks have ended.
+/// What is cloned or taken over, and not read back at all, is known only when all ranks have ended.
 void TargetRounds::begin_reading_back(TargetTask const& task) {
   if (!target_.is_journaled() || task.spec.run.verify != VerifyChoice::written ||
-      !task.plan.unread.spans.empty())
+      !task.plan.unread.spans.empty() || task.previous.is_usable())
     return;
   std::uint64_t const memory_bytes =
       std::clamp(task.spec.run.memory_bytes / memory_part, least_memory_bytes, most_memory_bytes);
@@ -100,6 +103,8 @@ void TargetRounds::add_unread(CloneExtent const& extent, bool copied) {
 
 void TargetRounds::note(FinishedRound const& round) {
   JournalEntry entry = begun_.sums.add(round);
+  if (unchanged_) entry.kept = unchanged_->take_kept();
+  kept_.insert(kept_.end(), entry.kept.begin(), entry.kept.end());
   if (!journal_) return;
   entry.held = edges_->take_new();
   for (Extent const& write : round.writes) entry.unsynced.insert(write.file);
@@ -108,6 +113,22 @@ void TargetRounds::note(FinishedRound const& round) {
     early_->check();
     read_back_whole(round);
   }
+}
+
+UnchangedSource TargetRounds::unchanged() {
+  if (!unchanged_) return {};
+  return {&*unchanged_,
+          [this](std::uint32_t file, std::uint64_t offset_bytes, std::span<std::byte const> bytes) {
+            begun_.sums.observe_unchanged(file, offset_bytes, bytes);
+          },
+          [this](UnchangedBlock const& block) { begun_.sums.add_block(block); }};
+}
+
+std::vector<FileSpan> TargetRounds::kept() const {
+  std::vector<FileSpan> all = kept_;
+  if (begun_.earlier)
+    all.insert(all.end(), begun_.earlier->done.kept.begin(), begun_.earlier->done.kept.end());
+  return united(std::move(all));
 }
 
 void TargetRounds::settle() {

@@ -15,6 +15,7 @@
 #include "stages/stream/trace.hpp"
 #include "stages/verify/early_scan.hpp"
 #include "stages/write/edge_bytes.hpp"
+#include "stages/write/extent_writer.hpp"
 
 namespace reshard {
 
@@ -37,6 +38,12 @@ class TargetRounds {
   FileSet& files() { return *begun_.files; }
   /// Takes what is kept back; null where nothing is.
   EdgeBytes* edges() { return edges_ ? &*edges_ : nullptr; }
+
+  /// Finds what need not be written, and counts it.
+  UnchangedSource unchanged();
+  /// What was not written because a previous target has it, by place: of this run, and on rank 0 of
+  /// earlier ones.
+  std::vector<FileSpan> kept() const;
 
   /// Sees what this rank writes. Any thread.
   void observe(std::uint32_t file, std::uint64_t offset_bytes, std::span<std::byte const> bytes);
@@ -69,6 +76,8 @@ class TargetRounds {
   BegunTarget& begun_;
   int rank_;
   bool copied_unread_ = false;
+  std::optional<UnchangedBytes> unchanged_;
+  std::vector<FileSpan> kept_;
   // Of targets that have a journal:
   std::optional<EdgeBytes> edges_;
   std::optional<RoundJournal> journal_;  ///< goes before the files, which it syncs to its end

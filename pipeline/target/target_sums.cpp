@@ -20,17 +20,18 @@ std::vector<SumShare> changes(std::span<std::size_t const> touched, std::span<Wo
 }  // namespace
 
 TargetSums::TargetSums(JobPlan const& plan, std::span<TargetLayout const> layouts,
-                       std::size_t source_records, FileSums file_sums)
+                       std::size_t source_records, FileSums file_sums, std::uint64_t block_bytes)
     : account_(plan, source_records),
       records_(layouts, plan.unread.crc32),
-      files_(layouts),
+      files_(layouts, block_bytes),
       file_sums_(file_sums),
       noted_records_(records_.shares().size(), 0),
       noted_files_(files_.shares().size(), 0) {
   limits_ = {.cells = plan.plan.cells.size(),
              .digests = plan.plan.tensor_bytes.size(),
              .records = records_.shares().size(),
-             .files = files_.shares().size(),
+             .files = layouts.size(),
+             .file_sums = files_.shares().size(),
              .sources = source_records};
 }
 
@@ -46,12 +47,21 @@ void TargetSums::add_earlier(JournalEntry const& done, bool with_sums) {
 
 void TargetSums::observe(std::uint32_t file, std::uint64_t offset_bytes,
                          std::span<std::byte const> bytes) {
+  observe_unchanged(file, offset_bytes, bytes);
+  if (file_sums_ == FileSums::taken) files_.add(file, offset_bytes, bytes);
+}
+
+void TargetSums::observe_unchanged(std::uint32_t file, std::uint64_t offset_bytes,
+                                   std::span<std::byte const> bytes) {
   {
     std::lock_guard const lock(*observing_);
     account_.add_written(file, bytes.size());
   }
   records_.add(file, offset_bytes, bytes);
-  if (file_sums_ == FileSums::taken) files_.add(file, offset_bytes, bytes);
+}
+
+void TargetSums::add_block(UnchangedBlock const& block) {
+  files_.add_block(block.span.file, block.span.begin, block.crc64);
 }
 
 void TargetSums::add_unread(CloneExtent const& extent) {

@@ -12,6 +12,7 @@
 #include "stages/stream/stream.hpp"
 #include "stages/write/journal.hpp"
 #include "stages/write/target_files.hpp"
+#include "stages/write/unchanged_bytes.hpp"
 
 namespace reshard {
 
@@ -24,8 +25,9 @@ enum class FileSums { taken, not_taken };
 class TargetSums {
  public:
   /// `plan` is whole: what earlier runs did has not been taken out of it yet.
+  /// `block_bytes`: of FileDigests.
   TargetSums(JobPlan const& plan, std::span<TargetLayout const> layouts, std::size_t source_records,
-             FileSums file_sums);
+             FileSums file_sums, std::uint64_t block_bytes = 0);
 
   /// What the numbers of a journal of this target must be below.
   JournalLimits const& limits() const { return limits_; }
@@ -35,6 +37,10 @@ class TargetSums {
 
   /// Sees bytes that go to a target file. Any thread.
   void observe(std::uint32_t file, std::uint64_t offset_bytes, std::span<std::byte const> bytes);
+  /// The same for bytes whose place in the sums of files is known: add_block() has it.
+  void observe_unchanged(std::uint32_t file, std::uint64_t offset_bytes,
+                         std::span<std::byte const> bytes);
+  void add_block(UnchangedBlock const& block);
   /// Counts bytes of a target file that the plan leaves unread: no sum of what is written has them.
   void add_unread(CloneExtent const& extent);
   /// Adds a round that is written, and says by what it changed the sums.
@@ -43,6 +49,7 @@ class TargetSums {
   WorkAccount& account() { return account_; }
   RecordChecksums& records() { return records_; }
   FileDigests& files() { return files_; }
+  FileDigests const& files() const { return files_; }
 
  private:
   JournalLimits limits_;

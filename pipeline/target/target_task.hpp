@@ -6,6 +6,7 @@
 #include "core/transport/comm.hpp"
 #include "pipeline/job/job_spec.hpp"
 #include "pipeline/journal/job_identity.hpp"
+#include "pipeline/target/previous_target.hpp"
 #include "stages/plan/job_plan.hpp"
 
 namespace reshard {
@@ -16,6 +17,7 @@ struct TargetTask {
   Checkpoint const& source;
   JobPlan const& plan;  ///< without what earlier runs did, once that is known
   JobIdentity const& identity;
+  PreviousTarget const& previous;
   Comm const& comm;
   std::size_t threads = 1;  ///< of this rank
 };

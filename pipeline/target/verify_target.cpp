@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <optional>
+#include <unordered_map>
+#include <utility>
 
 #include "core/base/file.hpp"
 #include "core/base/workers.hpp"
 #include "core/formats/stamped_files.hpp"
 #include "pipeline/target/integrity_file.hpp"
+#include "pipeline/target/reused_proof.hpp"
 #include "pipeline/target/small_files.hpp"
 #include "pipeline/target/sums_file.hpp"
 #include "pipeline/target/target_check.hpp"
@@ -29,6 +32,17 @@ void leave_out_shared(JobPlan const& plan, DigestWork& work) {
   });
 }
 
+ScanOptions scan_options(TargetTask const& task, TargetRounds& rounds,
+                         std::function<void(std::uint64_t)> const& watch) {
+  return {.memory_bytes = std::min(usual_scan_bytes * task.threads, task.spec.run.memory_bytes),
+          .threads = task.threads,
+          .file_hashes = true,
+          .sha256 = takes_sums(task.spec),
+          .past_cache = true,
+          .watch = watch,
+          .scanned = rounds.scanned()};
+}
+
 ScanResult read_back(TargetTask const& task, BegunTarget& begun, TargetRounds& rounds,
                      CompletedTarget const& completed,
                      std::function<void(std::uint64_t)> const& watch) {
@@ -43,20 +57,14 @@ ScanResult read_back(TargetTask const& task, BegunTarget& begun, TargetRounds& r
   });
   std::vector<std::uint64_t> sizes;
   for (TargetLayout const& layout : begun.layouts) sizes.push_back(layout.size_bytes);
-  ScanOptions options{
-      .memory_bytes = std::min(usual_scan_bytes * task.threads, task.spec.run.memory_bytes),
-      .threads = task.threads,
-      .file_hashes = true,
-      .sha256 = takes_sums(task.spec),
-      .sizes = sizes,
-      .past_cache = true,
-      .zeros = task.plan.unread.spans,
-      .without_zeros = completed.shares_unread && task.spec.target.sha256sums != SumsChoice::always,
-      .watch = watch,
-      .scanned = rounds.scanned()};
+  ScanOptions options = scan_options(task, rounds, watch);
+  options.sizes = sizes;
+  options.zeros = task.plan.unread.spans;
+  options.without_zeros =
+      completed.shares_unread && task.spec.target.sha256sums != SumsChoice::always;
   ScanResult found = scan(task.comm, paths_of(begun.layouts), *work, options, rounds.early());
   together(task.comm, [&] {
-    expect_target(task.plan, *work, found, {expected, begun.sums.files().shares()});
+    expect_target(task.plan, *work, found, {expected, begun.sums.files().of_files()});
   });
   return found;
 }
@@ -82,10 +90,24 @@ void add_integrity(TargetTask const& task, BegunTarget const& begun, fs::path co
 
 /// As the files are now, where a later job may clone from them.
 std::vector<FileStamp> stamps_of(TargetTask const& task, BegunTarget const& begun) {
-  if (task.comm.rank() != 0 || task.plan.data_layout != DataLayout::for_clones) return {};
+  bool const wanted = task.previous.records || task.plan.data_layout == DataLayout::for_clones;
+  if (task.comm.rank() != 0 || !wanted) return {};
   std::vector<FileStamp> stamps(begun.layouts.size());
   overlapped(stamps.size(), [&](std::size_t f) { stamps[f] = stamp_of(begun.layouts[f].path); });
   return stamps;
+}
+
+/// Which tensors are not what they are in the previous target.
+void note_changes(TargetTask const& task, Manifest const& made, VerifiedTarget& verified) {
+  constexpr std::size_t most_named = 8;
+  if (!task.previous.is_usable()) return;
+  std::unordered_map<std::string_view, TensorDigest const*> before;
+  for (TensorDigest const& one : task.previous.record.tensors) before.emplace(one.name, &one);
+  for (TensorDigest const& tensor : made.tensors) {
+    auto const found = before.find(tensor.name);
+    if (found != before.end() && *found->second == tensor) continue;
+    if (verified.tensors_changed++ < most_named) verified.changed_tensors.push_back(tensor.name);
+  }
 }
 
 }  // namespace
@@ -97,28 +119,42 @@ VerifiedTarget verify_target(TargetTask const& task, ClaimedTarget const& claime
   fs::path const& staging = claimed.target.folder();
   if (task.spec.run.verify == VerifyChoice::off) return {};
   bool const written = task.spec.run.verify == VerifyChoice::written;
+  VerifiedTarget verified;
   ScanResult found;
   std::vector<FileSum> sums;  // of small files, on rank 0
+  std::vector<FileBlockSums> blocks;
   if (written) {
-    found = read_back(task, begun, rounds, completed, watch);
+    if (auto without =
+            read_back_without_reused(task, begun, completed, scan_options(task, rounds, watch)))
+      found = std::move(*without);
+    else
+      found = read_back(task, begun, rounds, completed, watch);
+    std::string const now = utc_second_now();
+    blocks = block_sums(task, begun, found, now);
+    verified.oldest_verified = oldest_of(blocks, now);
+    take_recorded_hashes(task, found);
     together(comm, [&] {
       if (comm.rank() == 0) sums = check_small_files(completed.small_files, staging);
     });
     if (begun.integrity && takes_sums(task.spec))
       add_integrity(task, begun, staging, found, sums, completed.small_files);
   }
-  VerifiedTarget verified{found.bytes_read, found.bytes_early, ""};
+  verified.bytes_read = found.bytes_read;
+  verified.bytes_early = found.bytes_early;
   if (completed.shares_unread)
     for (FileSpan const& span : task.plan.unread.spans)
       verified.bytes_shared += span.end - span.begin;
+  verified.reused = completed.reused;
   together(comm, [&] {
     std::vector<FileStamp> const stamps =
         written ? stamps_of(task, begun) : std::vector<FileStamp>();
     Manifest const made =
         target_manifest(task.spec, task.plan,
-                        {completed.digests, completed.small_files, written, found.files, stamps},
+                        {completed.digests, completed.small_files, written, found.files, stamps,
+                         reuse_block_bytes, blocks},
                         {task.source.format->name(), task.source.summary, claimed.source_record});
     verified.total = made.total;
+    note_changes(task, made, verified);
     if (comm.rank() != 0) return;
     std::string const text = manifest_text(made);
     write_text_file(staging / manifest_name, text);

@@ -14,7 +14,13 @@ struct VerifiedTarget {
   std::uint64_t bytes_early = 0;  ///< of these, of files that were begun while others were written
   std::string total;              ///< the digest of the model; "" where none was taken
   std::uint64_t bytes_shared =
-      0;  ///< not read back: cloned from a source whose digests are recorded
+      0;                        ///< not read back: cloned from a source whose digests are recorded
+  ReusedBytes reused;           ///< from the previous target
+  std::string oldest_verified;  ///< when the one of its files was read back that was read back
+                                ///< first; "" where all were now
+  // Against the previous target, where one can be taken over:
+  std::uint64_t tensors_changed = 0;         ///< in values, shape or dtype, and new ones
+  std::vector<std::string> changed_tensors;  ///< the first of them
 };
 
 /// With VerifyChoice::written: compares the files, as they are on the device, with what was to be

@@ -43,7 +43,13 @@ class Comparer {
     limits_.most_cell_bytes = most_cell_bytes_for(request_.memory_bytes);
     limits_.digests = false;
     together(comm_, [&] {
-      matched_ = match_sides(sides_, request_.comparison);
+      matched_ = match_sides(sides_, request_.comparison,
+                             request_.weights_only ? ComparedPart::weights : ComparedPart::all);
+      if (request_.weights_only)
+        sides_.notes.push_back(
+            fmt::format("weights only: {} tensors of optimizer state and quantisers in a and {} in "
+                        "b are left out",
+                        matched_.left_out_a, matched_.left_out_b));
       plan_ = make_plan(*sides_.a.catalogue.model, sides_.a.catalogue.source, matched_.b, limits_);
     });
     compare();

@@ -6,6 +6,7 @@
 #include "core/base/text.hpp"
 #include "core/formats/state_inventory.hpp"
 #include "core/layout/join.hpp"
+#include "core/mapping/quant.hpp"
 #include "core/plan/replicas.hpp"
 #include "core/plan/state_checks.hpp"
 #include "core/quant/convert.hpp"
@@ -43,9 +44,10 @@ std::string fault_of(Model const& model, Catalog const& catalog, std::size_t ten
 
 class Matcher {
  public:
-  Matcher(ComparedSides& sides, Comparison comparison)
+  Matcher(ComparedSides& sides, Comparison comparison, ComparedPart part)
       : by_names_(sides.by_names),
         comparison_(comparison),
+        part_(part),
         a_model_(*sides.a.catalogue.model),
         b_model_(*sides.b.catalogue.model),
         a_(sides.a.catalogue.source),
@@ -76,6 +78,16 @@ class Matcher {
   }
   bool a_has(std::size_t tensor) const {
     return a_model_.exists(TensorId(tensor)) && !a_.tensors[tensor].pieces.empty();
+  }
+
+  bool counts(Model const& model, LogicalTensor const& tensor) const {
+    if (part_ == ComparedPart::all) return true;
+    if (tensor.slot != SlotId::weight || (by_names_ && is_optimizer_key(tensor.name))) return false;
+    return std::ranges::none_of(model.schemes(), [&](QuantScheme const& scheme) {
+      return scheme.beside && std::ranges::any_of(scheme.parts, [&](QuantPart const& part) {
+               return tensor.name.ends_with(part_tensor("", scheme, part));
+             });
+    });
   }
 
   /// Forms of state have different words for the slot of master weights.
@@ -109,6 +121,10 @@ class Matcher {
   bool match(std::size_t t) {
     LogicalTensor const& tensor = a_model_.tensors()[t];
     if (!a_has(t)) return false;
+    if (!counts(a_model_, tensor)) {
+      ++result_.left_out_a;
+      return false;
+    }
     std::optional<TensorId> const other = in_b(tensor);
     known_in_a_.insert(other ? b_model_.tensor(*other).name : tensor.name);
     if (!other || !b_has(*other)) {
@@ -181,6 +197,10 @@ class Matcher {
     for (std::size_t u = 0; u < b_model_.tensors().size(); ++u) {
       if (!b_has(TensorId(u))) continue;
       std::string const& name = b_model_.tensors()[u].name;
+      if (!counts(b_model_, b_model_.tensors()[u])) {
+        ++result_.left_out_b;
+        continue;
+      }
       if (known_in_a_.contains(name)) continue;
       if (by_names_ && is_optimizer_key(name))
         ++result_.states_only_b;
@@ -192,6 +212,7 @@ class Matcher {
 
   bool by_names_;
   Comparison comparison_;
+  ComparedPart part_;
   Model& a_model_;
   Model const& b_model_;
   Catalog& a_;
@@ -218,8 +239,8 @@ std::string_view name(HeaderFault fault) {
   broken("HeaderFault", __FILE__, __LINE__);
 }
 
-MatchedSides match_sides(ComparedSides& sides, Comparison comparison) {
-  return Matcher(sides, comparison).run();
+MatchedSides match_sides(ComparedSides& sides, Comparison comparison, ComparedPart part) {
+  return Matcher(sides, comparison, part).run();
 }
 
 std::string shape_text(Model const& model, std::uint32_t tensor, std::size_t first_axis) {

@@ -35,12 +35,20 @@ struct MatchedSides {
   std::uint64_t states_only_a =
       0;  ///< optimizer tensors that one side has; they are no differences
   std::uint64_t states_only_b = 0;
+  std::uint64_t left_out_a = 0;  ///< by ComparedPart
+  std::uint64_t left_out_b = 0;
+};
+
+/// Which tensors are compared.
+enum class ComparedPart {
+  all,
+  weights,  ///< neither optimizer state nor what quantisers keep beside weights
 };
 
 /// Finds the tensors that both sides have with the same axes. Where stored values mean different
 /// ones (a norm without its one, another dtype when values are compared) views on both sides give
 /// them a common dtype. Changes sides.a: its model and source catalogue are what is left.
-MatchedSides match_sides(ComparedSides& sides, Comparison comparison);
+MatchedSides match_sides(ComparedSides& sides, Comparison comparison, ComparedPart part);
 
 /// "[32, 48]", or with the names of axes "layer 8 · hidden 32". `first_axis`: the number of the
 /// first axis that is shown.

@@ -7,6 +7,7 @@
 #include "core/base/file.hpp"
 #include "core/base/shown_name.hpp"
 #include "core/base/text.hpp"
+#include "pipeline/verify/difference_histogram.hpp"
 
 namespace reshard {
 namespace {
@@ -90,6 +91,7 @@ class Reporter {
       text_ += fmt::format("{:>11} {:>11} {:>11}  {:<20} {:<11} tensor\n", "max |a-b|", "max rel",
                            "mean |a-b|", "differing", "dtype");
     for (Row const& row : differing_) add_row([&] { values() ? add_values(row) : add_bytes(row); });
+    if (request_.histogram) text_ += histogram_text(findings_.stats);
     if (rows_ > request_.row_limit)
       text_ +=
           fmt::format("… {} more rows: --limit {} shows all\n", rows_ - request_.row_limit, rows_);
@@ -131,6 +133,7 @@ class Reporter {
       other.push(Json().set("key", one.key).set("a", one.a).set("b", one.b));
     result.set("config_differences", std::move(other))
         .set("configs_not_compared", findings_.sides->configs.not_compared);
+    if (values()) result.set("histogram", histogram_json(findings_.stats));
     result.set("notes", std::move(notes))
         .set("not_compared", std::move(left))
         .set("header_differences", std::move(headers));
@@ -333,7 +336,8 @@ class Reporter {
         .set("nan_b", stats.nan_b);
     result.set("infinite_a", stats.infinite_a)
         .set("infinite_b", stats.infinite_b)
-        .set("non_finite_differing", stats.non_finite_differing);
+        .set("non_finite_differing", stats.non_finite_differing)
+        .set("histogram", histogram_json({&stats, 1}));
   }
 
   std::string summary() const {

@@ -214,7 +214,7 @@ ComparedSides open_sides(CompareRequest const& request, Comm const& comm) {
   sides.b.path = request.b;
   for (ComparedSide* side : {&sides.a, &sides.b}) side->checkpoint = open_source(side->path, comm);
   if (!request.adapter.empty()) add_adapter(sides.a.checkpoint, request.adapter, comm);
-  if (request.adapter.empty()) read_rank_states(sides, comm);
+  if (request.adapter.empty() && !request.weights_only) read_rank_states(sides, comm);
   together_seeing(comm, [&] {
     SidesOpener(request, sides).run();
     sides.configs =

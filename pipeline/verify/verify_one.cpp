@@ -6,155 +6,17 @@
 #include <set>
 
 #include "core/base/file.hpp"
-#include "core/base/member_file.hpp"
-#include "core/base/paths.hpp"
 #include "core/base/shown_name.hpp"
-#include "core/base/sight.hpp"
-#include "core/base/text.hpp"
-#include "core/formats/manifest/file_records.hpp"
-#include "core/formats/manifest/sha256_sums.hpp"
 #include "core/transport/gathered_texts.hpp"
 #include "core/transport/shared_sight.hpp"
 #include "pipeline/verify/look_at_masters.hpp"
+#include "pipeline/verify/own_record.hpp"
 #include "stages/read/open_source.hpp"
 
 namespace reshard {
 namespace {
 
 namespace fs = std::filesystem;
-
-/// What a checkpoint says about its own files, and the folder that their paths count from.
-struct OwnRecord {
-  fs::path root;
-  std::optional<Manifest> manifest;
-  std::optional<std::vector<FileSum>> sums = {};  ///< of SHA256SUMS, or of integrity.json
-  std::vector<std::string> names = {};            ///< of the files that say so
-
-  /// Whether it says what is in any file.
-  bool lists_files() const { return sums || (manifest && !manifest->files.empty()); }
-  std::string file() const { return (root / names.front()).string(); }
-  std::string name() const { return fmt::format("{}", fmt::join(names, " and ")); }
-};
-
-/// What lies in one folder; nothing where it has no record. A manifest and SHA256SUMS stand
-/// together, and integrity.json counts where neither is.
-std::optional<OwnRecord> record_in(fs::path const& place) {
-  OwnRecord own{place, find_manifest(place)};
-  if (own.manifest) own.names.emplace_back(manifest_name);
-  own.sums = find_sums(place);
-  if (own.sums) own.names.emplace_back(sums_name);
-  fs::path const file = place / integrity_name;
-  if (own.names.empty() && sees_file(file)) {
-    allowed_member(place, integrity_name);
-    own.sums.emplace();
-    for (Integrity::Entry& entry :
-         parse_integrity(read_text_file(file, std::uint64_t{1} << 30U), file.string()).files)
-      own.sums->push_back({std::move(entry.path), std::move(entry.sha256)});
-    own.names.emplace_back(integrity_name);
-  }
-  return own.names.empty() ? std::nullopt : std::optional(std::move(own));
-}
-
-OwnRecord find_record(fs::path const& path, std::span<fs::path const> files, bool in_shares) {
-  fs::path const named = full_path(path);
-  std::vector<fs::path> places{named, named.parent_path()};
-  std::set<fs::path> seen(
-      places.begin(), places.end());  // a Megatron checkpoint has a folder for each of its files
-  for (fs::path const& file : files)
-    if (fs::path folder = full_path(file).parent_path(); seen.insert(folder).second)
-      places.push_back(std::move(folder));
-  for (fs::path const& place : places) {
-    if (place == named.parent_path() && sees_folder(named) &&
-        !sees_anything(named / dcp::metadata_name) && !in_shares &&
-        !sees_anything(place / manifest_name))
-      continue;
-    if (auto own = record_in(place)) return *std::move(own);
-  }
-  fail(
-      ErrorKind::usage,
-      "{}: has no {}, {} or {}, so there is nothing to verify it against. Compare it with another checkpoint (reshard verify A B), or take its "
-      "digest "
-      "(reshard digest).",
-      path.string(), manifest_name, sums_name, integrity_name);
-}
-
-/// Looks at files 0 … count - 1, each rank at its share.
-std::vector<std::string> over_files(std::size_t count, Comm const& comm,
-                                    std::function<std::string(std::size_t)> const& fault_of) {
-  std::vector<std::string> mine;
-  together(comm, [&] {
-    for (std::size_t i = static_cast<std::size_t>(comm.rank()); i < count;
-         i += static_cast<std::size_t>(comm.size()))
-      if (std::string fault = fault_of(i); !fault.empty()) mine.push_back(std::move(fault));
-  });
-  return gathered_texts(mine, comm);
-}
-
-/// What is recorded of one file, by either or both.
-struct ExpectedFile {
-  FileRecord const* record = nullptr;
-  FileSum const* sum = nullptr;
-};
-
-/// By path.
-std::vector<ExpectedFile> expected_files(OwnRecord const& own) {
-  std::map<std::string_view, ExpectedFile> files;
-  if (own.manifest)
-    for (FileRecord const& record : own.manifest->files) files[record.path].record = &record;
-  if (own.sums)
-    for (FileSum const& sum : *own.sums) files[sum.path].sum = &sum;
-  std::vector<ExpectedFile> expected;
-  for (auto const& [path, file] : files) expected.push_back(file);
-  return expected;
-}
-
-std::string fault_of(fs::path const& root, ExpectedFile const& expected) {
-  auto const [record, sum] = expected;
-  fs::path const path = root / (record != nullptr ? record->path : sum->path);
-  std::error_code ignored;
-  if (!fs::is_regular_file(path, ignored)) return fmt::format("{}: is missing", path.string());
-  std::uint64_t const size = fs::file_size(path, ignored);
-  if (record != nullptr && size != record->size_bytes)
-    return fmt::format("{}: has {} bytes, {} are recorded", path.string(), size,
-                       record->size_bytes);
-  FileFound found;
-  if (sum == nullptr)
-    found.record = record_of(path, root);
-  else if (record == nullptr)
-    found.sha256 = sha256_of(path);
-  else
-    found = found_file(path, root);
-  if (record != nullptr && found.record.xxh3 != record->xxh3)
-    return fmt::format("{}: has the XXH3 {}, {} is recorded", path.string(),
-                       hex64(found.record.xxh3), hex64(record->xxh3));
-  if (sum != nullptr && found.sha256 != sum->sha256)
-    return fmt::format("{}: has the SHA-256 {}, {} is recorded", path.string(), found.sha256,
-                       sum->sha256);
-  return {};
-}
-
-/// Files with tensors that the record does not list.
-void add_unlisted(OwnRecord const& own, Checkpoint const& checkpoint,
-                  std::vector<std::string>& faults) {
-  auto const look = [&](auto const& list, std::string const& name) {
-    std::set<std::string_view> paths;
-    for (auto const& one : list) paths.insert(one.path);
-    for (fs::path const& file : checkpoint.files) {
-      std::string const path = full_path(file).lexically_relative(own.root).generic_string();
-      if (!paths.contains(path))
-        faults.push_back(
-            fmt::format("{}: is not listed in {}", file.string(), (own.root / name).string()));
-    }
-  };
-  if (own.manifest && !own.manifest->files.empty()) look(own.manifest->files, own.names.front());
-  if (own.sums) look(*own.sums, own.names.back());
-}
-
-std::vector<std::string> faults_of_files(OwnRecord const& own, Comm const& comm) {
-  std::vector<ExpectedFile> const expected = expected_files(own);
-  return over_files(expected.size(), comm,
-                    [&](std::size_t i) { return fault_of(own.root, expected[i]); });
-}
 
 std::vector<std::string> faults_of_tensors(Manifest const& manifest,
                                            std::vector<TensorDigest> const& found) {

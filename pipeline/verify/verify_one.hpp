@@ -16,7 +16,8 @@ struct VerifyReport {
 
 /// `reshard verify PATH`: every file against the checkpoint's own reshard.json and SHA256SUMS, or
 /// integrity.json, every logical tensor against the digests in the first, and with DigestScope::all
-/// every replica against the others. Collective. Errors: usage (nothing to compare with), source, io.
+/// every replica against the others. Collective. Errors: usage (nothing to compare with), source,
+/// io.
 VerifyReport verify_one(DigestQuery query, Comm const& comm);
 
 /// The files alone: what of a checkpoint disagrees with its manifest or integrity.json. Nothing to

@@ -1,8 +1,10 @@
 #include "stages/verify/compare_stats.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 #include <tuple>
 #include <type_traits>
 #include <vector>
@@ -83,6 +85,27 @@ void LargestValue::take(LargestValue const& other) {
   if (larger || (other.value == value && other.place < place)) *this = other;
 }
 
+void DifferenceDecades::add(double difference) {
+  static constexpr std::array<double, classes - 1> bounds = {
+      1e-10, 1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1e0, 1e1, 1e2, 1e3};
+  auto const above = std::upper_bound(bounds.begin(), bounds.end(), difference);
+  ++counts[static_cast<std::size_t>(above - bounds.begin())];
+}
+
+void DifferenceDecades::add(DifferenceDecades const& other) {
+  for (std::size_t i = 0; i < classes; ++i) counts[i] += other.counts[i];
+}
+
+std::uint64_t DifferenceDecades::sum() const {
+  return std::accumulate(counts.begin(), counts.end(), std::uint64_t{0});
+}
+
+std::string DifferenceDecades::name(std::size_t number) {
+  if (number == 0) return fmt::format("below 1e{}", first_power);
+  return fmt::format("1e{}{}", first_power + static_cast<int>(number) - 1,
+                     number + 1 == classes ? " and more" : "");
+}
+
 void TensorStats::add(TensorStats const& other) {
   elements += other.elements;
   differing += other.differing;
@@ -90,6 +113,7 @@ void TensorStats::add(TensorStats const& other) {
   if (other.first.before(first)) first = other.first;
   absolute.take(other.absolute);
   relative.take(other.relative);
+  decades.add(other.decades);
   absolute_sum += other.absolute_sum;
   finite += other.finite;
   largest_a = std::max(largest_a, other.largest_a);

@@ -36,6 +36,21 @@ struct LargestValue {
   void take(LargestValue const& other);
 };
 
+/// How many differences |a - b| there are of each power of ten: below 1e-10, then a class for each
+/// of 1e-10 to 1e3, the last one without an end. Zero is in none of them.
+struct DifferenceDecades {
+  static constexpr int first_power = -10;
+  static constexpr std::size_t classes = 15;
+  std::array<std::uint64_t, classes> counts{};
+
+  /// Pre: difference > 0, finite.
+  void add(double difference);
+  void add(DifferenceDecades const& other);
+  std::uint64_t sum() const;
+  /// "below 1e-10", "1e-10", …, "1e3 and more".
+  static std::string name(std::size_t number);
+};
+
 /// What was found in one logical tensor, or one layer of it. Elements that b holds several times
 /// are counted once; what replicas have otherwise is counted apart.
 struct TensorStats {
@@ -47,6 +62,7 @@ struct TensorStats {
   // Of values: over elements that are finite on both sides.
   LargestValue absolute;  ///< |a - b|
   LargestValue relative;  ///< |a - b| / max(|a|, |b|)
+  DifferenceDecades decades;
   double absolute_sum = 0;
   std::uint64_t finite = 0;  ///< how many those are
   double largest_a = 0;      ///< |a|

@@ -147,6 +147,7 @@ void ExtentComparer::measure_block(Elements const& elements, std::size_t first, 
     double const relative = difference == 0 ? 0 : difference / std::max(a, b);
     block.largest_a = std::max(block.largest_a, a);
     block.largest_b = std::max(block.largest_b, b);
+    if (difference > 0) block.decades.add(difference);
     block.absolute_sum += difference;
     ++block.finite;
     if (difference > block.absolute.value) block.absolute.value = difference, absolute_at = i;

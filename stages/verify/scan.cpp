@@ -134,8 +134,11 @@ ScanResult scan(Comm const& comm, std::span<std::filesystem::path const> files,
       options.file_hashes && options.sizes.empty()
           ? sizes_of(comm, files)
           : std::vector<std::uint64_t>(options.sizes.begin(), options.sizes.end());
-  std::vector<bool> const left_out =
+  std::vector<bool> left_out =
       options.file_hashes ? begun_early(comm, early, files.size()) : std::vector<bool>();
+  left_out.resize(files.size(), false);
+  for (std::size_t f = 0; f < options.without_files.size(); ++f)
+    if (options.without_files[f]) left_out[f] = true;
   RankScan rank(work, options, early);
   together(comm, [&] { rank.run(files, sizes, left_out, comm.rank(), comm.size()); });
   ScanResult result;

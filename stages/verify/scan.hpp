@@ -36,6 +36,9 @@ struct ScanOptions {
   /// pages.
   std::span<FileSpan const> zeros = {};
   bool without_zeros = false;  ///< these are not read where nothing else wants them
+  /// Files that are not read, by number, with file_hashes: FileHashes has zeros of them. Nothing
+  /// wants bytes of them. Empty: none.
+  std::vector<bool> without_files = {};
   /// Told again and again how many bytes this rank has read; what it throws ends the scan. May be
   /// empty.
   std::function<void(std::uint64_t)> watch = {};

@@ -60,8 +60,12 @@ void ExtentWriter::move_unread(std::span<CloneExtent const> extents) {
 void ExtentWriter::write_without(std::span<Extent const> extents,
                                  std::span<CloneExtent const> cloned, std::byte* staging) {
   std::vector<Extent> sorted = by_place(extents);
-  if (observer_) show(sorted, staging);
-  if (!cloned.empty()) sorted = without_clones(sorted, cloned);
+  if (unchanged_.bytes != nullptr && cloned.empty()) {
+    sorted = without_unchanged(sorted, staging);
+  } else {
+    if (observer_) show(sorted, staging, observer_);
+    if (!cloned.empty()) sorted = without_clones(sorted, cloned);
+  }
   for (Extent const& extent : sorted) stats_.bytes += extent.bytes;
   if (edges_ != nullptr) sorted = edges_->keep(sorted, staging);
   std::vector<ExtentBatch> const batches = batches_of(sorted, rules);
@@ -70,12 +74,31 @@ void ExtentWriter::write_without(std::span<Extent const> extents,
   stats_.calls += batches.size();
 }
 
-void ExtentWriter::show(std::span<Extent const> sorted, std::byte const* staging) {
+/// The sums of unchanged blocks are known: they are not computed a second time.
+std::vector<Extent> ExtentWriter::without_unchanged(std::span<Extent const> sorted,
+                                                    std::byte const* staging) {
+  ComparedRound compared = unchanged_.bytes->compare(sorted, staging);
+  std::vector<CloneExtent> known;
+  for (auto const& [span, crc64] : compared.blocks)
+    known.push_back({span.file, span.begin, span.file, span.begin, span.end - span.begin});
+  std::vector<Extent> const others = without_clones(sorted, known);
+  std::vector<CloneExtent> rest;
+  for (Extent const& one : others)
+    rest.push_back({one.file, one.offset_bytes, one.file, one.offset_bytes, one.bytes});
+  if (observer_) show(others, staging, observer_);
+  if (unchanged_.seen) show(without_clones(sorted, rest), staging, unchanged_.seen);
+  if (unchanged_.block)
+    for (UnchangedBlock const& block : compared.blocks) unchanged_.block(block);
+  return std::move(compared.to_write);
+}
+
+void ExtentWriter::show(std::span<Extent const> sorted, std::byte const* staging,
+                        WriteObserver const& observer) {
   std::vector<Extent> const parts =
       workers_.count() > 1 ? in_parts(sorted) : std::vector<Extent>(sorted.begin(), sorted.end());
   workers_.run(parts.size(), [&](std::size_t part, std::size_t) {
     Extent const& one = parts[part];
-    observer_(one.file, one.offset_bytes, {staging + one.at, one.bytes});
+    observer(one.file, one.offset_bytes, {staging + one.at, one.bytes});
   });
 }
 

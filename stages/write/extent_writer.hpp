@@ -14,6 +14,7 @@
 #include "stages/write/edge_bytes.hpp"
 #include "stages/write/extent_cloner.hpp"
 #include "stages/write/extent_sink.hpp"
+#include "stages/write/unchanged_bytes.hpp"
 
 namespace reshard {
 
@@ -25,6 +26,15 @@ using WriteObserver = std::function<void(std::uint32_t file, std::uint64_t offse
 /// Told of every stretch that a round left unread, once the file has it. `copied`: it could not be
 /// cloned.
 using UnreadObserver = std::function<void(CloneExtent const& extent, bool copied)>;
+
+/// What a writer does not write because a previous target has it.
+struct UnchangedSource {
+  UnchangedBytes* bytes = nullptr;  ///< null: there is no previous target
+  /// Sees the bytes of complete unchanged blocks in place of the WriteObserver, likewise.
+  WriteObserver seen = {};
+  /// Told of each of these blocks.
+  std::function<void(UnchangedBlock const&)> block = {};
+};
 
 /// What a writer clones from, and whom it tells.
 struct CloneSource {
@@ -40,13 +50,15 @@ class ExtentWriter : public ExtentSink {
  public:
   /// What is given outlives the writer; an empty observer is allowed, and no `edges`. With the
   /// files of a source, what rounds name as clones is cloned where the file system does that.
-  /// Rounds that leave something unread need them.
+  /// Rounds that leave something unread need them. With `unchanged`, what a previous target has is
+  /// not written.
   ExtentWriter(FileSet& files, WriteObserver const& observer, EdgeBytes* edges = nullptr,
-               std::size_t threads = 1, CloneSource source = {})
+               std::size_t threads = 1, CloneSource source = {}, UnchangedSource unchanged = {})
       : files_(files),
         observer_(observer),
         edges_(edges),
         unread_(std::move(source.unread)),
+        unchanged_(std::move(unchanged)),
         workers_(threads) {
     if (source.files != nullptr) cloner_.emplace(*source.files, files);
   }
@@ -64,13 +76,16 @@ class ExtentWriter : public ExtentSink {
   void move_unread(std::span<CloneExtent const> extents);
   void write_without(std::span<Extent const> extents, std::span<CloneExtent const> cloned,
                      std::byte* staging);
-  void show(std::span<Extent const> sorted, std::byte const* staging);
+  void show(std::span<Extent const> sorted, std::byte const* staging,
+            WriteObserver const& observer);
+  std::vector<Extent> without_unchanged(std::span<Extent const> sorted, std::byte const* staging);
   void write_batch(ExtentBatch const& batch, std::byte* staging) const;
 
   FileSet& files_;
   WriteObserver const& observer_;
   EdgeBytes* edges_;
   UnreadObserver unread_;
+  UnchangedSource unchanged_;
   std::optional<ExtentCloner> cloner_;
   WriteStats stats_;
   Workers workers_;

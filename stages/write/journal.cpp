@@ -81,6 +81,12 @@ std::optional<JournalEntry> entry_of(std::string_view payload) {
     held.segment.offset_bytes = in.word();
     held.segment.bytes = text_from(in);
   }
+  entry.kept.resize(in.word_count(24));
+  for (FileSpan& span : entry.kept) {
+    span.file = static_cast<std::uint32_t>(in.word());
+    span.begin = in.word();
+    span.end = in.word();
+  }
   for (std::size_t files = in.word_count(8); files > 0; --files)
     entry.unsynced.insert(static_cast<std::uint32_t>(in.word()));
   if (!in.good()) return std::nullopt;
@@ -107,6 +113,8 @@ std::string journal_block(JournalEntry const& entry) {
   payload.word(entry.held.size());
   for (HeldBytes const& held : entry.held)
     put_text(payload.word(held.file).word(held.segment.offset_bytes), held.segment.bytes);
+  payload.word(entry.kept.size());
+  for (FileSpan const& span : entry.kept) payload.word(span.file).word(span.begin).word(span.end);
   payload.word(entry.unsynced.size());
   for (std::uint32_t const file : entry.unsynced) payload.word(file);
   return block_of(Kind::entry, payload);

@@ -16,6 +16,7 @@
 #include "core/base/error.hpp"
 #include "core/base/file.hpp"
 #include "core/base/file_segment.hpp"
+#include "core/plan/compile.hpp"
 #include "core/plan/round.hpp"
 
 namespace reshard {
@@ -52,6 +53,7 @@ struct JournalEntry {
   // Not sums:
   std::vector<HeldBytes> held =
       {};  ///< counted in all that, but written only after the last round of all ranks
+  std::vector<FileSpan> kept = {};  ///< counted, but not written: a previous target has these bytes
   std::set<std::uint32_t> unsynced =
       {};  ///< files with other bytes of these rounds, which no mark covers
   friend bool operator==(JournalEntry const&, JournalEntry const&) = default;

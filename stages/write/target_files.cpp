@@ -135,17 +135,71 @@ void sync_target_file(TargetLayout const& layout) {
   file.close();
 }
 
-FileDigests::FileDigests(std::span<TargetLayout const> files) : shares_(files.size(), 0) {
-  for (TargetLayout const& file : files) size_bytes_.push_back(file.size_bytes);
+std::uint64_t crc64_of_blocks(std::span<std::uint64_t const> blocks, std::uint64_t size_bytes,
+                              std::uint64_t block_bytes) {
+  std::uint64_t sum = 0;
+  std::uint64_t at = 0;
+  for (std::uint64_t const block : blocks) {
+    std::uint64_t const bytes = std::min(block_bytes, size_bytes - at);
+    sum = crc64_shifted(sum, bytes) ^ block;
+    at += bytes;
+  }
+  return sum;
+}
+
+FileDigests::FileDigests(std::span<TargetLayout const> files, std::uint64_t block_bytes)
+    : block_bytes_(block_bytes) {
+  std::size_t blocks = 0;
+  for (TargetLayout const& file : files) {
+    size_bytes_.push_back(file.size_bytes);
+    first_share_.push_back(blocks);
+    blocks += block_bytes == 0 || file.size_bytes == 0
+                  ? 1
+                  : (file.size_bytes + block_bytes - 1) / block_bytes;
+  }
+  first_share_.push_back(blocks);
+  shares_.resize(blocks, 0);
+}
+
+std::uint64_t FileDigests::block_bytes_of(std::uint32_t file) const {
+  return block_bytes_ == 0 ? size_bytes_[file] : block_bytes_;
 }
 
 void FileDigests::add(std::uint32_t file, std::uint64_t offset_bytes,
                       std::span<std::byte const> bytes) {
-  std::uint64_t const share =
-      crc64_shifted(crc64(bytes), size_bytes_[file] - offset_bytes - bytes.size());
+  std::uint64_t const block_bytes = block_bytes_of(file);
+  while (!bytes.empty()) {
+    std::uint64_t const block = offset_bytes / block_bytes;
+    std::uint64_t const end = std::min((block + 1) * block_bytes, size_bytes_[file]);
+    std::span const part = bytes.first(std::min<std::uint64_t>(bytes.size(), end - offset_bytes));
+    std::uint64_t const share = crc64_shifted(crc64(part), end - offset_bytes - part.size());
+    {
+      std::lock_guard const lock(*mutex_);
+      touched_.note(first_share_[file] + block);
+      shares_[first_share_[file] + block] ^= share;
+    }
+    offset_bytes += part.size();
+    bytes = bytes.subspan(part.size());
+  }
+}
+
+void FileDigests::add_block(std::uint32_t file, std::uint64_t offset_bytes, std::uint64_t crc64) {
+  std::size_t const number = first_share_[file] + offset_bytes / block_bytes_of(file);
   std::lock_guard const lock(*mutex_);
-  touched_.note(file);
-  shares_[file] ^= share;
+  touched_.note(number);
+  shares_[number] ^= crc64;
+}
+
+std::span<std::uint64_t const> FileDigests::blocks_of(std::uint32_t file) const {
+  return std::span(shares_).subspan(first_share_[file],
+                                    first_share_[file + 1] - first_share_[file]);
+}
+
+std::vector<std::uint64_t> FileDigests::of_files() const {
+  std::vector<std::uint64_t> sums;
+  for (std::uint32_t f = 0; f < size_bytes_.size(); ++f)
+    sums.push_back(crc64_of_blocks(blocks_of(f), size_bytes_[f], block_bytes_of(f)));
+  return sums;
 }
 
 }  // namespace reshard

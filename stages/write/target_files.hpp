@@ -71,21 +71,36 @@ class RecordChecksums {
   std::vector<std::optional<std::uint32_t>> known_;
 };
 
-/// The CRC-64 (core/base/crc64.hpp) of every file of a job, of which every byte is written once, by
-/// any rank, or counts as zero.
+/// The CRC-64 of a file from those of its blocks, `block_bytes` each, the last one what is left.
+std::uint64_t crc64_of_blocks(std::span<std::uint64_t const> blocks, std::uint64_t size_bytes,
+                              std::uint64_t block_bytes);
+
+/// The CRC-64 (core/base/crc64.hpp) of every file of a job, or of every block of them, of which
+/// every byte is written once, by any rank, or counts as zero.
 class FileDigests {
  public:
-  explicit FileDigests(std::span<TargetLayout const> files);
+  /// `block_bytes`: a sum for each block of a file, the last one shorter; 0: one for each file.
+  explicit FileDigests(std::span<TargetLayout const> files, std::uint64_t block_bytes = 0);
   /// Adds bytes [offset_bytes, +bytes.size()) of a file. Any thread.
   void add(std::uint32_t file, std::uint64_t offset_bytes, std::span<std::byte const> bytes);
-  /// One word per file: what the ranks xor together.
+  /// Adds a complete block, whose CRC-64 is known. Any thread.
+  void add_block(std::uint32_t file, std::uint64_t offset_bytes, std::uint64_t crc64);
+  /// One word per block, by file: what the ranks xor together.
   std::span<std::uint64_t> shares() { return shares_; }
+  /// Those of one file.
+  std::span<std::uint64_t const> blocks_of(std::uint32_t file) const;
+  /// Of each file, once the shares of all ranks are in.
+  std::vector<std::uint64_t> of_files() const;
   /// Numbers of the shares that add() has changed since this was last asked, sorted.
   std::vector<std::size_t> take_touched() { return touched_.take(); }
 
  private:
+  std::uint64_t block_bytes_of(std::uint32_t file) const;
+
   TouchedSums touched_;
+  std::uint64_t block_bytes_;
   std::vector<std::uint64_t> size_bytes_;
+  std::vector<std::size_t> first_share_;  ///< by file
   std::unique_ptr<std::mutex> mutex_ =
       std::make_unique<std::mutex>();  ///< of touched_ and shares_, while add() is called
   std::vector<std::uint64_t> shares_;

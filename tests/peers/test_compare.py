@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import subprocess
+from pathlib import Path
 
 import numpy
 import pytest
@@ -19,6 +20,7 @@ from peer_types import LOCAL, TE_GROUPED, TE_SEQUENTIAL, Layout
 from reshard_job import BINARY, TIMEOUT_SECONDS
 from tensor_patterns import make_globals
 
+DATA = Path(__file__).parents[1] / "data"
 DENSE = cases.QWEN3.with_(layers=3)
 MOE = cases.QWEN3_MOE.with_(layers=3, experts=4)
 LAYOUT = {DENSE: Layout(tp=2, pp=3), MOE: Layout(tp=2, pp=3, ep=2)}
@@ -159,6 +161,26 @@ def test_a_flipped_bit_is_found(seed, program, scratch):
             assert bin(int.from_bytes(one.read(2), "little") ^ int.from_bytes(other.read(2), "little")).count("1") == 1
 
 
+def test_a_training_checkpoint_and_its_export_have_the_same_weights(program, scratch):
+    """Megatron's own checkpoint with the state of its optimizer, against a folder without."""
+    shutil.unpack_archive(DATA / "flattened-optimizer.tar.xz", scratch)
+    training = scratch / "dense"
+    export = program.run(training, scratch / "hf", "huggingface", source_options={"optimizer": "drop", "rng": "drop"}, model={"map": "llama"})
+    for a, b in ((training, export), (export, training)):
+        code, document, _ = compare("verify", a, b)
+        assert code == 1 and {row["kind"] for row in document["header_differences"]} == {"missing" if a == training else "extra"}
+        code, document, _ = compare("verify", a, b, "--weights-only")
+        assert code == 0 and document["same"] and document["header_differences"] == []
+        assert "36 tensors of optimizer state" in document["notes"][0] if a == training else "36 in b" in document["notes"][0]
+    state = load_file(export / "model.safetensors")
+    state["model.norm.weight"][3] += 1
+    save_file(state, export / "model.safetensors", metadata={"format": "pt"})
+    code, document, _ = compare("verify", training, export, "--weights-only")
+    assert code == 1 and [row["name"] for row in document["tensors"]] == ["final_norm"]
+    assert compare("verify", training, training, "--weights-only")[0] == 0
+    assert subprocess.run([BINARY, "verify", training, "--weights-only"], capture_output=True, timeout=TIMEOUT_SECONDS).returncode == 2
+
+
 @pytest.mark.long
 def test_swapped_layers_are_found(program, scratch):
     before = make_globals(DENSE)
@@ -265,6 +287,20 @@ def statistics(a, b):
     }  # fmt: skip
 
 
+BOUNDS = [float(f"1e{power}") for power in range(-10, 4)]
+CLASSES = ["below 1e-10", *(f"1e{power}" for power in range(-10, 3)), "1e3 and more"]
+
+
+def histogram(a, b):
+    """How many finite elements differ by which power of ten."""
+    a, b = a.double().numpy().ravel(), b.double().numpy().ravel()
+    finite = numpy.isfinite(a) & numpy.isfinite(b)
+    change = numpy.abs(a[finite] - b[finite])
+    classes, counts = numpy.unique(numpy.searchsorted(BOUNDS, change[change > 0], side="right"), return_counts=True)
+    zero = {"0": int((change == 0).sum())} if (change == 0).any() else {}
+    return zero | {CLASSES[number]: int(count) for number, count in zip(classes, counts)}
+
+
 @pytest.mark.long_but("3")
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_statistics_are_those_of_numpy(ranks, program, scratch):
@@ -282,6 +318,14 @@ def test_statistics_are_those_of_numpy(ranks, program, scratch):
         assert row["differing"] == bits.sum().item() and row["first"]["index"] == list(numpy.unravel_index(bits.int().argmax(), (60, 171)))
         for key, value in statistics(x, y).items():
             assert row[key] == (pytest.approx(value, rel=1e-12) if key == "mean_abs" else value), (row["name"], key)
+        assert row["histogram"] == histogram(x, y), row["name"]
+    everything = {}
+    for name in FORMATS:
+        for key, count in histogram(a[name], b[name]).items():
+            everything[key] = everything.get(key, 0) + count
+    assert document["histogram"] == everything
+    text = subprocess.run([BINARY, "diff", scratch / "a", scratch / "b", "--histogram"], capture_output=True, text=True, timeout=TIMEOUT_SECONDS).stdout
+    assert [line.split()[:2] for line in text.splitlines() if line.endswith("#")][0] == ["0", str(everything["0"])]
     assert {row["name"] for row in document["tensors"]} == set(FORMATS)
 
 

@@ -11,7 +11,7 @@ import pytest
 from reshard_job import BINARY
 
 pytestmark = pytest.mark.skipif(not BINARY, reason="RESHARD_BIN is not set: there is no program to run")
-COMMANDS = {"run", "plan", "nightly", "verify", "diff", "digest", "suspects", "inspect", "ls", "check-map", "completion", "init", "view"}
+COMMANDS = {"run", "plan", "nightly", "verify", "diff", "digest", "suspects", "extract", "inspect", "ls", "check-map", "completion", "init", "view"}
 FORMATS = {"megatron", "huggingface", "dcp", "torch_dist", "fsdp_dtensor", "hdf5", "deepspeed"}
 
 
@@ -99,7 +99,8 @@ def test_bash_completes_maps(place):
 def test_bash_completes_keys_and_their_values(place):
     assert bash(place, "run", "job.toml", "--set", "target.f") == {"target.format="}
     assert bash(place, "run", "job.toml", "--set", "nightly.") == {
-        "nightly.keep=", "nightly.settle_seconds=", "nightly.backfill=", "nightly.after=", "nightly.after_seconds="}
+        "nightly.keep=", "nightly.settle_seconds=", "nightly.backfill=", "nightly.after=", "nightly.after_seconds=",
+        "nightly.verify_subset="}
     assert bash(place, "run", "job.toml", "--set", "target.format", "=") == FORMATS
     assert bash(place, "run", "job.toml", "--set", "target.format", "=", "h") == {"huggingface", "hdf5"}
     assert bash(place, "run", "job.toml", "--set", "target.format=h") == {"target.format=huggingface", "target.format=hdf5"}
@@ -116,7 +117,7 @@ def test_every_key_of_the_job_file_is_offered(place):
         line = line.removeprefix("# ")
         if line.startswith("["):
             table = line.strip("[]")
-        elif line.partition(" = ")[0].replace("_", "").replace(".", "").isalpha() and " = " in line:
+        elif line.partition(" = ")[0].replace("_", "").replace(".", "").isalnum() and " = " in line:
             keys.add(f"{table}.{line.partition(' = ')[0]}=")
     assert len(keys) > 40
     assert bash(place, "run", "--set", "") == keys

@@ -91,6 +91,31 @@ def nights(scratch):
     return Nights(scratch)
 
 
+@pytest.mark.long_but("1")
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_targets_of_earlier_nights_are_read_again_part_by_part(ranks, nights):
+    more = "verify_subset = 1\n"
+    nights.save("iter_0001000")
+    nights.track(1000)
+    assert nights.told(ranks=ranks, more=more)["verified"] == []  # it has just been read back
+    first = nights.serving / "iter_0001000"
+    again = nights.told(ranks=ranks, more=more)
+    assert again["action"] == "up_to_date" and [(one["path"], one["sound"]) for one in again["verified"]] == [(str(first), True)]
+    assert again["verified"][0]["files_read_so_far"] == again["verified"][0]["files"] > 0
+    assert "verified          " in nights.run(ranks=ranks, more=more)
+    nights.save("iter_0002000")
+    nights.track(2000)
+    shard = next(path for path in first.rglob("*.pt"))
+    shard.write_bytes(shard.read_bytes()[:-1] + bytes([shard.read_bytes()[-1] ^ 1]))
+    words = nights.run(ranks=ranks, more=more, code=1)
+    assert str(shard) in words and nights.converted() == [".iter_0001000.verified", "iter_0001000", "iter_0002000"]
+    kept = nights.told("nightly.keep=1", ranks=ranks, more=more)
+    assert kept["removed"] == [str(first)] and [one["path"] for one in kept["verified"]] == [str(nights.serving / "iter_0002000")]
+    assert nights.converted() == [".iter_0002000.verified", "iter_0002000"]
+    assert "verified" not in nights.told()
+    assert "run.verify" in nights.run("run.verify=streamed", more=more, code=USAGE)
+
+
 @pytest.mark.long_but("3")
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_a_new_checkpoint_is_converted_once(ranks, nights):

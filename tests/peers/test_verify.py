@@ -4,6 +4,7 @@ import hashlib
 import json
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -138,6 +139,88 @@ def test_integrity_json_is_megatrons(targets, tmp_path):
     flip(run / "__0_0.distcp", 5000)
     outcome = look("verify", folder, ranks=2)
     assert outcome.returncode == 1 and "__0_0.distcp: has the SHA-256" in outcome.stdout
+
+
+# --- parts of the files ---------------------------------------------------------------------------------------------
+
+
+def subset(folder, part, *arguments, ranks=1):
+    outcome = look("verify", folder, "--subset", part, "--json", *arguments, ranks=ranks)
+    assert outcome.returncode in (0, 1), outcome.stdout + outcome.stderr
+    report = json.loads(outcome.stdout)
+    assert report["sound"] == (outcome.returncode == 0)
+    return report
+
+
+def files_of(folder):
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.long_but("huggingface")
+@pytest.mark.parametrize("name", ["megatron", "huggingface", "torch_dist", "hdf5"])
+def test_all_parts_together_read_each_file_once(targets, name, tmp_path):
+    folder = copied(targets, name, tmp_path)
+    listed, record = files_of(folder) - {SUMS}, tmp_path / f".{name}.verified"
+    before, seen, read_bytes = {path: (folder / path).stat().st_mtime_ns for path in listed}, set(), 0
+    for number in range(1, 6):
+        report = subset(folder, f"{number}/5", ranks=1 + number % 2)
+        noted = json.loads(record.read_text())
+        new = set(noted["files"]) - seen
+        assert report["sound"] and report["files"] == len(listed) and report["files_read"] == len(new) and report["files_read_so_far"] == len(noted["files"])
+        assert report["bytes_read"] == sum((folder / path).stat().st_size for path in new) == noted["parts"][f"{number}/5"]["bytes"]
+        assert all(noted["files"][path]["read"] == noted["parts"][f"{number}/5"]["read"] and noted["files"][path]["good"] for path in new)
+        seen |= new
+        read_bytes += report["bytes_read"]
+    assert seen == listed and read_bytes == sum((folder / path).stat().st_size for path in listed)
+    assert {path: (folder / path).stat().st_mtime_ns for path in files_of(folder) - {SUMS}} == before
+
+
+def test_a_changed_bit_is_found_by_one_part_and_a_missing_file_by_each(targets, tmp_path):
+    folder, record = copied(targets, "megatron", tmp_path), tmp_path / "notes"
+    file = largest_file(folder)
+    flip(file, file.stat().st_size // 2)
+    reports = [subset(folder, f"{number}/4", "--record", record) for number in range(1, 5)]
+    (damaged,) = [report for report in reports if not report["sound"]]
+    assert len(damaged["faults"]) == 1 and str(file) in damaged["faults"][0]
+    noted = json.loads(record.read_text())["files"]
+    assert [path for path, one in noted.items() if not one["good"]] == [str(file.relative_to(folder))]
+    assert reports[-1]["files_read_so_far"] == reports[-1]["files"] and not list(tmp_path.glob(".*"))
+    file.unlink()
+    for number in range(1, 5):
+        outcome = look("verify", folder, "--subset", f"{number}/4", "--record", record)
+        assert outcome.returncode == 1 and f"{file}: is missing" in outcome.stdout
+
+
+def test_the_part_of_today_and_what_other_content_makes_of_the_record(targets, tmp_path):
+    folder, record = copied(targets, "huggingface", tmp_path), tmp_path / ".huggingface.verified"
+    days = [int(time.time()) // 86400]
+    report = subset(folder, "auto/3")
+    days.append(int(time.time()) // 86400)
+    assert report["of"] == 3 and report["part"] - 1 in {day % 3 for day in days}
+    assert subset(folder, "auto")["of"] == 30
+    subset(folder, "1/1")
+    assert len(json.loads(record.read_text())["parts"]) == 3
+    (folder / "README").write_text("new")
+    digest = hashlib.sha256(b"new").hexdigest()
+    (folder / SUMS).write_text((folder / SUMS).read_text() + f"{digest}  README\n")
+    assert set(json.loads(record.read_text())["parts"]) > {"1/1"}
+    report = subset(folder, "2/2")
+    assert report["sound"] and set(json.loads(record.read_text())["parts"]) == {"2/2"}
+
+
+@pytest.mark.parametrize("words, text", [
+    (["--subset", "4/3"], "3/30"), (["--subset", "some"], "3/30"), (["--record", "x"], "--subset"), (["--subset", "1/2", "--replicas"], "one checkpoint"),
+    (["--subset", "1/2", "--record", "/nowhere/x"], "--record")])
+def test_a_part_that_cannot_be_is_refused(words, text, targets):
+    outcome = look("verify", targets["huggingface"], *words)
+    assert outcome.returncode == 2 and text in outcome.stderr, outcome.stderr
+
+
+def test_what_is_no_record_is_not_replaced(targets, tmp_path):
+    notes = tmp_path / "notes"
+    notes.write_text("mine")
+    outcome = look("verify", targets["huggingface"], "--subset", "1/2", "--record", notes)
+    assert outcome.returncode == 2 and "no record of verified files" in outcome.stderr and notes.read_text() == "mine"
 
 
 # --- SHA256SUMS -----------------------------------------------------------------------------------------------------

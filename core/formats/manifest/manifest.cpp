@@ -42,6 +42,13 @@ Json stamp_json(StampedFile const& file) {
       .set("inode", file.stamp.inode);
 }
 
+Json blocks_json(FileBlockSums const& file) {
+  std::string sums;
+  for (std::uint64_t const sum : file.crc64) sums += hex64(sum);
+  Json json;
+  return json.set("path", file.path).set("verified", file.verified).set("crc64", std::move(sums));
+}
+
 /// A member whose value takes any number of lines.
 void add_member(std::string& text, std::string_view key, Json const& value) {
   text += fmt::format("{}\n  {}: ", text.empty() ? "{" : ",", json_quoted(key));
@@ -106,6 +113,10 @@ std::string manifest_text(Manifest const& manifest) {
   add_list(text, "objects", manifest.objects, &tensor_json);
   add_list(text, "files", manifest.files, &file_json);
   if (!manifest.stamps.empty()) add_list(text, "stamps", manifest.stamps, &stamp_json);
+  if (!manifest.blocks.empty()) {
+    add_member(text, "block_bytes", manifest.block_bytes);
+    add_list(text, "blocks", manifest.blocks, &blocks_json);
+  }
   return text + "\n}\n";
 }
 

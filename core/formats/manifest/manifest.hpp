@@ -45,6 +45,14 @@ struct StampedFile {
   friend bool operator==(StampedFile const&, StampedFile const&) = default;
 };
 
+/// What a later target may take over of a file (`target.since`).
+struct FileBlockSums {
+  std::string path;      ///< as of FileRecord
+  std::string verified;  ///< when it was read back from the device: 2026-11-26T02:00:00Z
+  std::vector<std::uint64_t> crc64;  ///< of its blocks, the last one shorter
+  friend bool operator==(FileBlockSums const&, FileBlockSums const&) = default;
+};
+
 /// What `reshard` knows about a checkpoint that it wrote.
 struct Manifest {
   std::string tool_version;
@@ -58,7 +66,9 @@ struct Manifest {
   std::vector<FileRecord> files;    ///< all but the manifest itself; none where some were not read
                                     ///< back completely
   std::vector<StampedFile> stamps;  ///< of files with tensors that a later job may clone from
-  std::string total;                ///< total_digest(tensors)
+  std::uint64_t block_bytes = 0;    ///< of `blocks`; 0 without them
+  std::vector<FileBlockSums> blocks;  ///< of files with tensors that a later job may take over
+  std::string total;                  ///< total_digest(tensors)
   friend bool operator==(Manifest const&, Manifest const&) = default;
 };
 

@@ -104,6 +104,17 @@ StampedFile stamp_of(JsonPlace const& at) {
   return file;
 }
 
+FileBlockSums blocks_of(JsonPlace const& at) {
+  FileBlockSums file{path_in(at), at.text("verified"), {}};
+  std::string const sums = at.text("crc64");
+  for (std::size_t i = 0; i < sums.size(); i += 16) {
+    auto const sum = parse_hex64(std::string_view(sums).substr(i, 16));
+    if (!sum) at.fail_member("crc64", "16 lower-case hexadecimal digits for each block");
+    file.crc64.push_back(*sum);
+  }
+  return file;
+}
+
 template <class Item>
 std::vector<Item> list_of(JsonPlace const& document, std::string_view key, std::string_view name,
                           Item (*item_of)(JsonPlace const&)) {
@@ -141,6 +152,12 @@ Manifest parse_manifest(std::string_view text, std::string const& file) {
   manifest.files = list_of(document, "files", "path", &file_of);
   if (json.find("stamps") != nullptr)
     manifest.stamps = list_of(document, "stamps", "path", &stamp_of);
+  if (json.find("blocks") != nullptr) {
+    std::int64_t const bytes = document.number("block_bytes");
+    if (bytes <= 0) document.fail_member("block_bytes", "the size of a block");
+    manifest.block_bytes = static_cast<std::uint64_t>(bytes);
+    manifest.blocks = list_of(document, "blocks", "path", &blocks_of);
+  }
   if (std::string const total = total_digest(manifest.tensors); total != manifest.total)
     fail(
         ErrorKind::source,

@@ -45,9 +45,14 @@ TEST_F(Recorded, MoeThroughEveryFormat) {
       check(word + "-" + at, {word, "out/" + at, "--json"});
     check("inspect-text-" + at, {"inspect", "out/" + at});
     check("init-" + at, {"init", "out/" + at});
+    check("extract-" + at, {"extract", "out/" + at, "*", "-o", "arrays/" + at + ".safetensors"});
   }
   for (std::string const at : {"torch_dist", "fsdp", "hf", "hdf5"})
     check("same-" + at, {"verify", "out/megatron", "out/" + at, "--json"});
+  check("extract",
+        {"extract", "out/megatron", "experts.*", "--at", "layer=2,expert=1", "-o",
+         "arrays/one.safetensors", "--json"},
+        "arrays");
   check("ls-logical", {"ls", "out/megatron", "--logical", "--json"});
   check("diff", {"diff", "out/hf", "out/hdf5", "--json"});
   check("diff-text", {"diff", "out/hf", "out/hf-made"});
@@ -248,6 +253,7 @@ TEST_F(Recorded, RefusedJobs) {
   check("no-file", {"run", "none.toml", "--json"});
   for (std::string const word : {"inspect", "ls", "digest", "suspects", "verify", "view", "init"})
     check("none-" + word, {word, "none", "--json"});
+  check("none-extract", {"extract", "none", "*", "-o", "none.safetensors", "--json"});
 }
 
 TEST_F(Recorded, Maps) {
@@ -263,8 +269,9 @@ TEST_F(Recorded, Maps) {
 TEST_F(Recorded, WordsOfTheCommandLine) {
   check("help", {"--help"});
   check("defaults", {"--print-defaults"});
-  for (std::string const word : {"run", "init", "plan", "nightly", "clean", "verify", "diff",
-                                 "digest", "suspects", "inspect", "ls", "check-map", "view"})
+  for (std::string const word :
+       {"run", "init", "plan", "nightly", "clean", "verify", "diff", "digest", "suspects",
+        "extract", "inspect", "ls", "check-map", "view"})
     check("help-" + word, {word, "--help"});
   for (std::string const shell : {"bash", "zsh", "fish"}) check(shell, {"completion", shell});
   check("man", {"man", "reshard.1"});

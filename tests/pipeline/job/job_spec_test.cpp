@@ -411,11 +411,13 @@ TEST(Nightly, HasATableOfItsOwn) {
   EXPECT_EQ(job.nightly.settle_seconds, 60);
   EXPECT_FALSE(job.nightly.backfill);
   JobSpec const more = parse_job_spec(
-      text + "backfill = true\nafter = \"rclone copy \\\"$1\\\" store:\"\nafter_seconds = 60\n",
+      text +
+          "backfill = true\nafter = \"rclone copy \\\"$1\\\" store:\"\nafter_seconds = 60\nverify_subset = 30\n",
       "job.toml", {}, JobUse::nightly);
   EXPECT_TRUE(more.nightly.backfill);
   EXPECT_EQ(more.nightly.after, "rclone copy \"$1\" store:");
   EXPECT_EQ(more.nightly.after_seconds, 60);
+  EXPECT_EQ(more.nightly.verify_subset, 30);
   EXPECT_THROW(parse_job_spec(text, "job.toml", std::vector<std::string>{"nightly.keep=-1"},
                               JobUse::nightly),
                Error);

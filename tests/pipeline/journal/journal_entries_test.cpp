@@ -105,26 +105,30 @@ TEST(CertainEntries, InLockstepARoundIsDoneWhenEveryRankHasIt) {
 }
 
 TEST(KeepsLimits, NumbersThatNoJobHasMakeAJournalUseless) {
-  JournalLimits const limits{.cells = 10, .digests = 4, .records = 3, .files = 2};
+  JournalLimits const limits{.cells = 10, .digests = 4, .records = 3, .files = 2, .file_sums = 5};
   JournalEntry const last{.round = 0,
                           .bytes = 0,
                           .cells = {{9, 10}},
                           .digests = {{3, 1}},
                           .records = {{2, 1}},
-                          .files = {{1, 1}}};
+                          .files = {{4, 1}},
+                          .kept = {{1, 0, 9}}};
   auto const keeps = [&](JournalEntry const& one) {
     Journal made = journal("now", 2, 0);
     made.entries.push_back(one);
     return keeps_limits(made, limits);
   };
   EXPECT_TRUE(keeps(last));
-  std::vector<JournalEntry> beyond(6, last);
+  std::vector<JournalEntry> beyond(9, last);
   beyond[0].cells = {{9, 11}};
   beyond[1].cells = {{5, 4}};
   beyond[2].digests = {{4, 1}};
   beyond[3].records = {{3, 1}};
-  beyond[4].files = {{2, 1}};
+  beyond[4].files = {{5, 1}};
   beyond[5].files = {{UINT64_MAX, 1}};
+  beyond[6].kept = {{2, 0, 9}};
+  beyond[7].kept = {{1, 9, 9}};
+  beyond[8].written = {{2, 1}};
   for (std::size_t i = 0; i < beyond.size(); ++i) EXPECT_FALSE(keeps(beyond[i])) << i;
 }
 

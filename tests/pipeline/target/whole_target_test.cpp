@@ -35,7 +35,9 @@ class WholeTarget : public testing::Test {
   }
   void TearDown() override { comm_.barrier(); }
 
-  TargetTask task() const { return {spec_, job_.source.value, job_.plan, identity_, comm_}; }
+  TargetTask task() const {
+    return {spec_, job_.source.value, job_.plan, identity_, previous_, comm_};
+  }
   ClaimedTarget claim(bool fresh = false) const {
     return claim_target(task(), {.space = {1, std::uint64_t{1} << 40}, .fresh = fresh});
   }
@@ -102,6 +104,7 @@ class WholeTarget : public testing::Test {
   JobSpec spec_;
   test::SmallJob job_ = test::small_job(test::small_limits(false));
   JobIdentity identity_{"program", "job", "source", "plan", "text"};
+  PreviousTarget previous_;
 };
 
 TEST_F(WholeTarget, GetsItsNameWhenItIsComplete) {

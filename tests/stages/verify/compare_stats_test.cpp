@@ -55,6 +55,23 @@ TEST(CompareStats, BytesAreDecoded) {
   EXPECT_TRUE(std::isnan(decoded<std::uint8_t>(DType::f8_e4m3fnuz, {0x80})[0]));
 }
 
+TEST(CompareStats, DifferencesAreCountedByPowersOfTen) {
+  DifferenceDecades decades;
+  for (double const difference :
+       {1e-300, 9.9e-11, 1e-10, 9.9e-10, 0.05, 0.1, 1.0, 9.0, 999.0, 1e3, 1e30})
+    decades.add(difference);
+  EXPECT_EQ(decades.counts,
+            (std::array<std::uint64_t, 15>{2, 2, 0, 0, 0, 0, 0, 0, 0, 1, 1, 2, 0, 1, 2}));
+  EXPECT_EQ(decades.sum(), 11U);
+  DifferenceDecades twice = decades;
+  twice.add(decades);
+  EXPECT_EQ(twice.sum(), 22U);
+  EXPECT_EQ(DifferenceDecades::name(0), "below 1e-10");
+  EXPECT_EQ(DifferenceDecades::name(1), "1e-10");
+  EXPECT_EQ(DifferenceDecades::name(11), "1e0");
+  EXPECT_EQ(DifferenceDecades::name(14), "1e3 and more");
+}
+
 TEST(CompareStats, OnlySomeTypesHaveValues) {
   for (DType const dtype : {DType::f4, DType::f6_e2m3, DType::f6_e3m2, DType::c32, DType::c64,
                             DType::c128, DType::f4_x2})

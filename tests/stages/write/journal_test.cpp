@@ -56,6 +56,7 @@ JournalEntry entry(std::uint64_t round) {
 TEST_F(JournalTest, BytesThatAreStillToBeWrittenAreFoundAgain) {
   JournalEntry made = entry(3);
   made.held = {{0, {5, "abc"}}, {9, {1ULL << 40, std::string("\0\n", 2)}}};
+  made.kept = {{0, 5, 6}, {9, 0, 1ULL << 40}};
   made.unsynced = {2, 9};
   auto const found = parse_journal_block(journal_block(made));
   ASSERT_TRUE(found);

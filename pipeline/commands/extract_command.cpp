@@ -1,0 +1,68 @@
+#include <CLI/CLI.hpp>
+
+#include "pipeline/cli/standard_output.hpp"
+#include "pipeline/commands/all_commands.hpp"
+#include "pipeline/verify/extract.hpp"
+
+namespace reshard {
+namespace {
+
+class ExtractCommand : public Command {
+ public:
+  CLI::App* add_to(CLI::App& app) override {
+    CLI::App* sub =
+        app.add_subcommand(
+               "extract",
+               "write logical tensors of a checkpoint of any format and layout into one safetensors file, as row-major arrays of the stored values")
+            ->footer("reshard extract /data/model 'experts.*' --at layer=3 -o l3.safetensors");
+    sub->add_option("PATH", path_, "a checkpoint")->required()->type_name("");
+    sub->add_option("PATTERN", patterns_,
+                    "names as `reshard ls PATH --logical` shows them; '*' stands for any text, '?' "
+                    "for one character. A quantised weight means its parts")
+        ->required()
+        ->type_name("");
+    sub->add_option("-o,--output", output_, "the safetensors file to write")
+        ->required()
+        ->type_name("FILE");
+    sub->add_option("--at", at_,
+                    "only the part at these indices, without those axes: layer=3, or "
+                    "layer=3,expert=5")
+        ->type_name("AXIS=INDEX");
+    sub->add_flag("--force", force_, "replace FILE if it exists");
+    add_map(*sub, map_);
+    add_config(*sub, config_);
+    add_json(*sub, json_);
+    return sub;
+  }
+
+  int run(Surroundings const& surroundings, Comm const& comm) override {
+    ExtractQuery query;
+    query.path = path_;
+    query.patterns = patterns_;
+    query.at = at_;
+    query.output = output_;
+    query.existing = force_ ? ExistingTarget::replace : ExistingTarget::refuse;
+    query.map = map_;
+    query.config = config_;
+    query.map_folders = surroundings.map_folders;
+    ExtractReport const report = extract_tensors(query, comm);
+    if (comm.rank() == 0) write_to_stdout(json_ ? report.json.dump(2) + "\n" : report.text);
+    return 0;
+  }
+
+ private:
+  std::string path_;
+  std::vector<std::string> patterns_;
+  std::string at_;  ///< "" for all
+  std::string output_;
+  bool force_ = false;
+  std::string map_ = "auto";
+  std::string config_;  ///< config.json or its folder; "" for none
+  bool json_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_extract_command() { return std::make_unique<ExtractCommand>(); }
+
+}  // namespace reshard

