@@ -8,13 +8,10 @@
 #include <utility>
 
 #include <fcntl.h>
-#include <linux/magic.h>
 #include <sys/stat.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "core/base/activity.hpp"
-#include "core/base/file_time.hpp"
 #include "core/base/retry.hpp"
 #include "core/base/sight.hpp"
 
@@ -38,11 +35,6 @@ ErrorKind kind_of_errno(int error_number) {
     case ENFILE: return ErrorKind::resources;
     default: return ErrorKind::io;
   }
-}
-
-FileStamp stamp_from(struct stat const& status) {
-  return {status.st_size, nanoseconds_since_1970(status.st_mtim),
-          nanoseconds_since_1970(status.st_ctim), status.st_ino, status.st_dev};
 }
 
 /// The parts of a vectored transfer that are still to come.
@@ -160,17 +152,6 @@ std::uint64_t File::size_bytes() const {
   struct stat status {};
   if (retried([&] { return ::fstat(descriptor_, &status); }) != 0) fail_errno(path_, "stat", errno);
   return static_cast<std::uint64_t>(status.st_size);
-}
-
-FileStamp File::stamp() const { return sight_ == nullptr ? stamp_here() : seen_; }
-
-FileStamp File::stamp_here() const {
-  struct stat status {};
-  if (retried([&] { return ::fstat(descriptor_, &status); }) != 0) fail_errno(path_, "stat", errno);
-  struct statfs system {};
-  FileStamp stamp = stamp_from(status);
-  if (::fstatfs(descriptor_, &system) == 0 && system.f_type == FUSE_SUPER_MAGIC) stamp.inode = 0;
-  return stamp;
 }
 
 std::size_t File::read_some_at(std::uint64_t offset_bytes, std::span<std::byte> into) const {
@@ -349,12 +330,18 @@ void write_text_file(std::filesystem::path const& path, std::string_view text) {
 }
 
 void make_folders(std::filesystem::path const& path) {
-  std::error_code error;
-  do {
-    error.clear();
-    std::filesystem::create_directories(path, error);
-  } while (error == std::errc::interrupted);
-  if (error) fail_errno(path, "create", error.value());
+  auto const make = [&] {
+    FileStep const step("creation", path);
+    return retried([&] { return ::mkdir(path.c_str(), 0777); }) == 0 ? 0 : errno;
+  };
+  int reason = make();
+  if (reason == ENOENT && path.has_parent_path() && path.parent_path() != path) {
+    make_folders(path.parent_path());
+    reason = make();
+  }
+  std::error_code ignored;
+  if (reason != 0 && (reason != EEXIST || !std::filesystem::is_directory(path, ignored)))
+    fail_errno(path, "create", reason);
 }
 
 void rename_path(std::filesystem::path const& from, std::filesystem::path const& to) {

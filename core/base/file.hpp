@@ -100,6 +100,11 @@ class File {
   FileStamp seen_;  ///< with a sight
 };
 
+/// The stamp of the file at a path, links followed, as its server has it now: without opening it
+/// where the system can ask the server so (statx), else by opening it. Not for threads that have a
+/// Sight. A missing or special file is an Error of kind io.
+FileStamp stamp_of(std::filesystem::path const& path);
+
 /// Whether a sync, a write-back or a close of this process has ever failed. What was written may
 /// then be lost, and a later sync of the same file, through another descriptor, may say nothing of
 /// it.

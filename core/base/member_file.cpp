@@ -1,11 +1,14 @@
 #include "core/base/member_file.hpp"
 
 #include <algorithm>
+#include <map>
 #include <system_error>
 
 #include "core/base/error.hpp"
 #include "core/base/json.hpp"
 #include "core/base/sight.hpp"
+#include "core/base/tree.hpp"
+#include "core/base/workers.hpp"
 
 namespace reshard {
 namespace {
@@ -55,6 +58,25 @@ MemberKind kind_here(fs::path const& folder, fs::path const& member, fs::path co
   return status.type() == fs::file_type::regular ? MemberKind::file : MemberKind::not_regular;
 }
 
+/// Of each member. Many in one folder are one listing, which says of most file systems' files what
+/// they are; a link is followed.
+std::string kinds_here(fs::path const& folder, std::span<fs::path const> members,
+                       fs::path const& named) {
+  constexpr std::size_t worth_a_listing = 8;
+  std::map<fs::path, fs::file_type> listed;
+  std::error_code problem;
+  if (members.size() >= worth_a_listing)
+    for (TreeEntry const& entry : listing_of(folder, problem))
+      listed.emplace(entry.path.filename(), entry.type);
+  std::string kinds(members.size(), '\0');
+  overlapped(members.size(), [&](std::size_t m) {
+    auto const known = listed.find(members[m]);
+    bool const is_file = known != listed.end() && known->second == fs::file_type::regular;
+    kinds[m] = static_cast<char>(is_file ? MemberKind::file : kind_here(folder, members[m], named));
+  });
+  return kinds;
+}
+
 std::string shown(fs::path const& member) {
   constexpr std::size_t most = 200;
   std::string const text = member.string();
@@ -94,12 +116,7 @@ std::vector<MemberKind> member_kinds(fs::path const& folder, std::span<fs::path 
   std::string const what =
       fmt::format("kinds of {} members from {} in {}", members.size(),
                   members.empty() ? "" : members.front().string(), named.string());
-  std::string const kinds = seen(what, folder, [&] {
-    std::string all;
-    for (fs::path const& member : members)
-      all.push_back(static_cast<char>(kind_here(folder, member, named)));
-    return all;
-  });
+  std::string const kinds = seen(what, folder, [&] { return kinds_here(folder, members, named); });
   RESHARD_EXPECT(kinds.size() == members.size());
   std::vector<MemberKind> result;
   for (char const kind : kinds) result.push_back(static_cast<MemberKind>(kind));

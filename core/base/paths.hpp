@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <system_error>
+#include <vector>
 
 namespace reshard {
 
@@ -19,6 +20,9 @@ std::filesystem::path full_path(std::filesystem::path const& path);
 /// `problem` says so, and this is full_path().
 std::filesystem::path resolved_path(std::filesystem::path const& path, std::error_code& problem);
 std::filesystem::path resolved_path(std::filesystem::path const& path);
+
+/// The same of many, many at a time; their folders are resolved once each.
+std::vector<std::filesystem::path> resolved_paths(std::vector<std::filesystem::path> const& paths);
 
 /// Whether `path` is `folder` or lies below it. Both are of one form, full or resolved.
 bool holds(std::filesystem::path const& folder, std::filesystem::path const& path);

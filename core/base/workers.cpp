@@ -1,10 +1,19 @@
 #include "core/base/workers.hpp"
 
+#include <algorithm>
 #include <system_error>
 
 #include "core/base/capture.hpp"
 
 namespace reshard {
+namespace {
+
+/// Requests of one rank that a server has at a time.
+constexpr std::size_t most_overlapped = 64;
+/// Fewer items are not worth a thread.
+constexpr std::size_t items_per_thread = 2;
+
+}  // namespace
 
 Workers::Workers(std::size_t threads) {
   try {
@@ -81,6 +90,11 @@ void Workers::take_part(std::size_t worker) {
     failure_ = *error;
     failed_item_ = item;
   }
+}
+
+void overlapped(std::size_t items, std::function<void(std::size_t item)> const& work) {
+  Workers workers(std::clamp<std::size_t>(items / items_per_thread, 1, most_overlapped));
+  workers.run(items, [&](std::size_t item, std::size_t) { work(item); });
 }
 
 }  // namespace reshard

@@ -51,4 +51,8 @@ class Workers {
   std::vector<std::jthread> threads_;  // last: they use what is above
 };
 
+/// Calls `work` once for each item, for calls that wait for the server of a file system rather than
+/// compute: many at a time, however few cores there are. Ends as Workers::run().
+void overlapped(std::size_t items, std::function<void(std::size_t item)> const& work);
+
 }  // namespace reshard

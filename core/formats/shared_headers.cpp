@@ -1,12 +1,19 @@
 #include "core/formats/shared_headers.hpp"
 
+#include <algorithm>
+#include <optional>
+
 #include "core/base/wire.hpp"
+#include "core/base/workers.hpp"
 #include "core/formats/stamped_files.hpp"
 
 namespace reshard {
 namespace {
 
 namespace fs = std::filesystem;
+
+/// Files that are opened while the header of another is read.
+constexpr std::size_t opened_ahead = 64;
 
 /// The first bytes of a safetensors file up to its data, after the size of the whole file.
 std::string safetensors_head(File const& file) {
@@ -24,10 +31,20 @@ std::vector<std::string> shared_headers(Checkpoint& source, HeaderExchange const
   std::vector<fs::path> const& files = source.files;
   WireWriter mine;
   exchange.together([&] {
-    for (std::size_t f = static_cast<std::size_t>(exchange.rank()); f < files.size();
-         f += static_cast<std::size_t>(exchange.size())) {
-      File const file = File::open_for_reading(files[f]);
-      mine.put(file.stamp()).text(read(file));
+    std::vector<std::size_t> turns;
+    for (auto f = static_cast<std::size_t>(exchange.rank()); f < files.size();
+         f += static_cast<std::size_t>(exchange.size()))
+      turns.push_back(f);
+    for (std::size_t first = 0; first < turns.size(); first += opened_ahead) {
+      std::size_t const count = std::min(opened_ahead, turns.size() - first);
+      std::vector<std::optional<File>> opened(count);
+      overlapped(count, [&](std::size_t i) {
+        opened[i].emplace(File::open_for_reading(files[turns[first + i]]));
+      });
+      for (std::optional<File>& file : opened) {
+        mine.put(file->stamp()).text(read(*file));
+        file.reset();
+      }
     }
   });
   std::vector<std::string> const all = exchange.all_gather(mine.bytes());

@@ -74,10 +74,6 @@ std::string difference(FileStamp const& one, FileStamp const& other) {
   return "";
 }
 
-FileStamp stamp_of(fs::path const& path) {
-  return File::open_for_reading(path, ErrorKind::io).stamp();
-}
-
 void refuse_two_worlds(fs::path const& file, int rank, FileStamp const& seen, int other_rank,
                        FileStamp const& other) {
   fail(ErrorKind::source,

@@ -41,10 +41,6 @@ class StampedFiles {
   std::vector<std::optional<FileStamp>> stamps_;
 };
 
-/// Of an opened file: stat() alone may be answered from a network file system's cache, opening asks
-/// its server. Error: io when the file has gone.
-FileStamp stamp_of(std::filesystem::path const& path);
-
 /// Why two stamps are not of one file that has not changed, for a sentence: "size 12 against 14";
 /// "" when they may be. The number of the device is not compared: hosts number devices
 /// differently.

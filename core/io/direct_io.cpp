@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <functional>
 #include <mutex>
 #include <new>
 #include <optional>
@@ -113,12 +114,25 @@ class DirectFiles {
 
 namespace {
 
-/// A file with two descriptors, one of them past the page cache.
-class DirectFile final : public PosixFile {
+/// Both are the same file, or the Error says so.
+void check_same(File const& one, File const& other) {
+  FileStamp const a = one.stamp();
+  FileStamp const b = other.stamp();
+  if (a.inode == b.inode && a.device == b.device) return;
+  fail(ErrorKind::io,
+       "{}: another file took its place while it was opened: inode {} against {}. Run again when "
+       "no program changes it.",
+       one.path().string(), a.inode, b.inode);
+}
+
+/// A file whose descriptor goes past the page cache, and a second one through it for what cannot,
+/// which is opened when it is needed.
+class DirectFile final : public IoFile {
  public:
-  DirectFile(File cached, File direct, IoAlignment asked, std::shared_ptr<DirectFiles> shared)
-      : PosixFile(std::move(cached), shared->cache()),
-        direct_(std::move(direct)),
+  DirectFile(File direct, std::function<File()> reopen, IoAlignment asked,
+             std::shared_ptr<DirectFiles> shared)
+      : IoFile(std::move(direct)),
+        reopen_(std::move(reopen)),
         asked_(asked),
         shared_(std::move(shared)) {}
 
@@ -126,7 +140,7 @@ class DirectFile final : public PosixFile {
     PartsCursor cursor(parts);
     if (bytes_of(parts) >= least_direct_bytes) read_directly(offset_bytes, parts, cursor);
     std::uint64_t const done = cursor.done_bytes();
-    if (done < bytes_of(parts)) PosixFile::read_parts_at(offset_bytes + done, cursor.rest());
+    if (done < bytes_of(parts)) cached().read_parts_at(offset_bytes + done, cursor.rest());
   }
 
   std::size_t read_some_at(std::uint64_t offset_bytes, std::span<std::byte> into) const override {
@@ -134,7 +148,8 @@ class DirectFile final : public PosixFile {
     PartsCursor cursor({&part, 1});
     read_directly(offset_bytes, {&part, 1}, cursor);
     std::size_t const done = cursor.done_bytes();
-    return done + PosixFile::read_some_at(offset_bytes + done, into.subspan(done));
+    if (done == into.size() || offset_bytes + done >= file().size_bytes()) return done;
+    return done + cached().read_some_at(offset_bytes + done, into.subspan(done));
   }
 
   void write_parts_at(std::uint64_t offset_bytes, std::span<iovec const> parts) const override {
@@ -156,12 +171,29 @@ class DirectFile final : public PosixFile {
     write_cached(offset_bytes + done, cursor.rest());
   }
 
+  /// Through the descriptor that pages were written with, if there are any.
+  void sync() const override {
+    PosixFile const* const written = opened_.load();
+    written != nullptr ? written->sync() : IoFile::sync();
+  }
+
   void close() override {
-    direct_.close();
-    PosixFile::close();
+    IoFile::close();
+    if (cached_) cached_->close();
   }
 
  private:
+  PosixFile const& cached() const {
+    std::call_once(once_, [this] {
+      File opened = reopen_();
+      check_same(opened, file());
+      opened.expect_sequential_reads();
+      cached_ = std::make_unique<PosixFile>(std::move(opened), shared_->cache());
+      opened_ = cached_.get();
+    });
+    return *cached_;
+  }
+
   /// Less than all where the file ends, or where direct transfers are refused.
   void read_directly(std::uint64_t offset_bytes, std::span<iovec const> parts,
                      PartsCursor& cursor) const {
@@ -225,14 +257,14 @@ class DirectFile final : public PosixFile {
   }
 
   void write_cached(std::uint64_t offset_bytes, std::vector<iovec> const& parts) const {
-    if (!parts.empty()) PosixFile::write_parts_at(offset_bytes, parts);
+    if (!parts.empty()) cached().write_parts_at(offset_bytes, parts);
   }
 
   /// Pre: memory, place and length are as the file requires. Returns how many bytes were read.
   std::uint64_t read_blocks(std::uint64_t offset_bytes, std::span<std::byte> into) const {
     FileStep const step("reading", file().path());
     return whole_blocks(into.size(), "read", offset_bytes, [&](std::size_t done) {
-      return ::pread(direct_.descriptor(), into.data() + done, into.size() - done,
+      return ::pread(file().descriptor(), into.data() + done, into.size() - done,
                      static_cast<off_t>(offset_bytes + done));
     });
   }
@@ -240,7 +272,7 @@ class DirectFile final : public PosixFile {
   std::uint64_t write_blocks(std::uint64_t offset_bytes, std::span<std::byte const> bytes) const {
     FileStep const step("writing", file().path());
     return whole_blocks(bytes.size(), "write", offset_bytes, [&](std::size_t done) {
-      return ::pwrite(direct_.descriptor(), bytes.data() + done, bytes.size() - done,
+      return ::pwrite(file().descriptor(), bytes.data() + done, bytes.size() - done,
                       static_cast<off_t>(offset_bytes + done));
     });
   }
@@ -269,46 +301,33 @@ class DirectFile final : public PosixFile {
                                                      doing, system_reason(error_number)));
   }
 
-  File direct_;
+  std::function<File()> reopen_;
   IoAlignment asked_;
   std::shared_ptr<DirectFiles> shared_;
   mutable std::atomic<bool> refused_ = false;
+  mutable std::once_flag once_;
+  mutable std::unique_ptr<PosixFile> cached_;
+  mutable std::atomic<PosixFile const*> opened_ = nullptr;  ///< cached_, for who did not ask for it
 };
 
-/// Both are the same file, or the Error says so.
-void check_same(File const& one, File const& other) {
-  FileStamp const a = one.stamp();
-  FileStamp const b = other.stamp();
-  if (a.inode == b.inode && a.device == b.device) return;
-  fail(ErrorKind::io,
-       "{}: another file took its place while it was opened: inode {} against {}. Run again when "
-       "no program changes it.",
-       one.path().string(), a.inode, b.inode);
-}
-
-/// The file past the page cache where that is possible. `open` opens it.
-template <class Open>
-std::unique_ptr<IoFile> open_directly(std::shared_ptr<DirectFiles> const& shared,
-                                      Open const& open) {
-  File cached = open();
-  std::filesystem::path const path = cached.path();
+/// The file past the page cache where that is possible. `reopen` opens it again.
+std::unique_ptr<IoFile> past_cache(std::shared_ptr<DirectFiles> const& shared, File file,
+                                   std::function<File()> reopen) {
   auto const refused = [&](std::string_view reason) {
-    shared->note_refusal(path, reason);
-    cached.expect_sequential_reads();
-    return std::make_unique<PosixFile>(std::move(cached), shared->cache());
+    shared->note_refusal(file.path(), reason);
+    file.expect_sequential_reads();
+    return std::make_unique<PosixFile>(std::move(file), shared->cache());
   };
-  std::optional<IoAlignment> const asked = asked_by(cached);
+  std::optional<IoAlignment> const asked = asked_by(file);
   if (!asked) return refused("its file system does not support direct transfers");
   if (asked->file_bytes > most_block_bytes || asked->memory_bytes > most_block_bytes)
     return refused(fmt::format("its file system requires blocks of {}",
                                human_bytes(std::max(asked->file_bytes, asked->memory_bytes))));
-  File direct = open();
-  check_same(cached, direct);
-  int const flags = ::fcntl(direct.descriptor(), F_GETFL);
-  if (flags < 0 || ::fcntl(direct.descriptor(), F_SETFL, flags | O_DIRECT) != 0)
+  int const flags = ::fcntl(file.descriptor(), F_GETFL);
+  if (flags < 0 || ::fcntl(file.descriptor(), F_SETFL, flags | O_DIRECT) != 0)
     return refused(
         fmt::format("its file system does not support O_DIRECT ({})", system_reason(errno)));
-  return std::make_unique<DirectFile>(std::move(cached), std::move(direct), *asked, shared);
+  return std::make_unique<DirectFile>(std::move(file), std::move(reopen), *asked, shared);
 }
 
 }  // namespace
@@ -317,11 +336,17 @@ DirectIo::DirectIo() : files_(std::make_shared<DirectFiles>()) {}
 
 std::unique_ptr<IoFile> DirectIo::open_for_reading(std::filesystem::path const& path,
                                                    ErrorKind missing) {
-  return open_directly(files_, [&] { return File::open_for_reading(path, missing); });
+  auto const open = [path, missing] { return File::open_for_reading(path, missing); };
+  return past_cache(files_, open(), open);
 }
 
 std::unique_ptr<IoFile> DirectIo::open_for_writing(std::filesystem::path const& path) {
-  return open_directly(files_, [&] { return File::open_for_writing(path); });
+  return adopt(File::open_for_writing(path));
+}
+
+std::unique_ptr<IoFile> DirectIo::adopt(File file) {
+  std::filesystem::path const path = file.path();
+  return past_cache(files_, std::move(file), [path] { return File::open_for_writing(path); });
 }
 
 std::string_view DirectIo::write_mode() const {

@@ -26,6 +26,7 @@ class DirectIo final : public FileIo {
   std::unique_ptr<IoFile> open_for_reading(std::filesystem::path const& path,
                                            ErrorKind missing = ErrorKind::source) override;
   std::unique_ptr<IoFile> open_for_writing(std::filesystem::path const& path) override;
+  std::unique_ptr<IoFile> adopt(File file) override;
   /// "direct"; where a file was refused, what PosixIo says.
   std::string_view write_mode() const override;
   std::string fallback() const override;

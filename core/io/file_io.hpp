@@ -76,6 +76,8 @@ class FileIo {
                                                    ErrorKind missing = ErrorKind::source) = 0;
   /// Opens an existing file.
   virtual std::unique_ptr<IoFile> open_for_writing(std::filesystem::path const& path) = 0;
+  /// The same for a file that is open for writing already: the caller has just made it.
+  virtual std::unique_ptr<IoFile> adopt(File file) = 0;
   /// How large writes go, for reports.
   virtual std::string_view write_mode() const = 0;
   /// Why bytes of some file do not go the engine's own way: "PATH: REASON". "" where all do.

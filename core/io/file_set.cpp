@@ -1,9 +1,15 @@
 #include "core/io/file_set.hpp"
 
+#include <algorithm>
 #include <atomic>
+#include <iterator>
 #include <optional>
 #include <utility>
 
+#include <sys/resource.h>
+
+#include "core/base/capture.hpp"
+#include "core/base/workers.hpp"
 #include "core/io/io_engines.hpp"
 
 namespace reshard {
@@ -17,6 +23,14 @@ bool is_idle(std::shared_ptr<IoFile> const& file) {
 }
 
 }  // namespace
+
+std::size_t FileSet::usual_open_limit() {
+  constexpr rlim_t least = 64;
+  constexpr rlim_t most = 2048;
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return least;
+  return std::clamp(limit.rlim_cur / 4, least, most);
+}
 
 FileSet::FileSet(std::vector<std::filesystem::path> paths, Access access, std::size_t open_limit,
                  std::shared_ptr<FileIo> io)
@@ -50,6 +64,7 @@ std::list<std::uint32_t>::iterator FileSet::leaving() {
   auto chosen = recent_.end();
   for (auto place = recent_.end(); place != recent_.begin();) {
     Entry const& entry = entries_.at(*--place);
+    if (!entry.file) continue;
     if (access_ == Access::read) return place;
     if (!is_idle(entry.file)) continue;
     if (!entry.dirty) return place;
@@ -66,51 +81,103 @@ void FileSet::make_room() {
   entries_.erase(*place);
   recent_.erase(place);
   if (access_ == Access::read) return;
+  if (entry.lost) throw *entry.lost;
   if (entry.dirty) entry.file->sync();
   entry.file->close();
 }
 
 std::shared_ptr<IoFile const> FileSet::open(std::uint32_t file) {
-  // Opening stays under the lock: two threads that need the same file must not open it twice, and
-  // openings are rare.
-  std::lock_guard const lock(mutex_);
+  std::unique_lock lock(mutex_);
   bool const dirty = access_ == Access::write;
-  if (auto const found = entries_.find(file); found != entries_.end()) {
+  for (;;) {
+    auto const found = entries_.find(file);
+    if (found == entries_.end()) break;
+    if (!found->second.file) {
+      changed_.wait(lock);
+      continue;
+    }
     recent_.splice(recent_.begin(), recent_, found->second.place);
     found->second.dirty = dirty;
     return found->second.file;
   }
   make_room();
-  std::shared_ptr<IoFile> opened = open_on_disk(file);
   recent_.push_front(file);
-  entries_.emplace(file, Entry{opened, recent_.begin(), dirty});
+  entries_.emplace(file, Entry{nullptr, recent_.begin(), false});
+  // A server may take long to answer: others open other files meanwhile.
+  lock.unlock();
+  std::shared_ptr<IoFile> opened;
+  auto const error = capture([&] { opened = open_on_disk(file); });
+  lock.lock();
+  changed_.notify_all();
+  auto const entry = entries_.find(file);
+  if (error) {
+    recent_.erase(entry->second.place);
+    entries_.erase(entry);
+    throw *error;
+  }
+  entry->second.file = opened;
+  entry->second.dirty = dirty;
   return opened;
 }
 
-void FileSet::sync(std::uint32_t file) {
-  std::shared_ptr<IoFile const> written;
-  {
-    std::lock_guard const lock(mutex_);
-    auto const found = entries_.find(file);
-    if (found == entries_.end() || !found->second.dirty) return;
-    found->second.dirty = !is_idle(found->second.file);  // its holder may write after the sync
-    written = found->second.file;
+void FileSet::adopt(std::uint32_t file, File made) {
+  std::unique_lock lock(mutex_);
+  RESHARD_EXPECT(access_ == Access::write && !entries_.contains(file));
+  if (entries_.size() >= open_limit_) {
+    lock.unlock();
+    return made.close();
   }
-  written->sync();
+  recent_.push_back(file);
+  entries_.emplace(file, Entry{io_->adopt(std::move(made)), std::prev(recent_.end()), true});
+}
+
+void FileSet::sync(std::uint32_t file) {
+  std::unique_lock lock(mutex_);
+  auto found = entries_.end();
+  for (;; changed_.wait(lock)) {  // what another thread syncs now is not there before it has ended
+    found = entries_.find(file);
+    if (found == entries_.end() || !found->second.file) return;
+    if (found->second.lost) throw *found->second.lost;
+    if (found->second.dirty) break;
+    if (found->second.syncs == 0) return;
+  }
+  Entry& entry = found->second;                            // stays while its file is held
+  entry.dirty = entry.file.use_count() > 1 + entry.syncs;  // its holder may write after the sync
+  ++entry.syncs;
+  std::shared_ptr<IoFile const> written = entry.file;
+  lock.unlock();
+  auto const error = capture([&] { written->sync(); });
+  lock.lock();
+  written.reset();
+  --entry.syncs;
+  if (error) entry.lost = error;
+  changed_.notify_all();
+  if (error) throw *error;
+}
+
+std::vector<std::uint32_t> FileSet::unsynced() const {
+  std::lock_guard const lock(mutex_);
+  std::vector<std::uint32_t> files;
+  for (auto const& [number, entry] : entries_)
+    if (entry.dirty) files.push_back(number);
+  std::sort(files.begin(), files.end());
+  return files;
 }
 
 void FileSet::close() {
   std::lock_guard const lock(mutex_);
-  std::optional<Error> failure;
+  std::vector<IoFile*> written;
   for (auto& [number, entry] : entries_) {
     RESHARD_EXPECT(is_idle(entry.file));
-    if (access_ == Access::read) continue;
-    try {
-      entry.file->close();
-    } catch (Error const& error) {
-      if (!failure) failure = error;
-    }
+    if (access_ == Access::write) written.push_back(entry.file.get());
   }
+  std::mutex failing;
+  std::optional<Error> failure;
+  overlapped(written.size(), [&](std::size_t i) {
+    auto const error = capture([&] { written[i]->close(); });
+    std::lock_guard const one(failing);
+    if (error && !failure) failure = error;
+  });
   entries_.clear();
   recent_.clear();
   if (failure) throw *failure;

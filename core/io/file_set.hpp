@@ -1,11 +1,13 @@
 #pragma once
 
+#include <condition_variable>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <list>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -23,15 +25,17 @@ class FileSet {
  public:
   enum class Access { read, write };
 
-  static constexpr std::size_t default_open_limit = 256;
+  /// A quarter of the descriptors that this process may have, 64 to 2048: an engine may need two
+  /// for a file, and a job has two sets.
+  static std::size_t usual_open_limit();
 
   /// Pre: open_limit >= 1. Files of Access::write exist already, at their full size. `io` opens
   /// them; the default engine where none is given.
   FileSet(std::vector<std::filesystem::path> paths, Access access,
-          std::size_t open_limit = default_open_limit, std::shared_ptr<FileIo> io = nullptr);
+          std::size_t open_limit = usual_open_limit(), std::shared_ptr<FileIo> io = nullptr);
 
   /// `look` is called with each file when it is opened, and again when it is opened again; what it
-  /// throws, open() throws. Before the first open().
+  /// throws, open() throws. Not while a file is being opened.
   void look_at_each(std::function<void(std::uint32_t, File const&)> look) {
     look_ = std::move(look);
   }
@@ -39,8 +43,14 @@ class FileSet {
   /// The open file; a number that is not in the set is an internal Error, a file that cannot be
   /// opened throws what File throws.
   std::shared_ptr<IoFile const> open(std::uint32_t file);
-  /// What was written to a file before this call reaches the device.
+  /// Takes a file that the caller has just made and written to, as if it had been opened here; one
+  /// for which there is no room is closed. Pre: Access::write, and it is not open here.
+  void adopt(std::uint32_t file, File made);
+  /// What was written to a file before this call reaches the device. Once that has failed, it fails
+  /// again for everyone who asks: the system tells it only once.
   void sync(std::uint32_t file);
+  /// The files that were perhaps written since their last sync, ascending.
+  std::vector<std::uint32_t> unsynced() const;
   /// Closes all files. Pre: no one holds them any more; what was not synced is not. Throws the
   /// first thing that a written file has to say.
   void close();
@@ -53,9 +63,11 @@ class FileSet {
 
  private:
   struct Entry {
-    std::shared_ptr<IoFile> file;
+    std::shared_ptr<IoFile> file;  ///< null while it is being opened
     std::list<std::uint32_t>::iterator place;
-    bool dirty = false;  ///< perhaps written since its last sync
+    bool dirty = false;                        ///< perhaps written since its last sync was begun
+    long syncs = 0;                            ///< under way
+    std::optional<Error> lost = std::nullopt;  ///< what a sync of it has met
   };
   std::shared_ptr<IoFile> open_on_disk(std::uint32_t file) const;
   void make_room();
@@ -67,6 +79,7 @@ class FileSet {
   std::size_t open_limit_;
   std::shared_ptr<FileIo> io_;
   mutable std::mutex mutex_;
+  std::condition_variable changed_;  ///< a file was opened, or a sync has ended
   std::list<std::uint32_t> recent_;  // most recently used first
   std::unordered_map<std::uint32_t, Entry> entries_;
 };

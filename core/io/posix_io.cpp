@@ -10,7 +10,11 @@ std::unique_ptr<IoFile> PosixIo::open_for_reading(std::filesystem::path const& p
 }
 
 std::unique_ptr<IoFile> PosixIo::open_for_writing(std::filesystem::path const& path) {
-  return std::make_unique<PosixFile>(File::open_for_writing(path), cache_);
+  return adopt(File::open_for_writing(path));
+}
+
+std::unique_ptr<IoFile> PosixIo::adopt(File file) {
+  return std::make_unique<PosixFile>(std::move(file), cache_);
 }
 
 }  // namespace reshard

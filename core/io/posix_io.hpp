@@ -44,6 +44,7 @@ class PosixIo final : public FileIo {
   std::unique_ptr<IoFile> open_for_reading(std::filesystem::path const& path,
                                            ErrorKind missing = ErrorKind::source) override;
   std::unique_ptr<IoFile> open_for_writing(std::filesystem::path const& path) override;
+  std::unique_ptr<IoFile> adopt(File file) override;
   std::string_view write_mode() const override { return name_of(cache_->mode()); }
 
  private:

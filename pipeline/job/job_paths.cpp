@@ -1,5 +1,6 @@
 #include "pipeline/job/job_paths.hpp"
 
+#include <map>
 #include <optional>
 #include <set>
 #include <system_error>
@@ -10,6 +11,7 @@
 
 #include "core/base/error.hpp"
 #include "core/base/paths.hpp"
+#include "core/base/workers.hpp"
 #include "stages/write/leftovers.hpp"
 
 namespace reshard {
@@ -26,16 +28,37 @@ struct FolderNumbers {
   std::set<Number> all;
 };
 
-FolderNumbers folder_numbers(fs::path folder) {
-  FolderNumbers numbers;
-  for (bool first = true;; first = false) {
-    struct stat status {};
-    bool const is_folder = ::stat(folder.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
-    if (is_folder) numbers.all.emplace(status.st_dev, status.st_ino);
-    if (is_folder && first) numbers.own.emplace(status.st_dev, status.st_ino);
-    if (folder == folder.parent_path()) return numbers;
-    folder = folder.parent_path();
+/// Asks for each of many folders, and those above them, once.
+class NumbersOfFolders {
+ public:
+  explicit NumbersOfFolders(std::vector<fs::path> const& folders) {
+    for (fs::path folder : folders)
+      while (numbers_.emplace(folder, std::nullopt).second && folder != folder.parent_path())
+        folder = folder.parent_path();
+    std::vector<std::pair<fs::path const, Number>*> each;
+    for (auto& one : numbers_) each.push_back(&one);
+    overlapped(each.size(), [&](std::size_t i) {
+      struct stat status {};
+      if (::stat(each[i]->first.c_str(), &status) == 0 && S_ISDIR(status.st_mode))
+        each[i]->second.emplace(status.st_dev, status.st_ino);
+    });
   }
+
+  FolderNumbers of(fs::path folder) const {
+    FolderNumbers numbers{numbers_.at(folder), {}};
+    for (;; folder = folder.parent_path()) {
+      if (auto const& number = numbers_.at(folder)) numbers.all.insert(*number);
+      if (folder == folder.parent_path()) return numbers;
+    }
+  }
+
+ private:
+  using Number = std::optional<FolderNumbers::Number>;
+  std::map<fs::path, Number> numbers_;
+};
+
+FolderNumbers folder_numbers(fs::path const& folder) {
+  return NumbersOfFolders({folder}).of(folder);
 }
 
 /// The path without links, as far as it is there.
@@ -79,14 +102,19 @@ void check_source_apart(JobSpec const& spec, Checkpoint const& source) {
          "target outside of the source.",
          target.string(), spec.source.path);
   std::set<fs::path> looked_at;
-  for (fs::path const& file : source.files) {
-    fs::path const real = really(file);
+  bool const in_folder = !fs::is_regular_file(spec.source.path, ignored);
+  std::vector<fs::path> const resolved = resolved_paths(source.files);
+  std::vector<fs::path> folders;
+  for (fs::path const& real : resolved) folders.push_back(real.parent_path());
+  NumbersOfFolders const numbers(folders);
+  for (std::size_t f = 0; f < resolved.size(); ++f) {
+    fs::path const& file = source.files[f];
+    fs::path const& real = resolved[f];
     fs::path const folder = real.parent_path();
-    bool const in_folder = !fs::is_regular_file(spec.source.path, ignored);
     bool holds_it = holds(target, real);
     bool beside = in_folder && holds(folder, target);
     if (looked_at.insert(folder).second) {
-      FolderNumbers const of_source = folder_numbers(folder);
+      FolderNumbers const of_source = numbers.of(folder);
       holds_it = holds_it || (of_target.own && of_source.all.contains(*of_target.own));
       beside = beside || (in_folder && of_source.own && of_target.all.contains(*of_source.own));
     }

@@ -8,8 +8,11 @@
 #include <type_traits>
 #include <utility>
 
+#include "core/base/capture.hpp"
 #include "core/base/paths.hpp"
 #include "core/base/sight.hpp"
+#include "core/base/tree.hpp"
+#include "core/base/workers.hpp"
 #include "core/base/xxh3.hpp"
 #include "core/formats/manifest/file_records.hpp"
 #include "core/formats/manifest/manifest.hpp"
@@ -70,10 +73,23 @@ std::string text_digest(std::string_view text) {
   return digest.text();
 }
 
+/// The file at a place, or those in the folder there; none where nothing is.
+std::vector<fs::path> files_at(fs::path const& place) {
+  std::error_code problem;
+  std::vector<TreeEntry> entries = listing_of(place, problem);
+  if (problem) entries = {{place, fs::file_type::symlink}};
+  std::vector<fs::path> files;
+  for (TreeEntry const& entry : entries)
+    if (entry.type == fs::file_type::regular ||
+        (entry.type == fs::file_type::symlink && fs::is_regular_file(entry.path, problem)))
+      files.push_back(entry.path);
+  return files;
+}
+
 /// The files beside the weights, and those of other folders that the job names: they describe the
 /// model.
-std::set<fs::path> describing_files(JobSpec const& spec, Checkpoint const& source,
-                                    JobPlan const& plan) {
+std::vector<fs::path> describing_files(JobSpec const& spec, Checkpoint const& source,
+                                       JobPlan const& plan) {
   std::set<fs::path> places{spec.source.config, spec.target.reference, spec.model.map};
   if (plan.reference) {
     for (std::string const& name : plan.reference->sidecars)
@@ -85,37 +101,38 @@ std::set<fs::path> describing_files(JobSpec const& spec, Checkpoint const& sourc
   if (!fs::is_regular_file(spec.source.path,
                            ignored))  // beside a single file there may be anything
     for (fs::path const& file : source.files) places.insert(file.parent_path());
+  std::vector<fs::path> const each(places.begin(), places.end());
+  std::vector<std::vector<fs::path>> found(each.size());
+  overlapped(each.size(), [&](std::size_t i) { found[i] = files_at(each[i]); });
   std::set<fs::path> files;
-  for (fs::path const& place : places) {
-    if (fs::is_regular_file(place, ignored)) files.insert(place);
-    if (!fs::is_directory(place, ignored)) continue;
-    for (auto const& entry : fs::directory_iterator(place, ignored))
-      if (entry.is_regular_file(ignored)) files.insert(entry.path());
-  }
+  for (std::vector<fs::path> const& some : found) files.insert(some.begin(), some.end());
   for (fs::path const& file : source.files) files.erase(file);
-  return files;
+  return {files.begin(), files.end()};
 }
 
 /// What may not be read describes nothing.
-void add_stamp(Digest& digest, fs::path const& file) {
-  try {
-    digest.add(stamp_of(file));
-  } catch (Error const&) {
-    digest.add(std::uint64_t{0});
-  }
+std::vector<std::optional<FileStamp>> stamps_of(std::vector<fs::path> const& files) {
+  std::vector<std::optional<FileStamp>> stamps(files.size());
+  overlapped(files.size(),
+             [&](std::size_t i) { capture([&] { stamps[i] = stamp_of(files[i]); }); });
+  return stamps;
 }
 
 /// In one look: there may be a folder for each file.
 std::string source_digest(JobSpec const& spec, Checkpoint const& source, JobPlan const& plan) {
   return seen("source digest", spec.source.path, [&] {
     Digest digest;
+    std::vector<fs::path> const real = resolved_paths(source.files);
     for (std::size_t f = 0; f < source.files.size(); ++f) {
-      digest.add(resolved(source.files[f].string()));
+      digest.add(real[f].string());
       digest.add(source.stamps[f]);
     }
-    for (fs::path const& file : describing_files(spec, source, plan)) {
-      digest.add(resolved(file.string()));
-      add_stamp(digest, file);
+    auto const describing = describing_files(spec, source, plan);
+    std::vector<fs::path> const places = resolved_paths(describing);
+    auto const stamps = stamps_of(describing);
+    for (std::size_t i = 0; i < places.size(); ++i) {
+      digest.add(places[i].string());
+      stamps[i] ? digest.add(*stamps[i]) : digest.add(std::uint64_t{0});
     }
     return digest.text();
   });

@@ -9,11 +9,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/base/activity.hpp"
 #include "core/base/capture.hpp"
 #include "core/base/file.hpp"
 #include "core/base/file_time.hpp"
 #include "core/base/retry.hpp"
 #include "core/base/text.hpp"
+#include "core/base/tree.hpp"
+#include "core/base/workers.hpp"
 #include "core/formats/manifest/file_records.hpp"
 #include "core/formats/manifest/manifest.hpp"
 #include "stages/write/journal.hpp"
@@ -54,21 +57,24 @@ bool is_line_of(std::string const& line, fs::path const& staging) {
   return inode == status.st_ino && (boot != this_boot_id() || device == status.st_dev);
 }
 
-/// One line for a file or folder: opened, so that a client of a network file system asks its
-/// server.
+std::int64_t nanoseconds(statx_timestamp const& time) {
+  return nanoseconds_since_1970({time.tv_sec, time.tv_nsec});
+}
+
+/// One line for a file or folder, as the server of its file system has it now.
 std::string line_of(fs::path const& path, fs::path const& root) {
-  int const descriptor =
-      retried([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK); });
-  if (descriptor < 0) fail_errno(path, "open", errno);
-  struct stat status {};
-  bool const seen = retried([&] { return ::fstat(descriptor, &status); }) == 0;
-  int const reason = errno;
-  ::close(descriptor);
-  if (!seen) fail_errno(path, "stat", reason);
+  FileStep const step("stat", path);
+  struct statx status {};
+  auto const look = [&] {
+    return ::statx(AT_FDCWD, path.c_str(), AT_SYMLINK_NOFOLLOW | AT_STATX_FORCE_SYNC,
+                   STATX_BASIC_STATS, &status);
+  };
+  if (retried(look) != 0) fail_errno(path, "stat", errno);
+  if (S_ISLNK(status.stx_mode)) fail_errno(path, "stat", ELOOP);
   std::string const name = path.lexically_relative(root).generic_string();
-  if (S_ISDIR(status.st_mode)) return fmt::format("folder {} {}\n", status.st_ino, name);
-  return fmt::format("{} {} {} {} {}\n", status.st_size, nanoseconds_since_1970(status.st_mtim),
-                     nanoseconds_since_1970(status.st_ctim), status.st_ino, name);
+  if (S_ISDIR(status.stx_mode)) return fmt::format("folder {} {}\n", status.stx_ino, name);
+  return fmt::format("{} {} {} {} {}\n", status.stx_size, nanoseconds(status.stx_mtime),
+                     nanoseconds(status.stx_ctime), status.stx_ino, name);
 }
 
 /// What a folder holds, with the digest of its manifest where it has one; "" when it cannot be
@@ -77,8 +83,11 @@ std::string contents_of(fs::path const& root) {
   std::vector<std::string> lines;
   std::string manifest = "-";
   auto const error = capture([&] {
-    for (auto const& entry : fs::recursive_directory_iterator(root))
-      lines.push_back(line_of(entry.path(), root));
+    std::error_code problem;
+    std::vector<TreeEntry> const entries = tree_of(root, problem);
+    if (problem) fail_errno(root, "list", problem.value());
+    lines.resize(entries.size());
+    overlapped(lines.size(), [&](std::size_t i) { lines[i] = line_of(entries[i].path, root); });
     if (fs::is_regular_file(fs::symlink_status(root / manifest_name)))
       manifest = hex64(record_of(root / manifest_name, root).xxh3);
   });

@@ -66,9 +66,8 @@ std::uint64_t compare_replicas(JobSpec const& spec, PlannedJob const& job, Sourc
       (job.plan.plan.replicas_dropped == 0 && !has_copies(job.plan.source)))
     return 0;
   begin_phase("comparing replicas of the source");
-  FileSet files(job.source.files, FileSet::Access::read);
-  watch.look_at(files);
-  ExtentReader reader(files, job.plan.source.views);
+  watch.look_at(*job.sources);
+  ExtentReader reader(*job.sources, job.plan.source.views);
   auto const read = [&](std::uint32_t file, std::uint64_t offset_bytes, std::span<std::byte> into) {
     Extent const extent{file, offset_bytes, into.size(), 0};
     reader.read({&extent, 1}, into.data());

@@ -169,7 +169,9 @@ void agree_on_plan(JobSpec const& spec, PlannedJob& job, Comm const& comm) {
   together_seeing(comm, [&] { job.identity = identity_of(spec, job.source, job.plan); });
   job.identity.previous = job.previous.fingerprint();
   check_same_identity(comm, job.identity);
-  check_same_files(job.source, round_terms(spec, job, comm), comm);
+  job.sources = std::make_unique<FileSet>(job.source.files, FileSet::Access::read,
+                                          FileSet::usual_open_limit(), job.source_io);
+  check_same_files(job.source, *job.sources, round_terms(spec, job, comm), comm);
 }
 
 }  // namespace
@@ -189,6 +191,7 @@ PlannedJob plan_job(JobSpec const& spec, std::vector<fs::path> const& map_folder
     plan_from_headers(spec, map_folders, job, comm);
     job.plan_seconds = seconds_since(planning);
     if (comm.rank() == 0) job.described_by = opened.stamps();
+    for (fs::path const& file : job.source.files) job.described_by.erase(file);
   }
   together_seeing(comm,
                   [&] { job.previous = find_previous(spec, job.plan, job.clone_block_bytes); });

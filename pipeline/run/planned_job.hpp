@@ -10,6 +10,7 @@
 #include "core/formats/checkpoint.hpp"
 #include "core/formats/manifest/manifest.hpp"
 #include "core/io/file_io.hpp"
+#include "core/io/file_set.hpp"
 #include "core/transport/comm.hpp"
 #include "pipeline/job/job_spec.hpp"
 #include "pipeline/journal/job_identity.hpp"
@@ -25,6 +26,8 @@ namespace reshard {
 struct PlannedJob {
   std::shared_ptr<FileIo> source_io;  ///< reads the source's weights
   Checkpoint source;
+  std::unique_ptr<FileSet> sources;  ///< its files: those that this rank reads are open, as far as
+                                     ///< there is room
   /// The small files that describe the source and the model, as rank 0 read them; on rank 0.
   std::map<std::filesystem::path, FileStamp> described_by;
   std::size_t threads = 1;              ///< of each stage of this rank; not the same on every rank

@@ -3,6 +3,7 @@
 #include <optional>
 #include <vector>
 
+#include "core/base/workers.hpp"
 #include "core/formats/stamped_files.hpp"
 
 namespace reshard {
@@ -22,9 +23,9 @@ std::set<std::uint32_t> stored_files(std::set<std::uint32_t> const& files,
   return stored;
 }
 
-void check_same_file(Checkpoint const& source, std::uint32_t file, int rank) {
+void check_same_file(Checkpoint const& source, FileSet& files, std::uint32_t file, int rank) {
   std::optional<FileStamp> now;
-  auto const unseen = capture([&] { now = File::open_for_reading(source.files[file]).stamp(); });
+  auto const unseen = capture([&] { now = files.open(file)->file().stamp(); });
   if (unseen) throw unseen->in(fmt::format("rank {}", rank));
   if (!difference(source.stamps[file], *now).empty())
     refuse_two_worlds(source.files[file], rank, *now, source.stamped_by[file], source.stamps[file]);
@@ -47,11 +48,14 @@ std::set<std::uint32_t> files_to_read(RoundTerms const& terms) {
   return stored_files(files, terms.views, terms.source_files);
 }
 
-void check_same_files(Checkpoint const& source, RoundTerms const& terms, Comm const& comm) {
+void check_same_files(Checkpoint const& source, FileSet& files, RoundTerms const& terms,
+                      Comm const& comm) {
   if (comm.size() == 1) return;
   together(comm, [&] {
-    for (std::uint32_t const file : files_to_read(terms))
-      check_same_file(source, file, comm.rank());
+    auto const mine = files_to_read(terms);
+    std::vector<std::uint32_t> const each(mine.begin(), mine.end());
+    overlapped(each.size(),
+               [&](std::size_t i) { check_same_file(source, files, each[i], comm.rank()); });
   });
 }
 

@@ -1,5 +1,6 @@
 #include "pipeline/run/source_watch.hpp"
 
+#include "core/base/workers.hpp"
 #include "core/formats/stamped_files.hpp"
 #include "core/transport/in_turn.hpp"
 
@@ -15,8 +16,9 @@ void SourceWatch::look_at(FileSet& files) const {
 }
 
 void SourceWatch::look_again(Comm const& comm) const {
-  for_each_in_turn(comm, source_.files.size(),
-                   [this](std::size_t f) { look(f, stamp_of(source_.files[f])); });
+  std::vector<std::size_t> mine;
+  for_each_in_turn(comm, source_.files.size(), [&](std::size_t f) { mine.push_back(f); });
+  overlapped(mine.size(), [&](std::size_t i) { look(mine[i], stamp_of(source_.files[mine[i]])); });
   for (auto const& [path, stamp] : described_by_) compare(path, stamp, stamp_of(path));
 }
 

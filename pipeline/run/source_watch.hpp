@@ -22,10 +22,9 @@ class SourceWatch {
 
   /// A file of the source, by its number, as it is now.
   void look(std::size_t file, FileStamp const& now) const;
-  /// Looks at each file that a set opens.
+  /// Looks at each file that a set opens from now on.
   void look_at(FileSet& files) const;
-  /// Opens the files again, each on one rank: a network file system then asks its server. Not
-  /// collective.
+  /// Asks the file system's server for each file again, on one rank. Not collective.
   void look_again(Comm const& comm) const;
   /// Whether a look has found a change.
   bool has_changed() const { return changed_; }

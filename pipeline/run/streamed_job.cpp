@@ -89,8 +89,7 @@ StreamedJob stream_job(JobRun const& run, PlannedJob const& job, SourceWatch con
                        StreamTarget const& target, GpuPath* gpu, Trace* trace) {
   Clock::time_point const start = Clock::now();
   RoundTerms const terms = round_terms(run.spec, job, run.comm);
-  FileSet sources(job.source.files, FileSet::Access::read, FileSet::default_open_limit,
-                  job.source_io);
+  FileSet& sources = *job.sources;
   watch.look_at(sources);
   StreamedJob streamed;
   streamed.digests.assign(job.plan.plan.tensor_bytes.size(), 0);
@@ -115,6 +114,7 @@ StreamedJob stream_job(JobRun const& run, PlannedJob const& job, SourceWatch con
   std::unique_ptr<ExtentSink> const sink = open_sink(run, target, observer, sources, job.threads);
   streamed.stats = stream_shown(run, options, terms, sources, *sink, streamed_bytes);
   sink->close();
+  sources.close();
   if (is_by_library(run.spec)) sync_everywhere(target.begun.layouts, run.comm);
   streamed.write_mode = sink->mode_name();
   streamed.seconds = seconds_since(start);

@@ -1,11 +1,16 @@
 #include "pipeline/target/begin_target.hpp"
 
 #include <map>
+#include <set>
 #include <utility>
 
 #include "core/base/file.hpp"
-#include "core/transport/in_turn.hpp"
+#include "core/base/integers.hpp"
+#include "core/base/workers.hpp"
+#include "core/io/io_engines.hpp"
+#include "core/plan/schedule.hpp"
 #include "pipeline/target/integrity_file.hpp"
+#include "pipeline/target/target_rounds.hpp"
 
 namespace reshard {
 namespace {
@@ -17,6 +22,41 @@ std::vector<TargetLayout> layouts_in(fs::path const& staging, JobPlan const& pla
   for (TargetFile const& file : plan.files)
     layouts.push_back({staging / file.path, file.size_bytes, file.frame});
   return layouts;
+}
+
+/// The rank that writes to a file first; of files without payload the ranks take turns.
+std::vector<int> owners_of(JobPlan const& plan, int ranks) {
+  constexpr int none = -1;
+  std::vector<int> owners(plan.files.size(), none);
+  RankCells const cells(plan.plan, ranks);
+  for (int rank = 0; rank < ranks; ++rank)
+    for (std::size_t c = cells.of(rank).begin; c < cells.of(rank).end; ++c) {
+      Cell const& cell = plan.plan.cells[c];
+      for (std::size_t r = cell.first_region; r < cell.first_region + cell.region_count; ++r)
+        if (int& owner = owners[plan.plan.regions[r].to]; owner == none) owner = rank;
+    }
+  for (std::size_t f = 0; f < owners.size(); ++f)
+    if (owners[f] == none) owners[f] = narrow<int>(f % static_cast<std::size_t>(ranks));
+  return owners;
+}
+
+/// Those that this rank owns, with their folders.
+void make_files(StagedTarget const& target, BegunTarget& begun, int rank, bool going_on) {
+  std::vector<std::uint32_t> const mine = files_of(begun, rank);
+  std::set<fs::path> folders;
+  std::set<fs::path> above;
+  for (std::uint32_t const f : mine) folders.insert(begun.layouts[f].path.parent_path());
+  folders.erase(target.folder());
+  for (fs::path const& folder : folders) above.insert(folder.parent_path());
+  above.erase(target.folder());
+  for (fs::path const& folder : above) make_folders(folder);
+  std::vector<fs::path> const each(folders.begin(), folders.end());
+  overlapped(each.size(), [&](std::size_t i) { make_folders(each[i]); });
+  overlapped(mine.size(), [&](std::size_t i) {
+    TargetLayout const& layout = begun.layouts[mine[i]];
+    File file = going_on ? reopen_target_file(layout) : create_target_file(layout);
+    target.is_journaled() ? begun.files->adopt(mine[i], std::move(file)) : file.close();
+  });
 }
 
 /// What ranks of an earlier run had kept back when it ended.
@@ -60,12 +100,14 @@ BegunTarget begin_target(TargetTask const& task, ClaimedTarget const& claimed) {
       task.spec.run.verify == VerifyChoice::written ? FileSums::taken : FileSums::not_taken;
   TargetSums sums(task.plan, layouts, task.source.records.size(), file_sums,
                   task.previous.records ? reuse_block_bytes : 0);
-  BegunTarget begun{std::move(layouts), std::move(sums), std::nullopt};
+  BegunTarget begun{std::move(layouts), std::move(sums), nullptr, {}, std::nullopt};
   bool const going_on = claimed.earlier == EarlierTarget::part;
   together(comm, [&] {
-    for_each_in_turn(comm, begun.layouts.size(), [&](std::size_t f) {
-      going_on ? reopen_target_file(begun.layouts[f]) : create_target_file(begun.layouts[f]);
-    });
+    begun.owners = owners_of(task.plan, comm.size());
+    begun.files = std::make_unique<FileSet>(paths_of(begun.layouts), FileSet::Access::write,
+                                            FileSet::usual_open_limit(),
+                                            make_file_io(name(task.spec.run.io)));
+    make_files(target, begun, comm.rank(), going_on);
   });
   if (going_on) {
     begun.earlier = take_over(task, target, begun);
@@ -76,6 +118,13 @@ BegunTarget begin_target(TargetTask const& task, ClaimedTarget const& claimed) {
   }
   begun.integrity = wants_integrity(task);
   return begun;
+}
+
+std::vector<std::uint32_t> files_of(BegunTarget const& begun, int rank) {
+  std::vector<std::uint32_t> files;
+  for (std::uint32_t f = 0; f < begun.owners.size(); ++f)
+    if (begun.owners[f] == rank) files.push_back(f);
+  return files;
 }
 
 void note_job(TargetTask const& task, ClaimedTarget const& claimed) {

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <vector>
 
+#include "core/io/file_set.hpp"
 #include "pipeline/journal/earlier_work.hpp"
 #include "pipeline/target/claim_target.hpp"
 #include "pipeline/target/target_sums.hpp"
@@ -14,6 +16,10 @@ namespace reshard {
 struct BegunTarget {
   std::vector<TargetLayout> layouts;  ///< with paths in the staging folder
   TargetSums sums;
+  /// Those that this rank has made are open in it as far as there is room; empty where libhdf5
+  /// writes.
+  std::unique_ptr<FileSet> files;
+  std::vector<int> owners;             ///< by file: the rank that makes it and completes it
   std::optional<EarlierWork> earlier;  ///< what earlier runs did; nothing when this is the first
   bool integrity = false;              ///< integrity.json is written
 };
@@ -21,6 +27,9 @@ struct BegunTarget {
 /// Makes every file of a claimed target, or goes on with those of an earlier run. Collective. Pre:
 /// no earlier run has made the whole target; task.plan is whole.
 BegunTarget begin_target(TargetTask const& task, ClaimedTarget const& claimed);
+
+/// The files that a rank makes and completes, ascending.
+std::vector<std::uint32_t> files_of(BegunTarget const& begun, int rank);
 
 /// Notes in its journal which job a target is of. On rank 0.
 void note_job(TargetTask const& task, ClaimedTarget const& claimed);

@@ -1,11 +1,15 @@
 #include "pipeline/target/claim_target.hpp"
 
+#include <cstdint>
+#include <map>
 #include <optional>
 #include <set>
 #include <utility>
 
+#include <sys/stat.h>
+
+#include "core/base/workers.hpp"
 #include "core/formats/manifest/manifest.hpp"
-#include "pipeline/target/reuse_files.hpp"
 #include "pipeline/target/source_stamp.hpp"
 
 namespace reshard {
@@ -15,9 +19,12 @@ namespace fs = std::filesystem;
 
 /// Without a stamp a nightly run converts again: a folder of the source that may not be read is no
 /// reason to end a job.
-void add_stamp(Json& record, std::string const& source) {
+void add_stamp(Json& record, std::string const& path, Checkpoint const& source) {
   if (record.find("stamp") != nullptr) return;
-  auto const error = capture([&] { record.set("stamp", stamp_json(source_stamp(source))); });
+  std::map<fs::path, FileStamp> known;
+  for (std::size_t f = 0; f < source.files.size(); ++f)
+    known.emplace(source.files[f], source.stamps[f]);
+  auto const error = capture([&] { record.set("stamp", stamp_json(source_stamp(path, known))); });
   if (error && error->kind() != ErrorKind::source) throw *error;
 }
 
@@ -44,6 +51,17 @@ struct Taking {
   Publication& publication;
 };
 
+/// What is at the place of a file of the target. A link: it has other names, as one that became a
+/// hard link to a previous target's.
+enum class Found : std::uint8_t { other, link, file };
+
+Found look_at(fs::path const& path, std::uint64_t bytes) {
+  struct stat status {};
+  if (::lstat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) return Found::other;
+  if (status.st_nlink > 1) return Found::link;
+  return static_cast<std::uint64_t>(status.st_size) == bytes ? Found::file : Found::other;
+}
+
 /// Why an earlier run cannot be resumed.
 std::optional<std::string> obstacle(Taking const& taking, JournalFolder const& journal,
                                     fs::path const& staging) {
@@ -52,14 +70,16 @@ std::optional<std::string> obstacle(Taking const& taking, JournalFolder const& j
   if (!taking.publication.is_own_folder(staging) ||
       !taking.publication.is_own_folder(journal.path()))
     return "it belongs to another user";
-  for (TargetFile const& file : taking.task.plan.files) {
-    fs::path const path = staging / file.path;
-    if (is_linked(path))
-      return fmt::format("{} is a link to the previous target's already", path.filename().string());
-    std::error_code missing;
-    if (!fs::is_regular_file(fs::symlink_status(path, missing)) ||
-        fs::file_size(path, missing) != file.size_bytes)
-      return fmt::format("{} is missing or has another size", path.filename().string());
+  std::vector<TargetFile> const& files = taking.task.plan.files;
+  std::vector<Found> found(files.size());
+  overlapped(files.size(), [&](std::size_t f) {
+    found[f] = look_at(staging / files[f].path, files[f].size_bytes);
+  });
+  for (std::size_t f = 0; f < files.size(); ++f) {
+    std::string const name = files[f].path.filename().string();
+    if (found[f] == Found::link)
+      return fmt::format("{} is a link to the previous target's already", name);
+    if (found[f] == Found::other) return fmt::format("{} is missing or has another size", name);
   }
   return std::nullopt;
 }
@@ -142,7 +162,7 @@ ClaimedTarget claim_target(TargetTask const& task, TargetClaim const& claim) {
     taken = take({task, claim, *publication});
     // Before anything is read but headers: a change from now on ends the job, or shows in the
     // stamp.
-    add_stamp(source_record, task.spec.source.path);
+    add_stamp(source_record, task.spec.source.path, task.source);
   });
   std::string const token = comm.broadcast(publication ? publication->token() : "", 0);
   auto const earlier = static_cast<EarlierTarget>(comm.max(static_cast<int>(taken.earlier)));

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "core/transport/in_turn.hpp"
+#include "core/base/workers.hpp"
 #include "pipeline/target/integrity_file.hpp"
 #include "pipeline/target/shared_edges.hpp"
 #include "pipeline/target/small_files.hpp"
@@ -16,12 +16,13 @@ namespace {
 void finish_files(BegunTarget& begun, std::span<std::vector<FileSegment> const> held,
                   std::span<std::uint64_t const> digests, std::vector<bool> const& finished,
                   Comm const& comm) {
-  for_each_in_turn(comm, begun.layouts.size(), [&](std::size_t number) {
-    auto const f = static_cast<std::uint32_t>(number);
+  std::vector<std::uint32_t> const mine = files_of(begun, comm.rank());
+  overlapped(mine.size(), [&](std::size_t i) {
+    std::uint32_t const f = mine[i];
     TargetLayout const& layout = begun.layouts[f];
     std::vector<FileSegment> const frame =
         frame_of(layout, begun.sums.records().of_file(f), digests);
-    if (!finished[f]) finish_target_file(layout, frame, held[f]);
+    if (!finished[f]) finish_target_file(*begun.files, f, layout, frame, held[f]);
     for (FileSegment const& segment : frame)
       begun.sums.files().add(f, segment.offset_bytes, std::as_bytes(std::span(segment.bytes)));
   });
@@ -34,7 +35,7 @@ CompletedTarget complete_target(TargetTask const& task, StagedTarget const& targ
                                 std::vector<std::uint64_t> digests) {
   Comm const& comm = task.comm;
   TargetSums& sums = begun.sums;
-  together(comm, [&] { rounds.end(); });
+  together(comm, [&] { rounds.settle(); });
   sums.account().gather(comm);
   together(comm, [&] { sums.account().expect_whole(task.plan); });
   auto const held = gathered_edges(rounds.edges(), begun.layouts.size(), comm);
@@ -50,7 +51,10 @@ CompletedTarget complete_target(TargetTask const& task, StagedTarget const& targ
   for (std::size_t t = 0; t < task.plan.plan.unread.size(); ++t)
     if (task.plan.plan.unread[t]) completed.digests[t] = task.plan.recorded[t];
   std::vector<bool> const finished = begun_early(comm, rounds.early(), begun.layouts.size());
-  together(comm, [&] { finish_files(begun, held, completed.digests, finished, comm); });
+  together(comm, [&] {
+    finish_files(begun, held, completed.digests, finished, comm);
+    rounds.end();
+  });
   comm.xor_all(sums.files().shares());
   if (task.previous.is_usable()) completed.reused = reuse_files(task, begun, rounds.kept());
   together(comm, [&] {

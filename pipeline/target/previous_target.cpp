@@ -13,6 +13,7 @@
 #include "core/base/sha256.hpp"
 #include "core/base/sight.hpp"
 #include "core/base/wire.hpp"
+#include "core/base/workers.hpp"
 #include "core/base/xxh3.hpp"
 #include "core/formats/stamped_files.hpp"
 #include "stages/write/target_files.hpp"
@@ -29,8 +30,8 @@ constexpr std::string_view wire_name = "stamps of the previous target";
 std::vector<FileStamp> stamps_now(fs::path const& folder, std::vector<fs::path> const& files) {
   std::string const packed = seen("previous files", folder, [&] {
     std::vector<FileStamp> stamps(files.size());
-    for (std::size_t f = 0; f < files.size(); ++f)
-      (void)capture([&] { stamps[f] = stamp_of(files[f]); });
+    overlapped(files.size(),
+               [&](std::size_t f) { (void)capture([&] { stamps[f] = stamp_of(files[f]); }); });
     WireWriter out;
     out.put(stamps);
     return std::move(out).take();

@@ -4,8 +4,6 @@
 #include <string>
 #include <utility>
 
-#include <sys/stat.h>
-
 #include "core/base/file.hpp"
 #include "core/base/range.hpp"
 #include "core/base/wire.hpp"
@@ -138,11 +136,6 @@ std::vector<FileSpan> cloned_blocks(std::vector<std::vector<FileSpan>> const& sp
 }
 
 }  // namespace
-
-bool is_linked(fs::path const& file) {
-  struct stat status {};
-  return ::lstat(file.c_str(), &status) == 0 && S_ISREG(status.st_mode) && status.st_nlink > 1;
-}
 
 ReusedBytes reuse_files(TargetTask const& task, BegunTarget const& begun,
                         std::vector<FileSpan> const& kept) {

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <span>
 #include <vector>
 
@@ -26,8 +25,5 @@ struct ReusedBytes {
 /// io when the previous target has changed. Collective.
 ReusedBytes reuse_files(TargetTask const& task, BegunTarget const& begun,
                         std::vector<FileSpan> const& kept);
-
-/// Whether a file has other names, as one that became a hard link to a previous target's.
-bool is_linked(std::filesystem::path const& file);
 
 }  // namespace reshard

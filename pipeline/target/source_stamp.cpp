@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <ctime>
+#include <utility>
 #include <vector>
 
 #include <sys/stat.h>
@@ -10,6 +11,8 @@
 #include "core/base/file.hpp"
 #include "core/base/file_time.hpp"
 #include "core/base/retry.hpp"
+#include "core/base/tree.hpp"
+#include "core/base/workers.hpp"
 #include "core/base/xxh3.hpp"
 #include "core/containers/dcp/directory.hpp"
 
@@ -18,76 +21,84 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class Stamper {
- public:
-  SourceStamp run(fs::path const& root) {
-    struct stat status {};
-    bool const there = look(root, status);
-    if (!there && errno != ENOENT)
-      fail_errno(root, "stat", errno);  // else a folder would pass for a file
-    if (there && S_ISDIR(status.st_mode))
-      walk(root);
-    else
-      look_at(root, root.parent_path());
-    std::sort(lines_.begin(), lines_.end());
-    std::string all;
-    for (std::string const& line : lines_) all += line;
-    stamp_.digest = xxh3_128(all);
-    return stamp_;
-  }
+using KnownStamps = std::map<fs::path, FileStamp>;
 
- private:
-  static bool look(fs::path const& path, struct stat& status) {
-    return retried([&] { return ::stat(path.c_str(), &status); }) == 0;
-  }
-
-  [[noreturn]] static void fail_listing(fs::path const& root, std::error_code const& error) {
-    fail(error == std::errc::permission_denied ? ErrorKind::source : ErrorKind::io,
-         "{}: cannot be listed: {}. Check the path and its permissions.", root.string(),
-         error.message());
-  }
-
-  void walk(fs::path const& root) {
-    std::error_code error;
-    fs::recursive_directory_iterator it(root, error);
-    if (error) fail_listing(root, error);
-    look_at(root, root);
-    for (; !error && it != fs::recursive_directory_iterator(); it.increment(error))
-      look_at(it->path(), root);
-    // Half a list is none: with its stamp an unchanged checkpoint would look like a changed one.
-    if (error) fail_listing(root, error);
-  }
-
-  void look_at(fs::path const& path, fs::path const& root) {
-    std::string const name = path.filename().string();
-    struct stat status {};
-    if (!look(path, status)) {
-      if (errno == ENOENT || errno == ENOTDIR || errno == ELOOP)
-        return;  // a link that leads nowhere, or a file that has just gone
-      if (errno == EACCES)
-        fail(ErrorKind::source, "{}: cannot be accessed: {}. Check its permissions.", path.string(),
-             system_reason(errno));
-      fail_errno(path, "stat", errno);
-    }
-    std::int64_t const changed = nanoseconds_since_1970(status.st_mtim);
-    bool const is_file = S_ISREG(status.st_mode);
-    if (is_file && name.starts_with('.') && name != dcp::metadata_name) return;
-    if (is_file || S_ISDIR(status.st_mode)) stamp_.newest_ns = std::max(stamp_.newest_ns, changed);
-    if (!is_file) return;
-    ++stamp_.files;
-    stamp_.bytes += static_cast<std::uint64_t>(status.st_size);
-    lines_.push_back(fmt::format("{} {} {}\n",
-                                 json_quoted(path.lexically_relative(root).generic_string()),
-                                 status.st_size, changed));
-  }
-
-  SourceStamp stamp_;
-  std::vector<std::string> lines_;
+/// What a stamp takes from a file or folder; nothing of what has just gone.
+struct Looked {
+  bool is_file = false;
+  bool is_folder = false;
+  std::uint64_t bytes = 0;
+  std::int64_t changed_ns = 0;
 };
+
+bool look(fs::path const& path, struct stat& status) {
+  return retried([&] { return ::stat(path.c_str(), &status); }) == 0;
+}
+
+[[noreturn]] void fail_listing(fs::path const& root, std::error_code const& error) {
+  fail(error == std::errc::permission_denied ? ErrorKind::source : ErrorKind::io,
+       "{}: cannot be listed: {}. Check the path and its permissions.", root.string(),
+       error.message());
+}
+
+Looked look_at(fs::path const& path, KnownStamps const& known) {
+  if (auto const found = known.find(path); found != known.end())
+    return {true, false, static_cast<std::uint64_t>(found->second.bytes), found->second.mtime_ns};
+  struct stat status {};
+  if (!look(path, status)) {
+    if (errno == ENOENT || errno == ENOTDIR || errno == ELOOP)
+      return {};  // a link that leads nowhere, or a file that has just gone
+    if (errno == EACCES)
+      fail(ErrorKind::source, "{}: cannot be accessed: {}. Check its permissions.", path.string(),
+           system_reason(errno));
+    fail_errno(path, "stat", errno);
+  }
+  return {S_ISREG(status.st_mode), S_ISDIR(status.st_mode),
+          static_cast<std::uint64_t>(status.st_size), nanoseconds_since_1970(status.st_mtim)};
+}
+
+/// A folder with all that lies in it, or what is no folder.
+std::vector<fs::path> paths_in(fs::path const& root) {
+  struct stat status {};
+  bool const there = look(root, status);
+  if (!there && errno != ENOENT)
+    fail_errno(root, "stat", errno);  // else a folder would pass for a file
+  std::vector<fs::path> paths{root};
+  if (!there || !S_ISDIR(status.st_mode)) return paths;
+  std::error_code error;
+  for (TreeEntry& entry : tree_of(root, error)) paths.push_back(std::move(entry.path));
+  // Half a list is none: with its stamp an unchanged checkpoint would look like a changed one.
+  if (error) fail_listing(root, error);
+  return paths;
+}
 
 }  // namespace
 
-SourceStamp source_stamp(fs::path const& path) { return Stamper().run(path); }
+SourceStamp source_stamp(fs::path const& path, KnownStamps const& known) {
+  std::vector<fs::path> const paths = paths_in(path);
+  std::vector<Looked> found(paths.size());
+  overlapped(paths.size(), [&](std::size_t i) { found[i] = look_at(paths[i], known); });
+  fs::path const root = found.front().is_folder ? path : path.parent_path();
+  SourceStamp stamp;
+  std::vector<std::string> lines;
+  for (std::size_t i = 0; i < paths.size(); ++i) {
+    std::string const name = paths[i].filename().string();
+    auto const& [is_file, is_folder, bytes, changed_ns] = found[i];
+    if (is_file && name.starts_with('.') && name != dcp::metadata_name) continue;
+    if (is_file || is_folder) stamp.newest_ns = std::max(stamp.newest_ns, changed_ns);
+    if (!is_file) continue;
+    ++stamp.files;
+    stamp.bytes += bytes;
+    lines.push_back(fmt::format("{} {} {}\n",
+                                json_quoted(paths[i].lexically_relative(root).generic_string()),
+                                bytes, changed_ns));
+  }
+  std::sort(lines.begin(), lines.end());
+  std::string all;
+  for (std::string const& line : lines) all += line;
+  stamp.digest = xxh3_128(all);
+  return stamp;
+}
 
 std::int64_t now_ns() {
   timespec now{};

@@ -2,9 +2,11 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 
+#include "core/base/file.hpp"
 #include "core/base/json.hpp"
 
 namespace reshard {
@@ -22,7 +24,9 @@ struct SourceStamp {
 /// Of a folder with all that lies in it (hidden files but .metadata left out), or of one file. What
 /// vanishes meanwhile is left out. Links are followed to files, not to folders. A folder that
 /// cannot be listed is an Error of kind source.
-SourceStamp source_stamp(std::filesystem::path const& path);
+/// `known`: files that were looked at already, as they were then.
+SourceStamp source_stamp(std::filesystem::path const& path,
+                         std::map<std::filesystem::path, FileStamp> const& known = {});
 
 /// The clock that times of change are compared with: nanoseconds since 1970.
 std::int64_t now_ns();

@@ -46,7 +46,7 @@ std::string StagedTarget::publish(Comm const& comm) {
   std::string left_behind;
   together(comm, [&] {
     if (!publication_) return;
-    publication_->publish();
+    publication_->publish(names_);
     left_behind = publication_->left_behind();
   });
   return left_behind;

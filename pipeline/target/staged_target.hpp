@@ -33,6 +33,8 @@ class StagedTarget {
   void keep(bool kept);
   /// Everything is there and verified: whatever its publication meets, it is worth keeping.
   void seal();
+  /// The names in the folders of what is there have reached the device.
+  void note_durable_names() { names_ = Names::durable; }
   /// After a failed write-back what is there is not resumed. For any thread.
   void distrust_lost_writes() const;
   /// What to say for an error of this run: when the staging folder is not there any more, that is
@@ -50,6 +52,7 @@ class StagedTarget {
   std::unique_ptr<Publication> publication_;
   Journaled journaled_;
   bool sealed_ = false;
+  Names names_ = Names::perhaps_lost;
 };
 
 }  // namespace reshard

@@ -6,8 +6,7 @@
 
 #include "core/base/capture.hpp"
 #include "core/base/range.hpp"
-#include "core/io/io_engines.hpp"
-#include "core/plan/schedule.hpp"
+#include "core/base/workers.hpp"
 #include "pipeline/target/shared_edges.hpp"
 #include "pipeline/target/sums_file.hpp"
 #include "pipeline/target/target_check.hpp"
@@ -20,26 +19,11 @@ constexpr std::uint64_t memory_part = 8;  ///< of run.memory
 constexpr std::uint64_t least_memory_bytes = std::uint64_t{1} << 20;
 constexpr std::uint64_t most_memory_bytes = std::uint64_t{16} << 20;
 
-/// Those that this rank writes something of.
-std::vector<bool> files_of_rank(Plan const& plan, std::size_t files, Comm const& comm) {
-  std::vector<bool> mine(files);
-  CellRange const cells = cells_of_rank(plan, comm.rank(), comm.size());
-  for (std::size_t c = cells.begin; c < cells.end; ++c) {
-    Cell const& cell = plan.cells[c];
-    for (std::size_t r = 0; r < cell.region_count; ++r)
-      mine[plan.regions[cell.first_region + r].to] = true;
-  }
-  return mine;
-}
-
 }  // namespace
 
 TargetRounds::TargetRounds(TargetTask const& task, StagedTarget& target, BegunTarget& begun,
                            RoundNumbers numbers, Trace* trace)
-    : target_(target),
-      begun_(begun),
-      files_(paths_of(begun.layouts), FileSet::Access::write, FileSet::default_open_limit,
-             make_file_io(name(task.spec.run.io))) {
+    : target_(target), begun_(begun), rank_(task.comm.rank()) {
   target_.keep(true);
   if (trace != nullptr)
     scanned_ = [trace](ScannedFile const& file) {
@@ -59,11 +43,10 @@ void TargetRounds::begin_reading_back(TargetTask const& task) {
     return;
   std::uint64_t const memory_bytes =
       std::clamp(task.spec.run.memory_bytes / memory_part, least_memory_bytes, most_memory_bytes);
-  own_files_ = files_of_rank(task.plan.plan, task.plan.files.size(), task.comm);
   auto const work = [this, &plan = task.plan] {
     DigestWork made = target_digest_work(plan);
     std::erase_if(made.regions,
-                  [this](ShareRegion const& region) { return !own_files_[region.src_file]; });
+                  [this](ShareRegion const& region) { return !is_owner(region.src_file); });
     return made;
   };
   early_ = std::make_unique<EarlyScan>(EarlyScan::Parts{.files = paths_of(begun_.layouts),
@@ -76,21 +59,19 @@ void TargetRounds::begin_reading_back(TargetTask const& task) {
 }
 
 /// Hands over the files that this round has completed. Those with other contents until all is
-/// written are for the end: what is around their tensors needs what other ranks have read.
+/// written are for the end: what is around their tensors needs what other ranks have read. So are
+/// those of other owners, which after an earlier run have written their headers.
 void TargetRounds::read_back_whole(FinishedRound const& round) {
   std::set<std::uint32_t> files;
   for (Extent const& write : round.writes) files.insert(write.file);
   for (std::uint32_t const file : files) {
     TargetLayout const& layout = begun_.layouts[file];
-    if (!own_files_[file] || !begun_.sums.account().is_whole_here(file) ||
+    if (!is_owner(file) || !begun_.sums.account().is_whole_here(file) ||
         !layout.frame->skeleton().empty() || (edges_ && edges_->holds(file)))
       continue;
     early_->add(file, [this, file, &layout,
                        frame = frame_of(layout, begun_.sums.records().of_file(file), {})] {
-      auto const error = capture([&] {
-        files_.sync(file);
-        finish_target_file(layout, frame);
-      });
+      auto const error = capture([&] { finish_target_file(*begun_.files, file, layout, frame); });
       if (!error) return;
       distrust_lost_writes();  // at once: where ranks exchange, an error ends the process
       throw *error;
@@ -106,7 +87,7 @@ void TargetRounds::begin_journal(TargetTask const& task, RoundNumbers numbers) {
         RoundJournal::Writing{.run = begun_.earlier ? begun_.earlier->runs : 0,
                               .lockstep = numbers.lockstep,
                               .kept = std::move(numbers.kept),
-                              .sync_file = [this](std::uint32_t file) { files_.sync(file); }});
+                              .sync_file = [this](std::uint32_t file) { files().sync(file); }});
   });
 }
 
@@ -150,10 +131,16 @@ std::vector<FileSpan> TargetRounds::kept() const {
   return united(std::move(all));
 }
 
-void TargetRounds::end() {
+void TargetRounds::settle() {
   if (early_) early_->end();
+  std::vector<std::uint32_t> shared = files().unsynced();
+  std::erase_if(shared, [&](std::uint32_t file) { return is_owner(file); });
+  overlapped(shared.size(), [&](std::size_t i) { files().sync(shared[i]); });
+}
+
+void TargetRounds::end() {
   if (journal_) journal_->end();
-  files_.close();
+  files().close();
 }
 
 std::vector<std::filesystem::path> paths_of(std::span<TargetLayout const> layouts) {

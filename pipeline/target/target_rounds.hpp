@@ -35,7 +35,7 @@ class TargetRounds {
   TargetRounds(TargetTask const& task, StagedTarget& target, BegunTarget& begun,
                RoundNumbers numbers, Trace* trace = nullptr);
 
-  FileSet& files() { return files_; }
+  FileSet& files() { return *begun_.files; }
   /// Takes what is kept back; null where nothing is.
   EdgeBytes* edges() { return edges_ ? &*edges_ : nullptr; }
 
@@ -59,26 +59,29 @@ class TargetRounds {
   EarlyScan* early() { return early_.get(); }
   /// What is told of every file that is read back; may be empty.
   std::function<void(ScannedFile const&)> const& scanned() const { return scanned_; }
-  /// No more rounds: everything that was written is synced and closed. Throws what the system has
-  /// to say to that.
+  /// No more rounds, and no more files are read back early: what was written to files that other
+  /// ranks complete is synced.
+  void settle();
+  /// All files are complete and synced: ends the journal and closes them. Throws what the system
+  /// has to say to that.
   void end();
 
  private:
   void begin_journal(TargetTask const& task, RoundNumbers numbers);
   void begin_reading_back(TargetTask const& task);
   void read_back_whole(FinishedRound const& round);
+  bool is_owner(std::uint32_t file) const { return begun_.owners[file] == rank_; }
 
   StagedTarget& target_;
   BegunTarget& begun_;
-  FileSet files_;
+  int rank_;
   bool copied_unread_ = false;
   std::optional<UnchangedBytes> unchanged_;
   std::vector<FileSpan> kept_;
   // Of targets that have a journal:
   std::optional<EdgeBytes> edges_;
-  std::optional<RoundJournal> journal_;  ///< behind the files, which it syncs to its end
+  std::optional<RoundJournal> journal_;  ///< goes before the files, which it syncs to its end
   std::function<void(ScannedFile const&)> scanned_;
-  std::vector<bool> own_files_;       ///< of which this rank writes something
   std::unique_ptr<EarlyScan> early_;  ///< likewise
 };
 

@@ -2,18 +2,18 @@
 
 #include <algorithm>
 #include <optional>
-#include <set>
 #include <unordered_map>
 #include <utility>
 
 #include "core/base/file.hpp"
+#include "core/base/workers.hpp"
 #include "core/formats/stamped_files.hpp"
 #include "pipeline/target/integrity_file.hpp"
 #include "pipeline/target/reused_proof.hpp"
 #include "pipeline/target/small_files.hpp"
-#include "pipeline/target/strangers.hpp"
 #include "pipeline/target/sums_file.hpp"
 #include "pipeline/target/target_check.hpp"
+#include "pipeline/target/target_folders.hpp"
 #include "pipeline/target/target_manifest.hpp"
 #include "stages/verify/scan.hpp"
 
@@ -55,7 +55,10 @@ ScanResult read_back(TargetTask const& task, BegunTarget& begun, TargetRounds& r
     for (std::size_t t = 0; t < task.plan.plan.unread.size(); ++t)
       if (task.plan.plan.unread[t]) expected[t] = 0;  // as of what has no bytes
   });
+  std::vector<std::uint64_t> sizes;
+  for (TargetLayout const& layout : begun.layouts) sizes.push_back(layout.size_bytes);
   ScanOptions options = scan_options(task, rounds, watch);
+  options.sizes = sizes;
   options.zeros = task.plan.unread.spans;
   options.without_zeros =
       completed.shares_unread && task.spec.target.sha256sums != SumsChoice::always;
@@ -87,10 +90,10 @@ void add_integrity(TargetTask const& task, BegunTarget const& begun, fs::path co
 
 /// As the files are now, where a later job may clone from them.
 std::vector<FileStamp> stamps_of(TargetTask const& task, BegunTarget const& begun) {
-  std::vector<FileStamp> stamps;
   bool const wanted = task.previous.records || task.plan.data_layout == DataLayout::for_clones;
-  if (task.comm.rank() != 0 || !wanted) return stamps;
-  for (TargetLayout const& layout : begun.layouts) stamps.push_back(stamp_of(layout.path));
+  if (task.comm.rank() != 0 || !wanted) return {};
+  std::vector<FileStamp> stamps(begun.layouts.size());
+  overlapped(stamps.size(), [&](std::size_t f) { stamps[f] = stamp_of(begun.layouts[f].path); });
   return stamps;
 }
 
@@ -105,24 +108,6 @@ void note_changes(TargetTask const& task, Manifest const& made, VerifiedTarget& 
     if (found != before.end() && *found->second == tensor) continue;
     if (verified.tensors_changed++ < most_named) verified.changed_tensors.push_back(tensor.name);
   }
-}
-
-/// What another program puts into the folder while it is made would be published with it.
-void check_nothing_else(JobPlan const& plan, std::span<FileRecord const> small_files,
-                        fs::path const& staging) {
-  std::set<std::string> files{std::string(manifest_name)};
-  for (FileRecord const& one : small_files) files.insert(one.path);
-  for (TargetFile const& file : plan.files) files.insert(file.path.generic_string());
-  std::error_code error;
-  std::string const stranger = find_stranger(staging, files, Folders::ignore, error);
-  if (error)
-    fail(ErrorKind::io, "{}: cannot be listed: {}. Check the file system, then run again.",
-         staging.string(), error.message());
-  if (stranger.empty()) return;
-  fail(ErrorKind::self_check,
-       "{}: holds {}, which this run did not write. Nothing was published: find out what writes "
-       "there, then run again.",
-       staging.string(), stranger);
 }
 
 }  // namespace
@@ -182,13 +167,16 @@ VerifiedTarget verify_target(TargetTask const& task, ClaimedTarget const& claime
 
 void seal_target(TargetTask const& task, ClaimedTarget& claimed, CompletedTarget const& completed) {
   StagedTarget& target = claimed.target;
+  TargetFolders const folders(task, target.folder(), completed.small_files);
+  folders.check();
   together(task.comm, [&] {
     if (task.comm.rank() != 0) return;
-    check_nothing_else(task.plan, completed.small_files, target.folder());
     if (!target.is_journaled()) note_job(task, claimed);
     target.journal().mark_complete(target.folder());
   });
   target.seal();
+  folders.sync();
+  target.note_durable_names();
 }
 
 }  // namespace reshard

@@ -131,7 +131,9 @@ ScanResult scan(Comm const& comm, std::span<std::filesystem::path const> files,
                 DigestWork const& work, ScanOptions const& options, EarlyScan* early) {
   RESHARD_EXPECT(early == nullptr || options.file_hashes);
   std::vector<std::uint64_t> const sizes =
-      options.file_hashes ? sizes_of(comm, files) : std::vector<std::uint64_t>();
+      options.file_hashes && options.sizes.empty()
+          ? sizes_of(comm, files)
+          : std::vector<std::uint64_t>(options.sizes.begin(), options.sizes.end());
   std::vector<bool> left_out =
       options.file_hashes ? begun_early(comm, early, files.size()) : std::vector<bool>();
   left_out.resize(files.size(), false);

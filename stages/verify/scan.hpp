@@ -28,8 +28,10 @@ struct ScanOptions {
   bool file_hashes = false;  ///< size, XXH3 and CRC-64 of every file; each file is then read from
                              ///< its first byte to its last by one thread of one rank
   bool sha256 = false;       ///< with file_hashes: SHA-256 as well
-  bool past_cache = false;   ///< read from the device, not from pages in memory, where the file
-                             ///< system can (O_DIRECT)
+  /// Those of the files, where they are known; else rank 0 opens each file to look.
+  std::span<std::uint64_t const> sizes = {};
+  bool past_cache = false;  ///< read from the device, not from pages in memory, where the file
+                            ///< system can (O_DIRECT)
   /// Bytes of files that file_hashes counts as zeros in the CRC-64: sorted, disjoint, in whole
   /// pages.
   std::span<FileSpan const> zeros = {};

@@ -7,6 +7,7 @@
 
 #include "core/base/crc64.hpp"
 #include "core/base/wire.hpp"
+#include "core/base/workers.hpp"
 #include "core/transport/comm.hpp"
 
 namespace reshard {
@@ -218,9 +219,9 @@ void JournalWriter::sync_now(std::unique_lock<std::mutex>& lock) {
   std::uint64_t const entries = entries_;
   dirty_bytes_ = 0;
   lock.unlock();
-  auto failure = capture([&] {
-    for (std::uint32_t const file : files) parts_.sync_file(file);
-  });
+  std::vector<std::uint32_t> const each(files.begin(), files.end());
+  auto failure =
+      capture([&] { overlapped(each.size(), [&](std::size_t i) { parts_.sync_file(each[i]); }); });
   lock.lock();
   if (!failure)
     failure = capture([&] { append(block_of(Kind::synced, WireWriter().word(entries))); });

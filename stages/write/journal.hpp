@@ -97,7 +97,8 @@ class JournalWriter {
     std::filesystem::path path;
     std::uint64_t ranks = 0;
     bool lockstep = false;
-    std::function<void(std::uint32_t)> sync_file;         ///< by the number of a target file
+    std::function<void(std::uint32_t)>
+        sync_file;  ///< by the number of a target file; called by several threads
     std::uint64_t sync_bytes = std::uint64_t{256} << 20;  ///< after so many bytes
     double sync_seconds = 5;                              ///< or so long after an entry
   };

@@ -10,6 +10,8 @@
 
 #include "core/base/file.hpp"
 #include "core/base/retry.hpp"
+#include "core/base/tree.hpp"
+#include "core/base/workers.hpp"
 #include "core/transport/comm.hpp"
 
 namespace reshard {
@@ -18,9 +20,12 @@ namespace {
 namespace fs = std::filesystem;
 
 void sync_tree(fs::path const& root) {
-  for (auto const& entry : fs::recursive_directory_iterator(root))
-    if (entry.is_directory()) sync_directory(entry.path());
-  sync_directory(root);
+  std::vector<fs::path> folders{root};
+  std::error_code problem;
+  for (TreeEntry const& entry : tree_of(root, problem))
+    if (entry.type == fs::file_type::directory) folders.push_back(entry.path);
+  if (problem) fail_errno(root, "list", problem.value());
+  overlapped(folders.size(), [&](std::size_t i) { sync_directory(folders[i]); });
 }
 
 [[noreturn]] void refuse_renaming(fs::path const& path, int error_number, std::string_view next) {
@@ -210,8 +215,8 @@ std::optional<Publication::Identity> Publication::identity_of(fs::path const& pa
   return Identity{status.st_dev, status.st_ino};
 }
 
-void Publication::publish() {
-  sync_tree(staging_);
+void Publication::publish(Names names) {
+  if (names == Names::perhaps_lost) sync_tree(staging_);
   if (!is_owner()) refuse_lost();
   move_into_place();
   kept_ = true;  // the old checkpoint, until the new one's name is durable

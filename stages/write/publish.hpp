@@ -39,6 +39,9 @@ class LifeSign {
   std::jthread thread_;  // last: it uses what is above
 };
 
+/// Whether the names in folders have reached the device, so that a power failure leaves them.
+enum class Names { perhaps_lost, durable };
+
 /// A target that is built under a hidden name beside its place and takes its name only when
 /// complete. At any moment the target's name shows nothing, the old complete checkpoint or the new
 /// complete one. Used by one rank; stages/write/leftovers.hpp has the names.
@@ -81,10 +84,11 @@ class Publication {
   /// Whether staging folder and journal are still this run's.
   bool is_owner() const;
 
-  /// Makes every directory below staging durable, then gives the target its name, in one step where
-  /// the file system has one. What it cannot do is an Error of kind target or io; once the target
-  /// has its name, nothing is removed any more unless that is durable.
-  void publish();
+  /// Makes every directory below staging durable where that is still to be done, then gives the
+  /// target its name, in one step where the file system has one. What it cannot do is an Error of
+  /// kind target or io; once the target has its name, nothing is removed any more unless that is
+  /// durable.
+  void publish(Names names = Names::perhaps_lost);
   /// After publish(): what could not be removed, as a sentence; "" when nothing is left.
   std::string const& left_behind() const { return left_behind_; }
 

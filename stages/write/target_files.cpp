@@ -93,18 +93,17 @@ void write_beginning(TargetLayout const& layout, File const& file) {
 
 }  // namespace
 
-void create_target_file(TargetLayout const& layout) {
-  make_folders(layout.path.parent_path());
+File create_target_file(TargetLayout const& layout) {
   File file = File::create(layout.path);
   file.resize(layout.size_bytes);
   write_beginning(layout, file);
-  file.close();
+  return file;
 }
 
-void reopen_target_file(TargetLayout const& layout) {
+File reopen_target_file(TargetLayout const& layout) {
   File file = File::open_for_writing(layout.path);
   write_beginning(layout, file);
-  file.close();
+  return file;
 }
 
 std::vector<FileSegment> frame_of(TargetLayout const& layout, std::span<std::uint32_t const> crc32,
@@ -115,18 +114,19 @@ std::vector<FileSegment> frame_of(TargetLayout const& layout, std::span<std::uin
   return segments;
 }
 
-void finish_target_file(TargetLayout const& layout, std::span<FileSegment const> frame,
-                        std::span<FileSegment const> held) {
-  File file = File::open_for_writing(layout.path);
-  for (FileSegment const& segment : layout.frame->skeleton())
-    file.write_at(segment.offset_bytes, std::vector<std::byte>(segment.bytes.size()));
-  if (layout.frame->header().empty())
-    for (FileSegment const& segment : frame)
-      file.write_at(segment.offset_bytes, std::as_bytes(std::span(segment.bytes)));
-  for (FileSegment const& segment : held)
-    file.write_at(segment.offset_bytes, std::as_bytes(std::span(segment.bytes)));
-  file.sync();
-  file.close();
+void finish_target_file(FileSet& files, std::uint32_t number, TargetLayout const& layout,
+                        std::span<FileSegment const> frame, std::span<FileSegment const> held) {
+  {
+    auto const file = files.open(number);
+    for (FileSegment const& segment : layout.frame->skeleton())
+      file->write_at(segment.offset_bytes, std::vector<std::byte>(segment.bytes.size()));
+    if (layout.frame->header().empty())
+      for (FileSegment const& segment : frame)
+        file->write_at(segment.offset_bytes, std::as_bytes(std::span(segment.bytes)));
+    for (FileSegment const& segment : held)
+      file->write_at(segment.offset_bytes, std::as_bytes(std::span(segment.bytes)));
+  }
+  files.sync(number);  // no holder is left: it does not count as written any more
 }
 
 void sync_target_file(TargetLayout const& layout) {

@@ -11,6 +11,7 @@
 
 #include "core/base/file_segment.hpp"
 #include "core/containers/file_frame.hpp"
+#include "core/io/file_set.hpp"
 
 namespace reshard {
 
@@ -105,19 +106,20 @@ class FileDigests {
   std::vector<std::uint64_t> shares_;
 };
 
-/// Makes the file with its folders at full size, with its header.
-void create_target_file(TargetLayout const& layout);
+/// Makes the file at full size, with its header, and leaves it open for writing. Pre: its folder is
+/// there.
+[[nodiscard]] File create_target_file(TargetLayout const& layout);
 /// The same for a file that an earlier run has made and partly written: what that run has put
 /// around the payloads is as it was when it was new.
-void reopen_target_file(TargetLayout const& layout);
+[[nodiscard]] File reopen_target_file(TargetLayout const& layout);
 /// What is around the payloads once all of them are written, the header included, without
 /// overlap.
 std::vector<FileSegment> frame_of(TargetLayout const& layout, std::span<std::uint32_t const> crc32,
                                   std::span<std::uint64_t const> digests);
-/// Writes a frame except the header, and payload that was held back; then syncs and closes the
-/// file.
-void finish_target_file(TargetLayout const& layout, std::span<FileSegment const> frame,
-                        std::span<FileSegment const> held = {});
+/// Writes a frame except the header, and payload that was held back, then syncs the file: through
+/// the descriptor of the set that wrote the rest of it, if that is still open.
+void finish_target_file(FileSet& files, std::uint32_t number, TargetLayout const& layout,
+                        std::span<FileSegment const> frame, std::span<FileSegment const> held = {});
 /// What was written to the file reaches the device.
 void sync_target_file(TargetLayout const& layout);
 

@@ -33,10 +33,13 @@ double seconds_since(Clock::time_point start) {
 void write_tree(JobPlan const& plan, fs::path const& out) {
   for (TargetFile const& file : plan.files) {
     TargetLayout const layout{out / file.path, file.size_bytes, file.frame};
-    create_target_file(layout);
+    make_folders(layout.path.parent_path());
+    create_target_file(layout).close();
     std::vector<std::uint32_t> const checksums(
         file.frame->records().size());  // nobody checks those of weights
-    finish_target_file(layout, frame_of(layout, checksums, {}));
+    FileSet open({layout.path}, FileSet::Access::write);
+    finish_target_file(open, 0, layout, frame_of(layout, checksums, {}));
+    open.close();
   }
   for (TextFile const& text : plan.texts) {
     fs::create_directories((out / text.path).parent_path());

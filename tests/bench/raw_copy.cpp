@@ -69,9 +69,9 @@ void copy(fs::path const& from, fs::path const& to, std::string const& engine, s
           std::uint64_t block_bytes) {
   Clock::time_point const start = Clock::now();
   Tree const tree = made_tree(from, to, block_bytes);
-  FileSet sources(tree.from, FileSet::Access::read, FileSet::default_open_limit,
+  FileSet sources(tree.from, FileSet::Access::read, FileSet::usual_open_limit(),
                   make_file_io(engine));
-  FileSet targets(tree.to, FileSet::Access::write, FileSet::default_open_limit,
+  FileSet targets(tree.to, FileSet::Access::write, FileSet::usual_open_limit(),
                   make_file_io(engine));
   Workers workers(threads);
   std::vector<Aligned> memory;

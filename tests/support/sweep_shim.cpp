@@ -358,6 +358,14 @@ int lstat(char const* path, struct stat* status) noexcept {
   return carried_out("lstat", path_of(path), [&] { return real(path, status); });
 }
 
+/// By path only: of descriptors nothing is asked that could fail.
+int statx(int folder, char const* path, int flags, unsigned mask, struct statx* status) noexcept {
+  RESHARD_REAL(statx);
+  auto const call = [&] { return real(folder, path, flags, mask, status); };
+  if (path == nullptr || *path == '\0') return call();
+  return carried_out("statx", path_of(path, folder), call);
+}
+
 int rename(char const* from, char const* to) noexcept {
   RESHARD_REAL(rename);
   return carried_out("rename", path_of(from), [&] { return real(from, to); });

@@ -53,9 +53,11 @@ void write_target(JobPlan const& plan, std::vector<std::vector<std::byte>> const
     layouts.push_back({folder / file.path, file.size_bytes, file.frame});
   RecordChecksums sums(layouts);
   std::vector<File> files;
+  std::vector<fs::path> paths;
   for (TargetLayout const& layout : layouts) {
-    create_target_file(layout);
-    files.push_back(File::open_for_writing(layout.path));
+    make_folders(layout.path.parent_path());
+    files.push_back(create_target_file(layout));
+    paths.push_back(layout.path);
   }
   for (Region const& region : plan.plan.regions)
     each_run(region, plan.plan.dims_of(region), static_cast<std::int64_t>(region.src_offset_bytes),
@@ -68,11 +70,13 @@ void write_target(JobPlan const& plan, std::vector<std::vector<std::byte>> const
                sums.add(region.to, to, bytes);
              });
   std::vector<std::uint64_t> const no_digests(plan.plan.tensor_bytes.size(), 0);
+  FileSet open(paths, FileSet::Access::write);
   for (std::uint32_t f = 0; f < layouts.size(); ++f) {
     files[f].close();
     std::vector<std::uint32_t> const crc32 = sums.of_file(f);
-    finish_target_file(layouts[f], frame_of(layouts[f], crc32, no_digests));
+    finish_target_file(open, f, layouts[f], frame_of(layouts[f], crc32, no_digests));
   }
+  open.close();
   write_small_files(plan, folder);
 }
 

@@ -8,7 +8,7 @@ CLOSES = {"close", "close-written"}
 NAMES = {"mkdir", "mkdirat", "rename", "renameat", "renameat2", "unlink", "unlinkat", "rmdir", "remove"}
 NEW_NAMES = {"open-new", "creat", "mkdir", "mkdirat", "rename", "renameat", "renameat2"}
 OPENS = {"open", "open-new", "openat", "creat", "opendir"}
-LOOKS = {"stat", "lstat", "fstat", "readdir", "flock", "posix_fadvise"}
+LOOKS = {"stat", "lstat", "fstat", "statx", "readdir", "flock", "posix_fadvise"}
 ALL = TRANSFERS | WRITES | NAMES | OPENS | LOOKS
 # What the program calls itself and can call again; the C++ library's walks through folders cannot.
 REPEATED = {"open", "open-new", "pread", "preadv", "pwrite", "pwritev2", "ftruncate", "fsync", "sync_file_range"}

@@ -40,7 +40,7 @@ std::optional<ReferenceWeights::FileHeader> ReferenceWeights::header_of(
   if (!reference_ || member_kinds(reference_->path, std::vector<std::filesystem::path>{file}) !=
                          std::vector{MemberKind::file})
     return std::nullopt;
-  File const opened = File::open_for_reading(readable_member(reference_->path, file));
+  File const opened = File::open_for_reading(reference_->path / file);
   try {
     FileHeader header{{}, opened.size_bytes()};
     header.bytes.resize(safetensors::read_header(opened).header_bytes);

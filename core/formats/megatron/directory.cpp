@@ -15,6 +15,8 @@
 #include "core/base/paths.hpp"
 #include "core/base/sight.hpp"
 #include "core/base/text.hpp"
+#include "core/base/tree.hpp"
+#include "core/base/workers.hpp"
 
 namespace reshard::megatron {
 namespace {
@@ -26,33 +28,74 @@ constexpr std::string_view tracker_way_out = "give the iter_* directory itself";
 
 struct Entry {
   std::string name;
-  bool directory = false;
+  bool directory = false;  ///< also behind a link
+  bool link = false;
 };
+
+/// Letters of what an entry is.
+constexpr char letter_of_folder = 'd';
+constexpr char letter_of_linked_folder = 'D';
+constexpr char letter_of_link = 'L';
+constexpr char letter_of_other = 'f';
+
+/// Each entry of a folder with its letter in front.
+std::vector<std::string> lettered_entries(fs::path const& path) {
+  std::error_code error;
+  std::vector<TreeEntry> const listed = listing_of(path, error);
+  if (error)
+    fail(ErrorKind::source, "{}: cannot be listed: {}. Check the path and its permissions.",
+         path.string(), error.message());
+  std::vector<std::string> names;
+  for (TreeEntry const& entry : listed) {
+    std::error_code unknown;  // a dangling link is an entry that is no directory
+    char letter = entry.type == fs::file_type::directory ? letter_of_folder : letter_of_other;
+    if (entry.type == fs::file_type::symlink)
+      letter = fs::is_directory(entry.path, unknown) ? letter_of_linked_folder : letter_of_link;
+    names.push_back(letter + entry.path.filename().string());
+  }
+  return names;
+}
+
+Entry entry_of(std::string_view lettered) {
+  char const letter = lettered.front();
+  return {std::string(lettered.substr(1)),
+          letter == letter_of_folder || letter == letter_of_linked_folder,
+          letter == letter_of_link || letter == letter_of_linked_folder};
+}
+
+void sort_by_name(std::vector<Entry>& entries) { std::ranges::sort(entries, {}, &Entry::name); }
 
 /// The names in a directory, sorted as text, so that every rank sees the same order.
 std::vector<Entry> entries_of(fs::path const& path) {
-  constexpr char folder_mark = '/';  // no name has one
-  std::vector<std::string> const names = seen_names("entries of", path, [&] {
-    std::error_code error;
-    std::vector<std::string> found;
-    fs::directory_iterator it(path, error);
-    for (; !error && it != fs::directory_iterator(); it.increment(error)) {
-      std::error_code unknown;  // a dangling link is an entry that is no directory
-      found.push_back(it->path().filename().string());
-      if (it->is_directory(unknown)) found.back() += folder_mark;
-    }
-    if (error)
-      fail(ErrorKind::source, "{}: cannot be listed: {}. Check the path and its permissions.",
-           path.string(), error.message());
-    return found;
-  });
   std::vector<Entry> result;
-  for (std::string const& name : names) {
-    bool const directory = name.ends_with(folder_mark);
-    result.push_back({name.substr(0, name.size() - (directory ? 1 : 0)), directory});
+  for (std::string const& name :
+       seen_names("entries of", path, [&] { return lettered_entries(path); }))
+    result.push_back(entry_of(name));
+  sort_by_name(result);
+  return result;
+}
+
+/// The same of folders in a directory, in one look: there may be thousands of them.
+std::vector<std::vector<Entry>> entries_of_each(fs::path const& path,
+                                                std::vector<std::string> const& folders) {
+  auto const look = [&] {
+    std::vector<std::vector<std::string>> names(folders.size());
+    overlapped(folders.size(),
+               [&](std::size_t i) { names[i] = lettered_entries(path / folders[i]); });
+    std::vector<std::string> all;
+    for (std::size_t i = 0; i < folders.size(); ++i)
+      for (std::string const& name : names[i]) all.push_back(fmt::format("{}/{}", i, name));
+    return all;
+  };
+  std::vector<std::vector<Entry>> result(folders.size());
+  for (std::string const& one :
+       seen_names(fmt::format("entries of {} folders in", folders.size()), path, look)) {
+    std::size_t const slash = one.find('/');
+    std::size_t number = 0;
+    std::from_chars(one.data(), one.data() + slash, number);
+    result.at(number).push_back(entry_of(std::string_view(one).substr(slash + 1)));
   }
-  std::sort(result.begin(), result.end(),
-            [](Entry const& a, Entry const& b) { return a.name < b.name; });
+  for (std::vector<Entry>& entries : result) sort_by_name(entries);
   return result;
 }
 
@@ -130,20 +173,24 @@ void refuse_other_formats(fs::path const& path, std::vector<Entry> const& entrie
            path.string(), entry.name);
 }
 
-/// `given` is what the user named.
-Shard make_shard(fs::path const& given, fs::path const& parent, std::string const& name) {
-  Shard shard{.name = name,
-              .path = parent / name,
-              .numbers = *parse_shard_name(name),
+/// `given` is what the user named; `entries` are those in the folder.
+Shard make_shard(fs::path const& given, fs::path const& parent, Entry const& folder,
+                 std::vector<Entry> const& entries) {
+  Shard shard{.name = folder.name,
+              .path = parent / folder.name,
+              .numbers = *parse_shard_name(folder.name),
               .files = {},
               .model_file = {}};
-  for (auto const& entry : entries_of(shard.path))
+  bool has_link = folder.link;
+  for (auto const& entry : entries) {
     if (!entry.directory) shard.files.push_back(entry.name);
+    has_link = has_link || entry.link;
+  }
   for (std::string_view const file : {model_file_name, std::string_view("model_rng.pt")})
     if (shard.model_file.empty() &&
         std::binary_search(shard.files.begin(), shard.files.end(), file))
       shard.model_file = file;
-  allowed_member(parent, fs::path(name) / shard.model_file, given);
+  if (has_link) allowed_member(parent, fs::path(folder.name) / shard.model_file, given);
   return shard;
 }
 
@@ -201,12 +248,16 @@ Directory read_iteration(fs::path const& given, fs::path const& root, fs::path c
                   .notes = {}};
   auto const entries = entries_of(iteration_dir);
   refuse_other_formats(iteration_dir, entries);
+  std::vector<Entry> folders;
+  std::vector<std::string> names;
   for (auto const& entry : entries) {
-    if (entry.directory && parse_shard_name(entry.name))
-      found.shards.push_back(make_shard(given, iteration_dir, entry.name));
-    else
-      found.foreign.push_back(entry.name);
+    bool const is_shard = entry.directory && parse_shard_name(entry.name);
+    if (is_shard) folders.push_back(entry);
+    (is_shard ? names : found.foreign).push_back(entry.name);
   }
+  auto const inside = entries_of_each(iteration_dir, names);
+  for (std::size_t i = 0; i < folders.size(); ++i)
+    found.shards.push_back(make_shard(given, iteration_dir, folders[i], inside[i]));
   if (found.shards.empty())
     fail(ErrorKind::source,
          "{}: expected directories mp_rank_TT[_PPP][_EEE], found {}. The save may have been "

@@ -34,6 +34,31 @@ TEST(File, CloseLeavesNothingOpenAndMayBeAskedTwice) {
   EXPECT_FALSE(write_back_has_failed());
 }
 
+TEST(File, AStampIsTheSameWhetherTheFileIsOpenedOrNot) {
+  ScratchFolder const folder("file_stamp_of");
+  auto const path = folder.file("a", filled(5, 1));
+  EXPECT_EQ(stamp_of(path), File::open_for_reading(path).stamp());
+  std::filesystem::create_symlink("a", folder.path() / "link");
+  EXPECT_EQ(stamp_of(folder.path() / "link"), stamp_of(path));
+  for (std::filesystem::path const& none : {folder.path() / "none", folder.path()}) try {
+      stamp_of(none);
+      FAIL() << none;
+    } catch (Error const& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::io);
+    }
+}
+
+TEST(File, FoldersAreMadeAsFarAsTheyAreMissing) {
+  ScratchFolder const folder("file_folders");
+  make_folders(folder.path() / "a" / "b" / "c");
+  make_folders(folder.path() / "a" / "b" / "d");
+  make_folders(folder.path() / "a" / "b");
+  EXPECT_TRUE(std::filesystem::is_directory(folder.path() / "a" / "b" / "d"));
+  folder.file("file", filled(1, 1));
+  EXPECT_THROW(make_folders(folder.path() / "file"), Error);
+  EXPECT_THROW(make_folders(folder.path() / "file" / "below"), Error);
+}
+
 TEST(File, AStampTellsAReplacedAndAChangedFile) {
   ScratchFolder const folder("file_stamp");
   auto const path = folder.file("a", filled(5, 1));

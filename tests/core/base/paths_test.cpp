@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "core/base/tree.hpp"
 #include "tests/support/scratch_folder.hpp"
 
 namespace reshard {
@@ -36,6 +37,51 @@ TEST(Paths, ALinkToItselfIsAProblemAndStaysAsItIs) {
   std::error_code problem;
   EXPECT_EQ(resolved_path(loop / "x/", problem), full_path(loop / "x"));
   EXPECT_EQ(problem, std::errc::too_many_symbolic_link_levels);
+}
+
+TEST(Paths, ManyAreResolvedAsEachAlone) {
+  ScratchFolder const folder("paths_many");
+  fs::path const root = folder.path();
+  fs::create_directories(root / "real" / "deep");
+  std::vector<fs::path> paths{root, root / "none" / "file", root / "real" / "deep" / "lone"};
+  for (int i = 0; i < 12; ++i) {
+    fs::path const name = "file" + std::to_string(i);
+    write_text_file(root / "real" / name, "x");
+    paths.push_back(root / "real" / name);
+  }
+  fs::create_symlink("file3", root / "real" / "to_file");
+  fs::create_symlink("real/deep", root / "to_deep");
+  fs::create_symlink("to_deep", root / "twice");
+  for (char const* const one : {"real/to_file", "real/none", "to_deep/../file1", "twice/lone",
+                                "to_deep/..", "real/./file2", "real//file4", "real/", "to_deep"})
+    paths.push_back(root / one);
+  paths.emplace_back("relative/file");
+  std::vector<fs::path> const resolved = resolved_paths(paths);
+  ASSERT_EQ(resolved.size(), paths.size());
+  for (std::size_t i = 0; i < paths.size(); ++i)
+    EXPECT_EQ(resolved[i], resolved_path(paths[i])) << paths[i];
+}
+
+TEST(Paths, ATreeIsListedWithoutFollowingLinks) {
+  ScratchFolder const folder("paths_tree");
+  fs::path const root = folder.path();
+  for (char const* const name : {"b", "a/deep", "a/empty"}) fs::create_directories(root / name);
+  write_text_file(root / "a" / "deep" / "file", "x");
+  fs::create_symlink("a", root / "link");
+  std::error_code problem;
+  std::vector<std::pair<std::string, fs::file_type>> found;
+  for (TreeEntry const& entry : tree_of(root, problem))
+    found.emplace_back(entry.path.lexically_relative(root).string(), entry.type);
+  EXPECT_FALSE(problem);
+  using enum fs::file_type;
+  EXPECT_EQ(found, (std::vector<std::pair<std::string, fs::file_type>>{{"a", directory},
+                                                                       {"a/deep", directory},
+                                                                       {"a/deep/file", regular},
+                                                                       {"a/empty", directory},
+                                                                       {"b", directory},
+                                                                       {"link", symlink}}));
+  EXPECT_TRUE(tree_of(root / "none", problem).empty());
+  EXPECT_EQ(problem, std::errc::no_such_file_or_directory);
 }
 
 TEST(Paths, AFolderHoldsItselfAndWhatLiesBelow) {

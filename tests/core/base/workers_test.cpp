@@ -5,6 +5,7 @@
 #include <numeric>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -61,6 +62,29 @@ TEST(Workers, ThrowTheErrorOfTheLowestItem) {
     workers.run(10, [&](std::size_t, std::size_t) { ++after; });
     EXPECT_EQ(after, 10);
   }
+}
+
+TEST(Overlapped, CallsAreUnderWayTogetherWhateverTheCores) {
+  std::atomic<int> waiting = 0;
+  std::vector<std::atomic<int>> done(64);
+  overlapped(done.size(), [&](std::size_t item) {
+    ++waiting;
+    while (waiting < 32) std::this_thread::yield();  // as many threads as halves of the items
+    ++done[item];
+  });
+  for (std::atomic<int> const& times : done) EXPECT_EQ(times, 1);
+}
+
+TEST(Overlapped, ThrowsTheErrorOfTheLowestItem) {
+  for (std::size_t const items : {1U, 3U, 500U}) {
+    try {
+      overlapped(items, [&](std::size_t item) { fail(ErrorKind::io, "item {}", item); });
+      FAIL() << "no error";
+    } catch (Error const& error) {
+      EXPECT_EQ(error.sentence(), "item 0");
+    }
+  }
+  overlapped(0, [](std::size_t) { FAIL() << "there is none"; });
 }
 
 }  // namespace

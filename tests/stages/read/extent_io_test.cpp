@@ -151,7 +151,7 @@ void write_and_compare(std::filesystem::path const& parent, std::shared_ptr<File
     std::copy(bytes.begin(), bytes.end(),
               seen[file].begin() + static_cast<std::ptrdiff_t>(offset_bytes));
   };
-  FileSet files(paths, FileSet::Access::write, FileSet::default_open_limit, std::move(io));
+  FileSet files(paths, FileSet::Access::write, FileSet::usual_open_limit(), std::move(io));
   ExtentWriter writer(files, observer, nullptr, 1 + seed % 4);
   std::size_t const half = extents.size() / 2;
   writer.write(std::span(extents).first(half), staging.data());

@@ -131,16 +131,25 @@ TEST(FileDigests, OfBlocksGiveThoseOfFiles) {
   EXPECT_EQ(sums.take_touched(), (std::vector<std::size_t>{0, 1, 2, 3}));
 }
 
+void finish(TargetLayout const& layout, std::span<FileSegment const> frame,
+            std::span<FileSegment const> held = {}) {
+  FileSet files({layout.path}, FileSet::Access::write);
+  finish_target_file(files, 0, layout, frame, held);
+  EXPECT_TRUE(files.unsynced().empty());
+  files.close();
+}
+
 TEST(TargetFiles, AreMadeReopenedAndFinished) {
   ScratchFolder const scratch("target_files");
   auto files = layouts(scratch.path());
-  create_target_file(files[0]);
+  make_folders(files[0].path.parent_path());
+  create_target_file(files[0]).close();
   auto now = bytes_of(files[0].path);
   ASSERT_EQ(now.size(), 100U);
   EXPECT_EQ(std::memcmp(now.data(), "header", 6), 0);
   EXPECT_EQ(now[6], std::byte{0});
   files[0].frame = std::make_shared<safetensors::HeaderFrame>("HEADER");
-  reopen_target_file(files[0]);
+  reopen_target_file(files[0]).close();
   now = bytes_of(files[0].path);
   EXPECT_EQ(now.size(), 100U);
   EXPECT_EQ(std::memcmp(now.data(), "HEADER", 6), 0);
@@ -149,7 +158,7 @@ TEST(TargetFiles, AreMadeReopenedAndFinished) {
   EXPECT_EQ(frame, (std::vector<FileSegment>{{0, "HEADER"}}));
   std::vector<FileSegment> const other{{0, "other!"}};
   std::vector<FileSegment> const held{{50, "kept"}};
-  finish_target_file(files[0], other, held);
+  finish(files[0], other, held);
   now = bytes_of(files[0].path);
   EXPECT_EQ(std::memcmp(now.data(), "HEADER", 6), 0);
   EXPECT_EQ(std::memcmp(now.data() + 50, "kept", 4), 0);
@@ -171,13 +180,13 @@ class SkeletonFrame : public FileFrame {
 TEST(TargetFiles, ASkeletonGivesWayToTheRest) {
   ScratchFolder const scratch("target_files");
   TargetLayout const layout{scratch.path() / "a.h5", 12, std::make_shared<SkeletonFrame>()};
-  create_target_file(layout);
+  create_target_file(layout).close();
   auto const text = [&] {
     auto const now = bytes_of(layout.path);
     return std::string(reinterpret_cast<char const*>(now.data()), now.size());
   };
   EXPECT_EQ(text(), std::string("abcd\0\0\0\0ef\0\0", 12));
-  finish_target_file(layout, frame_of(layout, {}, std::vector<std::uint64_t>{57}));
+  finish(layout, frame_of(layout, {}, std::vector<std::uint64_t>{57}));
   EXPECT_EQ(text(), std::string("\0\0"
                                 "57\0\0\0\0\0\0\0\0",
                                 12));
@@ -199,8 +208,8 @@ TEST(TargetFiles, FramesOfItemsLieAroundTheirPayloads) {
   EXPECT_EQ(frame[1].offset_bytes + frame[1].bytes.size(),
             items[1].offset_bytes + second.payload_offset_bytes);
   EXPECT_EQ(frame[2].offset_bytes + frame[2].bytes.size(), files[1].size_bytes);
-  create_target_file(files[1]);
-  finish_target_file(files[1], frame);
+  create_target_file(files[1]).close();
+  finish(files[1], frame);
   auto const now = bytes_of(files[1].path);
   for (FileSegment const& segment : frame)
     EXPECT_EQ(

@@ -1,0 +1,88 @@
+#include "pipeline/target/target_folders.hpp"
+
+#include <utility>
+#include <vector>
+
+#include "core/base/file.hpp"
+#include "core/base/tree.hpp"
+#include "core/base/workers.hpp"
+#include "core/transport/gathered_texts.hpp"
+#include "core/transport/in_turn.hpp"
+#include "pipeline/target/strangers.hpp"
+
+namespace reshard {
+namespace {
+
+namespace fs = std::filesystem;
+
+TargetTree tree_of(JobPlan const& plan, std::vector<std::string> const& small_files) {
+  TargetTree tree{{small_files.begin(), small_files.end()}, {""}};
+  tree.files.emplace(manifest_name);
+  for (TargetFile const& file : plan.files) tree.files.insert(file.path.generic_string());
+  for (std::string const& file : tree.files)
+    for (fs::path folder = fs::path(file).parent_path(); !folder.empty();
+         folder = folder.parent_path())
+      tree.folders.insert(folder.generic_string());
+  return tree;
+}
+
+[[noreturn]] void fail_listing(fs::path const& folder, std::error_code const& problem) {
+  fail(ErrorKind::io, "{}: cannot be listed: {}. Check the file system, then run again.",
+       folder.string(), problem.message());
+}
+
+[[noreturn]] void refuse_stranger(fs::path const& staging, std::string const& stranger) {
+  fail(ErrorKind::self_check,
+       "{}: holds {}, which this run did not write. Nothing was published: find out what writes "
+       "there, then run again.",
+       staging.string(), stranger);
+}
+
+void check_folder(TargetTree const& tree, fs::path const& staging, std::string const& name) {
+  fs::path const folder = name.empty() ? staging : staging / name;
+  std::error_code problem;
+  std::vector<TreeEntry> const entries = listing_of(folder, problem);
+  if (problem) fail_listing(folder, problem);
+  for (TreeEntry const& entry : entries) {
+    std::string const path = entry.path.lexically_relative(staging).generic_string();
+    if (entry.type == fs::file_type::directory) {
+      if (tree.folders.contains(path)) continue;
+      std::string const stranger = find_stranger(entry.path, {}, Folders::ignore, problem);
+      if (problem) fail_listing(entry.path, problem);
+      if (!stranger.empty()) refuse_stranger(staging, path + "/" + stranger);
+    } else if (!tree.files.contains(path)) {
+      refuse_stranger(staging, path);
+    }
+  }
+}
+
+}  // namespace
+
+TargetFolders::TargetFolders(TargetTask const& task, fs::path staging,
+                             std::span<FileRecord const> small_files)
+    : comm_(task.comm), staging_(std::move(staging)) {
+  std::vector<std::string> names;
+  for (FileRecord const& one : small_files) names.push_back(one.path);
+  names = gathered_texts(names, comm_);
+  together(comm_, [&] { tree_ = tree_of(task.plan, names); });
+}
+
+void TargetFolders::check() const {
+  each_of_mine([&](std::string const& name) { check_folder(tree_, staging_, name); });
+}
+
+void TargetFolders::sync() const {
+  each_of_mine(
+      [&](std::string const& name) { sync_directory(name.empty() ? staging_ : staging_ / name); });
+}
+
+void TargetFolders::each_of_mine(std::function<void(std::string const&)> const& work) const {
+  together(comm_, [&] {
+    std::vector<std::string> const folders(tree_.folders.begin(), tree_.folders.end());
+    std::vector<std::size_t> mine;
+    for_each_in_turn(comm_, folders.size(), [&](std::size_t f) { mine.push_back(f); });
+    overlapped(mine.size(), [&](std::size_t i) { work(folders[mine[i]]); });
+  });
+}
+
+}  // namespace reshard
