@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "core/base/file.hpp"
+#include "core/io/file_set.hpp"
 #include "stages/write/leftovers.hpp"
 
 namespace reshard {
@@ -26,7 +27,7 @@ SingleFile::SingleFile(TargetLayout layout, ExistingTarget existing, Comm const&
       if (comm_.rank() != 0) return;
       check_place();
       made_ = true;
-      create_target_file(layout_);
+      create_target_file(layout_).close();
     });
   } catch (Error const&) {
     if (made_) static_cast<void>(::unlink(layout_.path.c_str()));
@@ -64,7 +65,8 @@ void SingleFile::rename() const {
 void SingleFile::publish(std::span<FileSegment const> held) {
   together(comm_, [&] {
     if (comm_.rank() != 0) return;
-    finish_target_file(layout_, {}, held);
+    FileSet file({layout_.path}, FileSet::Access::write);
+    finish_target_file(file, 0, layout_, {}, held);
     rename();
     made_ = false;
     sync_directory(place_.parent_path());
