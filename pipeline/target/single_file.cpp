@@ -67,6 +67,7 @@ void SingleFile::publish(std::span<FileSegment const> held) {
     if (comm_.rank() != 0) return;
     FileSet file({layout_.path}, FileSet::Access::write);
     finish_target_file(file, 0, layout_, {}, held);
+    file.close();
     rename();
     made_ = false;
     sync_directory(place_.parent_path());
