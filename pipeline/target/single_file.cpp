@@ -26,6 +26,7 @@ SingleFile::SingleFile(TargetLayout layout, ExistingTarget existing, Comm const&
     together(comm_, [&] {
       if (comm_.rank() != 0) return;
       check_place();
+      make_folders(place_.parent_path());
       made_ = true;
       create_target_file(layout_).close();
     });

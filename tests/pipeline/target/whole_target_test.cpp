@@ -197,8 +197,10 @@ TEST_F(WholeTarget, AFileThatIsReadBackEarlyIsCompared) {
     TargetRounds rounds(task(), claimed.target, begun, {});
     write(rounds, SIZE_MAX, [&] {
       if (!changed || comm_.rank() != 0) return;
-      File file = File::open_for_writing(begun.layouts.front().path);
-      file.write_at(begun.layouts.front().size_bytes / 2, std::vector<std::byte>(1, std::byte{1}));
+      Plan const& plan = job_.plan.plan;  // whose first cell is rank 0's, and written once
+      Region const& first = plan.regions[plan.cells.front().first_region];
+      File file = File::open_for_writing(begun.layouts[first.to].path);
+      file.write_at(first.dst_offset_bytes, std::vector<std::byte>(1, std::byte{1}));
       file.close();
     });
     std::uint64_t early_bytes = 0;
