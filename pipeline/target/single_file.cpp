@@ -26,7 +26,8 @@ SingleFile::SingleFile(TargetLayout layout, ExistingTarget existing, Comm const&
       if (comm_.rank() != 0) return;
       check_place();
       made_ = true;
-      create_target_file(layout_);
+      make_folders(layout_.path.parent_path());
+      create_target_file(layout_).close();
     });
   } catch (Error const&) {
     if (made_) static_cast<void>(::unlink(layout_.path.c_str()));
@@ -64,7 +65,9 @@ void SingleFile::rename() const {
 void SingleFile::publish(std::span<FileSegment const> held) {
   together(comm_, [&] {
     if (comm_.rank() != 0) return;
-    finish_target_file(layout_, {}, held);
+    FileSet files({layout_.path}, FileSet::Access::write);
+    finish_target_file(files, 0, layout_, {}, held);
+    files.close();
     rename();
     made_ = false;
     sync_directory(place_.parent_path());
