@@ -195,12 +195,15 @@ TEST_F(WholeTarget, AFileThatIsReadBackEarlyIsCompared) {
     ClaimedTarget claimed = claim(true);
     BegunTarget begun = begin_target(task(), claimed);
     TargetRounds rounds(task(), claimed.target, begun, {});
-    write(rounds, SIZE_MAX, [&] {
+    auto const change = [&] {
       if (!changed || comm_.rank() != 0) return;
       File file = File::open_for_writing(begun.layouts.front().path);
       file.write_at(begun.layouts.front().size_bytes / 2, std::vector<std::byte>(1, std::byte{1}));
       file.close();
-    });
+    };
+    write(rounds, SIZE_MAX, change);
+    comm_.barrier();
+    if (changed && comm_.size() > 1) change();  // other ranks may have written there since
     std::uint64_t early_bytes = 0;
     for (int i = 0; comm_.size() == 1 && i < 10000 && early_bytes == 0; ++i) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
