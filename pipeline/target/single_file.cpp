@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "core/base/file.hpp"
+#include "core/io/file_set.hpp"
 #include "stages/write/leftovers.hpp"
 
 namespace reshard {
@@ -65,9 +66,9 @@ void SingleFile::rename() const {
 void SingleFile::publish(std::span<FileSegment const> held) {
   together(comm_, [&] {
     if (comm_.rank() != 0) return;
-    FileSet files({layout_.path}, FileSet::Access::write);
-    finish_target_file(files, 0, layout_, {}, held);
-    files.close();
+    FileSet file({layout_.path}, FileSet::Access::write);
+    finish_target_file(file, 0, layout_, {}, held);
+    file.close();
     rename();
     made_ = false;
     sync_directory(place_.parent_path());

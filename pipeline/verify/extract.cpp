@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <set>
 #include <system_error>
 #include <utility>
 
@@ -10,6 +11,7 @@
 #include "core/base/shown_name.hpp"
 #include "core/containers/safetensors/header_frame.hpp"
 #include "core/containers/safetensors/safetensors.hpp"
+#include "core/formats/stamped_files.hpp"
 #include "core/plan/part_plan.hpp"
 #include "core/plan/round_sizes.hpp"
 #include "core/plan/schedule.hpp"
@@ -144,12 +146,26 @@ class Extraction {
     plan_ = make_part_plan(model(), catalogue_.source, target_, limits);
   }
 
+  void look(std::size_t number, FileStamp const& now) const {
+    std::string const what = difference(checkpoint_.stamps[number], now);
+    if (!what.empty())
+      fail(ErrorKind::io,
+           "{}: changed while it was read: {}. Nothing was written: run again when no program "
+           "writes the checkpoint.",
+           checkpoint_.files[number].string(), what);
+  }
+
   void write(std::size_t threads) {
     SingleFile out({query_.output, file_.size_bytes,
                     std::make_shared<safetensors::HeaderFrame const>(file_.header)},
                    query_.existing, comm_);
     EdgeBytes edges = find_edges(plan_, comm_);
     FileSet sources(checkpoint_.files, FileSet::Access::read);
+    std::set<std::size_t> opened;
+    sources.look_at_each([&](std::uint32_t number, File const& file) {
+      opened.insert(number);
+      look(number, file.stamp());
+    });
     FileSet written({out.staging()}, FileSet::Access::write);
     WriteObserver const unobserved;
     together(comm_, [&] {
@@ -163,6 +179,7 @@ class Extraction {
              direct_rounds(plan_, cells, std::min(usual_round_bytes, query_.memory_bytes / 4)));
       written.sync(0);
       written.close();
+      for (std::size_t const number : opened) look(number, stamp_of(checkpoint_.files[number]));
     });
     out.publish(gathered_edges(&edges, 1, comm_).front());
   }

@@ -1,7 +1,10 @@
 """`reshard extract`: a safetensors file with logical tensors of any format and layout, against tensors gathered without the program's maps."""
 
 import json
+import os
+import shutil
 import subprocess
+import time
 
 import pytest
 import torch
@@ -19,6 +22,7 @@ from reshard_job import BINARY, command
 from tensor_patterns import make_globals
 from test_quantised import saved
 
+SHIM = os.environ.get("RESHARD_DELAY_SHIM")
 pytestmark = pytest.mark.skipif(not BINARY, reason="needs the program")
 NOT_NULL = {"tokenizer_type": "HuggingFaceTokenizer"}  # a null tokenizer counts one token more than vocab_size says
 MODELS = {
@@ -119,6 +123,27 @@ def test_what_is_not_there_is_refused(words, code, text, small, scratch):
     outcome = command("extract", small, *words, "-o", scratch / "out.safetensors")
     assert outcome.returncode == code and text in outcome.stderr, outcome.stderr
     assert list(scratch.iterdir()) == []
+
+
+@pytest.mark.skipif(not SHIM, reason="RESHARD_DELAY_SHIM is not set: the file may be written before the source changes")
+def test_a_source_that_changes_meanwhile_leaves_no_file(small, scratch):
+    source, out, slowly = shutil.copytree(small, scratch / "source"), scratch / "out", scratch / "milliseconds"
+    out.mkdir()
+    slowly.write_text("1000")
+    exports = {"LD_PRELOAD": SHIM, "RESHARD_DELAY_PATH": str(out), "RESHARD_DELAY_FILE": str(slowly)}
+    process = subprocess.Popen([BINARY, "extract", source, "*", "-o", out / "x.safetensors"], env=os.environ | exports, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while not list(out.iterdir()):
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.01)
+    changed = next(source.glob("*.safetensors"))
+    with changed.open("r+b") as file:
+        file.seek(-5, os.SEEK_END)
+        file.write(b"x")
+    slowly.unlink()
+    _, words = process.communicate(timeout=60)
+    assert process.returncode == 5 and f"{changed}: changed while it was read" in words, words
+    assert list(out.iterdir()) == []
 
 
 def test_a_file_is_replaced_only_on_request_and_never_in_the_checkpoint(small, scratch):

@@ -182,10 +182,14 @@ TEST(CommandLine, APlanHasNoEventsAndNoTrace) {
 }
 
 TEST(CommandLine, AnEmptyPathIsNone) {
-  for (char const* command :
-       {"init", "run", "plan", "nightly", "clean", "inspect", "ls", "digest", "suspects", "verify", "view"})
+  for (char const* command : {"init", "run", "plan", "nightly", "clean", "inspect", "ls", "digest",
+                              "suspects", "verify", "view"})
     EXPECT_TRUE(says(mistake({command, ""}), "the path is empty")) << command;
   EXPECT_TRUE(says(mistake({"diff", "a", ""}), "the path is empty"));
+  EXPECT_TRUE(says(mistake({"extract", "", "*", "-o", "b"}), "the path is empty"));
+  EXPECT_TRUE(says(mistake({"extract", "a", "*", "-o", ""}), "the path is empty"));
+  EXPECT_TRUE(
+      says(mistake({"verify", "a", "--subset", "1/2", "--record", ""}), "the path is empty"));
   EXPECT_TRUE(says(mistake({"init", "a", "-o", ""}), "init: --output: the path is empty"));
   EXPECT_TRUE(says(mistake({"run", "a", "--events", ""}), "the path is empty"));
 }
