@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <mutex>
 #include <unordered_set>
 
 #include "core/containers/hdf5/check_found.hpp"
@@ -224,6 +225,8 @@ static ContainerPlan plan_with(std::span<DatasetSpec const> datasets,
     fail(ErrorKind::usage,
          "the alignment of an HDF5 container is 0 bytes. Choose 1 or more, such as 4096.");
   check_all(datasets, objects, attributes);
+  static std::mutex one_at_a_time;  // libhdf5 has state of its own, and no locks
+  std::lock_guard const lock(one_at_a_time);
   Quiet const quiet;
   Skeleton skeleton(attributes, alignment_bytes, digests);
   ContainerPlan plan;

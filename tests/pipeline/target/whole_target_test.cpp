@@ -195,14 +195,17 @@ TEST_F(WholeTarget, AFileThatIsReadBackEarlyIsCompared) {
     ClaimedTarget claimed = claim(true);
     BegunTarget begun = begin_target(task(), claimed);
     TargetRounds rounds(task(), claimed.target, begun, {});
-    write(rounds, SIZE_MAX, [&] {
+    auto const change = [&] {
       if (!changed || comm_.rank() != 0) return;
       Plan const& plan = job_.plan.plan;  // whose first cell is rank 0's, and written once
       Region const& first = plan.regions[plan.cells.front().first_region];
       File file = File::open_for_writing(begun.layouts[first.to].path);
       file.write_at(first.dst_offset_bytes, std::vector<std::byte>(1, std::byte{1}));
       file.close();
-    });
+    };
+    write(rounds, SIZE_MAX, change);
+    comm_.barrier();
+    if (changed && comm_.size() > 1) change();  // other ranks may have written there since
     std::uint64_t early_bytes = 0;
     for (int i = 0; comm_.size() == 1 && i < 10000 && early_bytes == 0; ++i) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));

@@ -4,6 +4,7 @@
 
 #include <sys/resource.h>
 
+#include "core/base/workers.hpp"
 #include "tests/core/containers/hdf5/container_files.hpp"
 
 namespace reshard::hdf5 {
@@ -170,6 +171,13 @@ TEST(Hdf5Plan, RefusesWhatItCannotHold) {
     EXPECT_TRUE(sentence.starts_with("2: ")) << sentence;
   }
   expect_says(refusal([] { small_sample().plan(0); }), {"2: ", "alignment"});
+}
+
+TEST(Hdf5Plan, IsTheSameFromManyThreads) {
+  Sample sample;
+  sample.datasets = {{.name = "a", .dtype = DType::f32, .shape = {3, 5}}};
+  ContainerPlan const alone = sample.plan();
+  overlapped(64, [&](std::size_t) { EXPECT_EQ(sample.plan().frame, alone.frame); });
 }
 
 }  // namespace
