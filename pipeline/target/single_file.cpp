@@ -28,7 +28,6 @@ SingleFile::SingleFile(TargetLayout layout, ExistingTarget existing, Comm const&
       check_place();
       make_folders(place_.parent_path());
       made_ = true;
-      make_folders(layout_.path.parent_path());
       create_target_file(layout_).close();
     });
   } catch (Error const&) {
