@@ -24,10 +24,11 @@ class ExtractCommand : public Command {
     sub->add_option("-o,--output", output_, "the safetensors file to write")
         ->required()
         ->type_name("FILE");
-    sub->add_option("--at", at_,
+    sub->add_option("--at", at_,  // several count together
                     "only the part at these indices, without those axes: layer=3, or "
                     "layer=3,expert=5")
-        ->type_name("AXIS=INDEX");
+        ->type_name("AXIS=INDEX")
+        ->join(',');
     sub->add_flag("--force", force_, "replace FILE if it exists");
     add_map(*sub, map_);
     add_config(*sub, config_);

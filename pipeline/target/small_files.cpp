@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "core/base/file.hpp"
+#include "core/base/json.hpp"
 #include "core/base/text.hpp"
 #include "core/formats/manifest/file_records.hpp"
 #include "stages/write/copy_beside.hpp"
@@ -48,6 +49,16 @@ void write_text(TextFile const& text, fs::path const& staging, std::vector<FileR
   records.push_back(record_of_text(text.path.generic_string(), bytes));
 }
 
+/// reshard.json could not name it.
+void check_names(std::vector<FileRecord> const& records) {
+  for (FileRecord const& record : records)
+    if (valid_utf8(record.path) != record.path)
+      fail(ErrorKind::source,
+           "{}: the name of this file beside the weights is not UTF-8, and no record can name it. "
+           "Rename it in the source, or remove it.",
+           valid_utf8(record.path));
+}
+
 }  // namespace
 
 std::vector<FileRecord> write_small_files(TargetDraft const& draft, fs::path const& staging) {
@@ -60,6 +71,7 @@ std::vector<FileRecord> write_small_files(TargetDraft const& draft, fs::path con
   for (bool const mark : {false, true})
     for (TextFile const& text : draft.texts)
       if (text.mark == mark) write_text(text, staging, records);
+  check_names(records);
   return records;
 }
 

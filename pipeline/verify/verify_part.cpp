@@ -85,8 +85,14 @@ class PartVerifier {
     place_ = query_.record.empty() ? reading_record_of(full_path(own_.root)) : query_.record;
     together(comm_, [&] {
       if (comm_.rank() != 0) return;
-      readings_ = load_readings(place_, listed());
       fs::path const folder = full_path(place_).parent_path();
+      if (fs::path const within = folder.lexically_relative(full_path(own_.root));
+          !within.empty() && *within.begin() != "..")
+        fail(ErrorKind::usage,
+             "{}: the record of what was read may not lie in the checkpoint, which would no longer "
+             "be what was written. Name another place with --record FILE.",
+             place_.string());
+      readings_ = load_readings(place_, listed());
       if (::access(folder.c_str(), W_OK) != 0)
         fail(ErrorKind::usage,
              "{}: the record of what was read cannot be written: {}. Name another place with "

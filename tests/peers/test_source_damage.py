@@ -220,7 +220,7 @@ def test_what_earlier_runs_read_counts(number, transport, bad_jobs):
 
 def entry_block(cells):
     """A journal entry that claims cells and has no sums, as stages/write/journal.cpp writes it."""
-    words = [0, 0, len(cells), *(word for pair in cells for word in pair), *[0] * 9]
+    words = [0, 0, len(cells), *(word for pair in cells for word in pair), *[0] * 10]
     payload = struct.pack(f"<{len(words)}Q", *words)
     framed = struct.pack("<QQQ", 0x314C4E524A485352, 2, len(payload)) + payload
     return framed + struct.pack("<Q", int(crc64(framed), 16))

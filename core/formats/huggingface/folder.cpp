@@ -199,7 +199,8 @@ void find_sidecars(Folder& folder, std::vector<std::string> const& names) {
       folder.warnings.push_back(fmt::format(
           "{}: a symbolic link that points outside the folder, not copied", shown(name)));
     if (kind != MemberKind::file) continue;
-    std::string const problem = sidecar_problem(folder.path / name);
+    std::string const problem = valid_utf8(name) == name ? sidecar_problem(folder.path / name)
+                                                         : "has a name that is not UTF-8";
     if (problem.empty())
       folder.sidecars.push_back(name);
     else

@@ -46,7 +46,8 @@ std::optional<ReferenceWeights::FileHeader> ReferenceWeights::header_of(
     header.bytes.resize(safetensors::read_header(opened).header_bytes);
     opened.read_at(0, std::as_writable_bytes(std::span(header.bytes)));
     return header;
-  } catch (Error const&) {
+  } catch (Error const& error) {
+    if (error.kind() != ErrorKind::source) throw;  // a disk that fails must not change the target
     return std::nullopt;
   }
 }

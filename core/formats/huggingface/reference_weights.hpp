@@ -27,7 +27,7 @@ class ReferenceWeights {
 
   /// The first bytes of a weight file up to its data section, and the size of the whole file;
   /// nothing where the folder has no such file or it is no sound safetensors file (a pointer of git
-  /// lfs, say).
+  /// lfs, say). A failure of the disk is an Error of kind io.
   struct FileHeader {
     std::string bytes;
     std::uint64_t file_bytes = 0;

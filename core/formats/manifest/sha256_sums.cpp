@@ -112,7 +112,10 @@ std::vector<FileSum> parse_sums(std::string_view text, std::string const& file) 
 
 std::optional<std::vector<FileSum>> find_sums(std::filesystem::path const& folder) {
   std::filesystem::path const path = folder / sums_name;
-  if (!sees_file(path)) return std::nullopt;
+  if (!sees_anything(path)) return std::nullopt;
+  if (!sees_file(path))
+    fail(ErrorKind::source, "{}: is no regular file. Remove it, or restore it from a copy.",
+         path.string());
   return parse_sums(read_text_file(allowed_member(folder, sums_name), largest_sums), path.string());
 }
 
