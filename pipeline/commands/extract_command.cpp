@@ -1,3 +1,4 @@
+#include <fmt/ranges.h>
 #include <CLI/CLI.hpp>
 
 #include "pipeline/cli/standard_output.hpp"
@@ -28,7 +29,7 @@ class ExtractCommand : public Command {
                     "only the part at these indices, without those axes: layer=3, or "
                     "layer=3,expert=5")
         ->type_name("AXIS=INDEX")
-        ->join(',');
+        ->allow_extra_args(false);
     sub->add_flag("--force", force_, "replace FILE if it exists");
     add_map(*sub, map_);
     add_config(*sub, config_);
@@ -40,7 +41,7 @@ class ExtractCommand : public Command {
     ExtractQuery query;
     query.path = path_;
     query.patterns = patterns_;
-    query.at = at_;
+    query.at = fmt::format("{}", fmt::join(at_, ","));
     query.output = output_;
     query.existing = force_ ? ExistingTarget::replace : ExistingTarget::refuse;
     query.map = map_;
@@ -54,7 +55,7 @@ class ExtractCommand : public Command {
  private:
   std::string path_;
   std::vector<std::string> patterns_;
-  std::string at_;  ///< "" for all
+  std::vector<std::string> at_;  ///< empty: all
   std::string output_;
   bool force_ = false;
   std::string map_ = "auto";
