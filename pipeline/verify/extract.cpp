@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <mutex>
 #include <set>
 #include <system_error>
 #include <utility>
@@ -162,7 +163,9 @@ class Extraction {
     EdgeBytes edges = find_edges(plan_, comm_);
     FileSet sources(checkpoint_.files, FileSet::Access::read);
     std::set<std::size_t> opened;
+    std::mutex opening;  // several threads open files
     sources.look_at_each([&](std::uint32_t number, File const& file) {
+      std::lock_guard const lock(opening);
       opened.insert(number);
       look(number, file.stamp());
     });
