@@ -34,8 +34,9 @@ class FileSet {
   FileSet(std::vector<std::filesystem::path> paths, Access access,
           std::size_t open_limit = usual_open_limit(), std::shared_ptr<FileIo> io = nullptr);
 
-  /// `look` is called with each file when it is opened, and again when it is opened again; what it
-  /// throws, open() throws. Not while a file is being opened.
+  /// `look` is called with each file when it is opened, and again when it is opened again, by
+  /// several threads at the same time; what it throws, open() throws. Not while a file is being
+  /// opened.
   void look_at_each(std::function<void(std::uint32_t, File const&)> look) {
     look_ = std::move(look);
   }
