@@ -73,17 +73,23 @@ std::list<std::uint32_t>::iterator FileSet::leaving() {
   return chosen;
 }
 
-void FileSet::make_room() {
-  if (entries_.size() < open_limit_) return;
-  auto const place = leaving();
-  if (place == recent_.end()) return;
-  Entry const entry = std::move(entries_.at(*place));
-  entries_.erase(*place);
-  recent_.erase(place);
-  if (access_ == Access::read) return;
-  if (entry.lost) throw *entry.lost;
-  if (entry.dirty) entry.file->sync();
-  entry.file->close();
+/// Closes files until there is room for one more, or none can be closed. False: one is being
+/// opened, and may be closed then.
+bool FileSet::make_room() {
+  while (entries_.size() >= open_limit_) {
+    auto const place = leaving();
+    if (place == recent_.end())
+      return std::ranges::all_of(entries_,
+                                 [](auto const& one) { return one.second.file != nullptr; });
+    Entry const entry = std::move(entries_.at(*place));
+    entries_.erase(*place);
+    recent_.erase(place);
+    if (access_ == Access::read) continue;
+    if (entry.lost) throw *entry.lost;
+    if (entry.dirty) entry.file->sync();
+    entry.file->close();
+  }
+  return true;
 }
 
 std::shared_ptr<IoFile const> FileSet::open(std::uint32_t file) {
@@ -91,8 +97,8 @@ std::shared_ptr<IoFile const> FileSet::open(std::uint32_t file) {
   bool const dirty = access_ == Access::write;
   for (;;) {
     auto const found = entries_.find(file);
-    if (found == entries_.end()) break;
-    if (!found->second.file) {
+    if (found == entries_.end() && make_room()) break;
+    if (found == entries_.end() || !found->second.file) {
       changed_.wait(lock);
       continue;
     }
@@ -100,7 +106,6 @@ std::shared_ptr<IoFile const> FileSet::open(std::uint32_t file) {
     found->second.dirty = dirty;
     return found->second.file;
   }
-  make_room();
   recent_.push_front(file);
   entries_.emplace(file, Entry{nullptr, recent_.begin(), false});
   // A server may take long to answer: others open other files meanwhile.

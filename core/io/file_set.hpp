@@ -71,7 +71,7 @@ class FileSet {
     std::optional<Error> lost = std::nullopt;  ///< what a sync of it has met
   };
   std::shared_ptr<IoFile> open_on_disk(std::uint32_t file) const;
-  void make_room();
+  bool make_room();
   std::list<std::uint32_t>::iterator leaving();
 
   std::vector<std::filesystem::path> paths_;

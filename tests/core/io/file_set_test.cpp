@@ -175,6 +175,23 @@ TEST(FileSet, ThreadsThatNeedTheSameFileGetOne) {
   for (std::size_t i = 4; i < got.size(); ++i) EXPECT_EQ(got[i], got[i % 4]);
 }
 
+TEST(FileSet, ThreadsThatOpenManyFilesKeepToTheLimit) {
+  ScratchFolder const folder("file_set_limit");
+  FileSet files(empty_files(folder, 16), FileSet::Access::read, 2);
+  files.look_at_each([](std::uint32_t, File const&) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  });
+  Workers workers(8);
+  std::atomic<std::size_t> most = 0;
+  workers.run(64, [&](std::size_t item, std::size_t) {
+    files.open(static_cast<std::uint32_t>(item % 16));
+    std::size_t const now = files.open_count();
+    for (std::size_t before = most; before < now && !most.compare_exchange_weak(before, now);) {
+    }
+  });
+  EXPECT_EQ(most, 2U);
+}
+
 TEST(FileSet, AFailedOpeningFailsForEveryoneWhoWaits) {
   FileSet files({"/nowhere/shard"}, FileSet::Access::read);
   Workers workers(4);
