@@ -18,7 +18,7 @@ class ExtractCommand : public Command {
             ->footer("reshard extract /data/model 'experts.*' --at layer=3 -o l3.safetensors");
     sub->add_option("PATH", path_, "a checkpoint")->required()->type_name("");
     sub->add_option("PATTERN", patterns_,
-                    "names as `reshard ls PATH --logical` shows them; '*' stands for any text, '?' "
+                    "names as `reshard ls PATH --logical` shows them; '*' matches any text, '?' "
                     "for one character. A quantised weight means its parts")
         ->required()
         ->type_name("");

@@ -30,8 +30,8 @@ struct RoundNumbers {
 /// there stays for the next run from now on. add_unread() and note() are the writing thread's.
 class TargetRounds {
  public:
-  /// What it is given outlives it. `trace` is told when which file is read back; null where none is
-  /// taken. Collective.
+  /// What it is given outlives it. `trace` gets the time of each file that is read back; null where
+  /// none is taken. Collective.
   TargetRounds(TargetTask const& task, StagedTarget& target, BegunTarget& begun,
                RoundNumbers numbers, Trace* trace = nullptr);
 
@@ -57,7 +57,7 @@ class TargetRounds {
   void distrust_lost_writes() const { target_.distrust_lost_writes(); }
   /// Reads files back while others are written; null where none can be.
   EarlyScan* early() { return early_.get(); }
-  /// What is told of every file that is read back; may be empty.
+  /// Called for every file that is read back; may be empty.
   std::function<void(ScannedFile const&)> const& scanned() const { return scanned_; }
   /// No more rounds, and no more files are read back early: what was written to files that other
   /// ranks complete is synced.

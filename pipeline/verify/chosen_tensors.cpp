@@ -109,8 +109,8 @@ class Chooser {
     std::string const near = nearest(pattern, names_);
     fail(
         ErrorKind::usage,
-        "no tensor is named '{}'{}. Choose names that `reshard ls PATH --logical` lists; '*' stands "
-        "for any text.",
+        "no tensor is named '{}'{}. Choose names that `reshard ls PATH --logical` lists; '*' matches "
+        "any text.",
         without_controls(pattern),
         near.empty() ? "" : fmt::format(" (did you mean '{}'?)", shown_name(near)));
   }
