@@ -44,6 +44,12 @@ void Sha256::add(std::span<std::byte const> bytes) {
   check(EVP_DigestUpdate(context_.get(), bytes.data(), bytes.size()) == 1, "EVP_DigestUpdate");
 }
 
+std::string sha256_of_text(std::string_view text) {
+  Sha256 hash;
+  hash.add(std::as_bytes(std::span(text)));
+  return hash.hex();
+}
+
 Sha256Digest Sha256::digest() const {
   Sha256 copy;  // the call that ends a digest spoils its context
   check(EVP_MD_CTX_copy_ex(copy.context_.get(), context_.get()) == 1, "EVP_MD_CTX_copy_ex");

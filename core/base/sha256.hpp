@@ -17,6 +17,9 @@ std::string hex_of(Sha256Digest const& digest);
 /// And back. Pre: `hex` has that form.
 Sha256Digest sha256_of_hex(std::string_view hex);
 
+/// SHA-256 of a text, as hex_of() writes it.
+std::string sha256_of_text(std::string_view text);
+
 /// SHA-256 of bytes that come in parts.
 class Sha256 {
  public:

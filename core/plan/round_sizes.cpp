@@ -11,12 +11,12 @@ constexpr std::uint64_t slack_of_cell_bytes = 64U << 10;
 
 }  // namespace
 
-std::uint64_t cell_bytes_for(std::uint64_t memory_bytes) {
-  return std::min(most_cell_bytes, memory_bytes / 32);
-}
-
-std::uint64_t most_cell_bytes_for(std::uint64_t memory_bytes) {
-  return std::min(most_cell_bytes, memory_bytes / 8);
+PlanLimits limits_for(std::uint64_t memory_bytes, std::uint64_t parts) {
+  PlanLimits limits;
+  limits.cell_bytes = std::min(most_cell_bytes, memory_bytes / 32);
+  limits.most_cell_bytes = std::min(most_cell_bytes, memory_bytes / 8);
+  limits.staging_bytes = memory_bytes / parts;
+  return limits;
 }
 
 std::uint64_t staging_arena_bytes(Plan const& plan, CellRange cells, std::uint64_t memory_bytes,

@@ -11,11 +11,10 @@ inline constexpr std::uint64_t usual_round_bytes = 48U << 20;
 /// Below this not even small tensors fit beside each other.
 inline constexpr std::uint64_t least_staging_bytes = 1U << 20;
 
-/// The source bytes of a cell where a rank has this much staging memory: small beside it, so that
-/// many fit, and large enough that the plan stays small.
-std::uint64_t cell_bytes_for(std::uint64_t memory_bytes);
-/// The same in a very large job: two or three fit into a round (PlanLimits::most_cell_bytes).
-std::uint64_t most_cell_bytes_for(std::uint64_t memory_bytes);
+/// Bounds of the cells where a rank has this much staging memory, of which a cell may take a
+/// `parts`th: small beside it, so that many fit, and large enough that the plan stays small. In a
+/// very large job two or three fit into a round.
+PlanLimits limits_for(std::uint64_t memory_bytes, std::uint64_t parts = 4);
 
 /// The staging memory of a rank that does these cells: what it may take, or less when it has less
 /// to do. Fresh memory costs time. `growth`: how many times the staging of a cell a round may need.

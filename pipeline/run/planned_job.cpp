@@ -51,14 +51,10 @@ Checkpoint read_source(JobSpec const& spec, Comm const& comm) {
 
 PlanLimits plan_limits(JobSpec const& spec, FileIo const& source_io, int ranks,
                        std::size_t threads) {
-  PlanLimits limits;
+  PlanLimits limits = limits_for(round_memory(spec), is_exchanging(spec, ranks) ? 10 : 4);
   limits.threads = threads;
-  std::uint64_t const parts = is_exchanging(spec, ranks) ? 10 : 4;
-  limits.staging_bytes = round_memory(spec) / parts;
   limits.digests = spec.run.verify != VerifyChoice::off;
   limits.alignment.io_bytes = source_io.alignment().memory_bytes;
-  limits.cell_bytes = cell_bytes_for(round_memory(spec));
-  limits.most_cell_bytes = most_cell_bytes_for(round_memory(spec));
   return limits;
 }
 

@@ -174,10 +174,8 @@ std::vector<FileSum> sums_beside(fs::path const& folder) {
   (void)capture([&] {
     sums = find_sums(folder);
     if (!sums) return;
-    Sha256 hash;
-    std::string const text = read_text_file(folder / manifest_name, largest_manifest);
-    hash.add(std::as_bytes(std::span(text)));
-    FileSum const own{std::string(manifest_name), hash.hex()};
+    FileSum const own{std::string(manifest_name),
+                      sha256_of_text(read_text_file(folder / manifest_name, largest_manifest))};
     if (std::ranges::find(*sums, own) == sums->end()) sums.reset();
   });
   return sums ? std::move(*sums) : std::vector<FileSum>();

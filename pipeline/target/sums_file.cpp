@@ -21,9 +21,7 @@ std::vector<FileSum> sums_of(JobPlan const& plan, std::span<FileHashes const> fo
 
 FileRecord write_sums(std::vector<FileSum> sums, std::string_view manifest,
                       std::filesystem::path const& staging) {
-  Sha256 of_manifest;
-  of_manifest.add(std::as_bytes(std::span(manifest)));
-  sums.push_back({std::string(manifest_name), of_manifest.hex()});
+  sums.push_back({std::string(manifest_name), sha256_of_text(manifest)});
   std::string const text = sums_text(std::move(sums));
   write_text_file(staging / sums_name, text);
   return record_of_text(std::string(sums_name), text);

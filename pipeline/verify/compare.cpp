@@ -1,13 +1,12 @@
 #include "pipeline/verify/compare.hpp"
 
 #include "core/plan/round_sizes.hpp"
-#include "core/plan/schedule.hpp"
 #include "pipeline/verify/compare_match.hpp"
 #include "pipeline/verify/compare_report.hpp"
 #include "pipeline/verify/compare_sides.hpp"
+#include "pipeline/verify/own_cells.hpp"
 #include "stages/read/extent_reader.hpp"
 #include "stages/read/open_source.hpp"
-#include "stages/stream/stream.hpp"
 
 namespace reshard {
 namespace {
@@ -38,10 +37,8 @@ class Comparer {
       check_checkpoint_folder(request_.b);
     });
     sides_ = open_sides(request_, comm_);
-    limits_.staging_bytes = request_.memory_bytes / 4;
-    limits_.cell_bytes = cell_bytes_for(request_.memory_bytes);
-    limits_.most_cell_bytes = most_cell_bytes_for(request_.memory_bytes);
-    limits_.digests = false;
+    PlanLimits limits = limits_for(request_.memory_bytes);
+    limits.digests = false;
     together(comm_, [&] {
       matched_ = match_sides(sides_, request_.comparison,
                              request_.weights_only ? ComparedPart::weights : ComparedPart::all);
@@ -50,7 +47,7 @@ class Comparer {
             fmt::format("weights only: {} tensors of optimizer state and quantisers in a and {} in "
                         "b are left out",
                         matched_.left_out_a, matched_.left_out_b));
-      plan_ = make_plan(*sides_.a.catalogue.model, sides_.a.catalogue.source, matched_.b, limits_);
+      plan_ = make_plan(*sides_.a.catalogue.model, sides_.a.catalogue.source, matched_.b, limits);
     });
     compare();
     return report();
@@ -68,17 +65,12 @@ class Comparer {
                                 reader.read(extents, memory);
                               });
       CompareSink sink(comparer);
-      StreamOptions options;
-      options.memory_bytes = staging_arena_bytes(plan_, my_cells(), request_.memory_bytes);
-      options.views = sides_.a.catalogue.source.views;
-      stream(comm_, options, a_files, sink,
-             direct_rounds(plan_, my_cells(), std::min(usual_round_bytes, limits_.staging_bytes)));
+      stream_own_cells({plan_, sides_.a.catalogue.source.views, request_.memory_bytes}, a_files,
+                       sink, comm_);
       stats_ = std::move(comparer.stats());
     });
     merge_stats(comm_, stats_);
   }
-
-  CellRange my_cells() const { return cells_of_rank(plan_, comm_.rank(), comm_.size()); }
 
   CompareReport report() const {
     CompareFindings const findings{&request_, &sides_, &matched_, stats_};
@@ -93,7 +85,6 @@ class Comparer {
   CompareRequest const& request_;
   Comm const& comm_;
   ComparedSides sides_;
-  PlanLimits limits_;
   MatchedSides matched_;
   Plan plan_;
   std::vector<TensorStats> stats_;

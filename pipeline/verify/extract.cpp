@@ -15,15 +15,14 @@
 #include "core/formats/stamped_files.hpp"
 #include "core/plan/part_plan.hpp"
 #include "core/plan/round_sizes.hpp"
-#include "core/plan/schedule.hpp"
 #include "core/transport/rank_threads.hpp"
 #include "core/transport/shared_sight.hpp"
 #include "pipeline/target/shared_edges.hpp"
 #include "pipeline/target/single_file.hpp"
 #include "pipeline/verify/chosen_tensors.hpp"
 #include "pipeline/verify/digest.hpp"
+#include "pipeline/verify/own_cells.hpp"
 #include "stages/read/open_source.hpp"
-#include "stages/stream/stream.hpp"
 #include "stages/write/extent_writer.hpp"
 
 namespace reshard {
@@ -139,10 +138,7 @@ class Extraction {
   void plan(std::size_t threads) {
     for (std::size_t t = 0; t < model().tensors().size(); ++t)
       if (target_.tensors[t].pieces.empty()) model().set_exists(TensorId(t), false);
-    PlanLimits limits;
-    limits.staging_bytes = query_.memory_bytes / 4;
-    limits.cell_bytes = cell_bytes_for(query_.memory_bytes);
-    limits.most_cell_bytes = most_cell_bytes_for(query_.memory_bytes);
+    PlanLimits limits = limits_for(query_.memory_bytes);
     limits.threads = threads;
     plan_ = make_part_plan(model(), catalogue_.source, target_, limits);
   }
@@ -173,13 +169,8 @@ class Extraction {
     WriteObserver const unobserved;
     together(comm_, [&] {
       ExtentWriter writer(written, unobserved, &edges, threads);
-      CellRange const cells = cells_of_rank(plan_, comm_.rank(), comm_.size());
-      StreamOptions options;
-      options.threads = threads;
-      options.memory_bytes = staging_arena_bytes(plan_, cells, query_.memory_bytes);
-      options.views = catalogue_.source.views;
-      stream(comm_, options, sources, writer,
-             direct_rounds(plan_, cells, std::min(usual_round_bytes, query_.memory_bytes / 4)));
+      stream_own_cells({plan_, catalogue_.source.views, query_.memory_bytes, threads}, sources,
+                       writer, comm_);
       written.sync(0);
       written.close();
       for (std::size_t const number : opened) look(number, stamp_of(checkpoint_.files[number]));

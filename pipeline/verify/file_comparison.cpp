@@ -63,12 +63,6 @@ std::string some(Names const& names) {
   return listed(quoted, 3);
 }
 
-std::string header_text(File const& file, std::uint64_t header_bytes) {
-  std::string text(header_bytes, '\0');
-  file.read_at(0, std::as_writable_bytes(std::span(text)));
-  return text;
-}
-
 std::string without_padding(std::string const& header) {
   return header.substr(8, header.find_last_not_of(' ') + 1 - 8);
 }
@@ -129,8 +123,8 @@ class SafetensorsPair {
   }
 
   std::string spelling() const {
-    std::string const a = header_text(a_, left_.header_bytes);
-    std::string const b = header_text(b_, right_.header_bytes);
+    std::string const a = safetensors::read_head(a_);
+    std::string const b = safetensors::read_head(b_);
     if (without_padding(a) != without_padding(b)) return "only in how the header is spelled";
     return fmt::format("only in the padding of the header ({} and {} bytes)", a.size(), b.size());
   }

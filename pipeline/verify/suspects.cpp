@@ -7,13 +7,12 @@
 #include "core/mapping/adapter.hpp"
 #include "core/plan/digest_work.hpp"
 #include "core/plan/round_sizes.hpp"
-#include "core/plan/schedule.hpp"
 #include "core/transport/rank_threads.hpp"
 #include "core/transport/shared_sight.hpp"
 #include "pipeline/target/target_check.hpp"
 #include "pipeline/verify/digest.hpp"
+#include "pipeline/verify/own_cells.hpp"
 #include "stages/read/open_source.hpp"
-#include "stages/stream/stream.hpp"
 #include "stages/verify/suspect_rules.hpp"
 
 namespace reshard {
@@ -150,24 +149,16 @@ class SuspectSearch {
   }
 
   void plan(std::size_t threads) {
-    PlanLimits limits;
-    limits.staging_bytes = query_.memory_bytes / 4;
-    limits.cell_bytes = cell_bytes_for(query_.memory_bytes);
-    limits.most_cell_bytes = most_cell_bytes_for(query_.memory_bytes);
+    PlanLimits limits = limits_for(query_.memory_bytes);
     limits.digests = false;
     limits.threads = threads;
     plan_ = make_plan(model(), catalogue_.source, target_, limits);
   }
 
   void read(FileSet& files, ValueSurvey& survey, std::size_t threads) {
-    CellRange const cells = cells_of_rank(plan_, comm_.rank(), comm_.size());
     SurveySink sink(survey);
-    StreamOptions options;
-    options.threads = threads;
-    options.memory_bytes = staging_arena_bytes(plan_, cells, query_.memory_bytes);
-    options.views = catalogue_.source.views;
-    stream(comm_, options, files, sink,
-           direct_rounds(plan_, cells, std::min(usual_round_bytes, query_.memory_bytes / 4)));
+    stream_own_cells({plan_, catalogue_.source.views, query_.memory_bytes, threads}, files, sink,
+                     comm_);
   }
 
   SuspectReport report(std::vector<SliceValues> const& slices) const {

@@ -51,10 +51,8 @@ std::string json_in_html(std::string_view json) {
 std::string policy_hash(std::string_view text) {
   Sha256 sum;
   sum.add(std::as_bytes(std::span(text)));
-  std::string const hex = sum.hex();
   std::string bytes;
-  for (std::size_t i = 0; i < hex.size(); i += 2)
-    bytes += static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16));
+  for (std::byte const byte : sum.digest()) bytes += static_cast<char>(byte);
   return "'sha256-" + base64(bytes) + "'";
 }
 

@@ -87,10 +87,7 @@ void make(std::string const& job_file, std::string const& out, std::vector<int> 
   double const header_seconds = seconds_since(start);
   Clock::time_point const planning = Clock::now();
   char const* const maps = std::getenv("RESHARD_MAPS");
-  PlanLimits limits;  // those of a run without messages
-  limits.cell_bytes = cell_bytes_for(job.run.memory_bytes);
-  limits.most_cell_bytes = most_cell_bytes_for(job.run.memory_bytes);
-  limits.staging_bytes = job.run.memory_bytes / 4;
+  PlanLimits const limits = limits_for(job.run.memory_bytes);  // those of a run without messages
   JobPlan const plan = make_job_plan(
       source, target_request(job, {maps != nullptr ? maps : RESHARD_SOURCE_DIR "/configs/models"}),
       limits);

@@ -104,4 +104,18 @@ Header parse_header(std::span<std::byte const> bytes, std::uint64_t file_bytes,
   return checked_header(text, file_bytes, place);
 }
 
+std::string read_head(File const& file) {
+  std::string const place = file.path().string();
+  std::uint64_t const file_bytes = file.size_bytes();
+  check_length_field(file_bytes, place);
+  std::array<std::byte, length_bytes> field{};
+  file.read_at(0, field);
+  std::string head(length_bytes + json_length(field, file_bytes, place), '\0');
+  auto const bytes = std::as_writable_bytes(std::span(head));
+  std::ranges::copy(field, bytes.begin());
+  file.read_at(length_bytes, bytes.subspan(length_bytes));
+  parse_header(bytes, file_bytes, place);
+  return head;
+}
+
 }  // namespace reshard::safetensors

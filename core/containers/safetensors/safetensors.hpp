@@ -33,6 +33,9 @@ Header read_header(File const& file);
 /// whole header); `place` names it in errors.
 Header parse_header(std::span<std::byte const> bytes, std::uint64_t file_bytes,
                     std::string_view place);
+/// The first bytes of a file, up to its data section, as they are spelled: those of a header that
+/// is checked as read_header() does.
+std::string read_head(File const& file);
 
 /// The bytes of a tensor in a file. A tensor that the format cannot hold
 /// (docs/formats/safetensors.md, 3) is an Error of kind usage.

@@ -42,10 +42,7 @@ std::optional<ReferenceWeights::FileHeader> ReferenceWeights::header_of(
     return std::nullopt;
   File const opened = File::open_for_reading(reference_->path / file);
   try {
-    FileHeader header{{}, opened.size_bytes()};
-    header.bytes.resize(safetensors::read_header(opened).header_bytes);
-    opened.read_at(0, std::as_writable_bytes(std::span(header.bytes)));
-    return header;
+    return FileHeader{safetensors::read_head(opened), opened.size_bytes()};
   } catch (Error const& error) {
     if (error.kind() != ErrorKind::source) throw;  // a disk that fails must not change the target
     return std::nullopt;

@@ -1,0 +1,22 @@
+#include "pipeline/verify/own_cells.hpp"
+
+#include <algorithm>
+
+#include "core/plan/round_sizes.hpp"
+#include "core/plan/schedule.hpp"
+#include "stages/stream/stream.hpp"
+
+namespace reshard {
+
+void stream_own_cells(OwnCells const& cells, FileSet& sources, ExtentSink& sink, Comm const& comm) {
+  CellRange const mine = cells_of_rank(cells.plan, comm.rank(), comm.size());
+  StreamOptions options;
+  options.threads = cells.threads;
+  options.memory_bytes = staging_arena_bytes(cells.plan, mine, cells.memory_bytes);
+  options.views = cells.views;
+  std::uint64_t const round_bytes =
+      std::min(usual_round_bytes, limits_for(cells.memory_bytes).staging_bytes);
+  stream(comm, options, sources, sink, direct_rounds(cells.plan, mine, round_bytes));
+}
+
+}  // namespace reshard
