@@ -215,9 +215,14 @@ std::vector<FileBlockSums> block_sums(TargetTask const& task, BegunTarget const&
   return blocks;
 }
 
-std::string oldest_of(std::vector<FileBlockSums> const& blocks, std::string_view now) {
-  auto const first = std::ranges::min_element(blocks, {}, &FileBlockSums::verified);
-  return first == blocks.end() || first->verified == now ? "" : first->verified;
+std::string oldest_of(TargetTask const& task, ScanResult const& found,
+                      std::vector<FileBlockSums> const& blocks) {
+  std::string oldest;
+  for (std::size_t f = 0; f < blocks.size(); ++f) {
+    if (found.files[f].read_bytes == task.plan.files[f].size_bytes) continue;
+    if (oldest.empty() || blocks[f].verified < oldest) oldest = blocks[f].verified;
+  }
+  return oldest;
 }
 
 void take_recorded_hashes(TargetTask const& task, ScanResult& found) {

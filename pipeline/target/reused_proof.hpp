@@ -26,8 +26,10 @@ std::optional<ScanResult> read_back_without_reused(TargetTask const& task, Begun
 /// recorded. `now`: when the files that were read were.
 std::vector<FileBlockSums> block_sums(TargetTask const& task, BegunTarget const& begun,
                                       ScanResult const& found, std::string_view now);
-/// The first of the times at which files were read back; "" when that is `now`.
-std::string oldest_of(std::vector<FileBlockSums> const& blocks, std::string_view now);
+/// The first of the times at which those files were read back that were not read now; "" where all
+/// were. `blocks` are those of `block_sums`.
+std::string oldest_of(TargetTask const& task, ScanResult const& found,
+                      std::vector<FileBlockSums> const& blocks);
 /// Gives files that were not read the hash that the previous target recorded of them.
 void take_recorded_hashes(TargetTask const& task, ScanResult& found);
 

@@ -129,9 +129,8 @@ VerifiedTarget verify_target(TargetTask const& task, ClaimedTarget const& claime
       found = std::move(*without);
     else
       found = read_back(task, begun, rounds, completed, watch);
-    std::string const now = utc_second_now();
-    blocks = block_sums(task, begun, found, now);
-    verified.oldest_verified = oldest_of(blocks, now);
+    blocks = block_sums(task, begun, found, utc_second_now());
+    verified.oldest_verified = oldest_of(task, found, blocks);
     take_recorded_hashes(task, found);
     together(comm, [&] {
       if (comm.rank() == 0) sums = check_small_files(completed.small_files, staging);
