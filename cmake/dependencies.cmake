@@ -14,6 +14,7 @@ pkg_check_modules(YAML REQUIRED IMPORTED_TARGET yaml-0.1)
 pkg_check_modules(ISAL IMPORTED_TARGET libisal)
 
 pkg_check_modules(SECCOMP IMPORTED_TARGET libseccomp)
+pkg_check_modules(URING IMPORTED_TARGET liburing)
 
 # The HDF5 format and the GPU path are optional.
 set(HDF5_PREFER_PARALLEL ON)

@@ -8,7 +8,7 @@
 set -euo pipefail
 
 packages=(g++ cmake ninja-build pkg-config libopenmpi-dev openmpi-bin libhdf5-openmpi-dev libtomlplusplus-dev libspdlog-dev libfmt-dev libcli11-dev
-  libsimdjson-dev libxxhash-dev libisal-dev libseccomp-dev libssl-dev libyaml-dev zlib1g-dev)
+  libsimdjson-dev libxxhash-dev libisal-dev libseccomp-dev liburing-dev libssl-dev libyaml-dev zlib1g-dev)
 case "${1:-build}" in
   build) ;;
   package) packages+=(dpkg-dev file) ;;

@@ -69,6 +69,8 @@ std::optional<IoAlignment> asked_by(File const& file) {
 /// What the files of an engine share: memory for what is not in place, and what was refused.
 class DirectFiles {
  public:
+  explicit DirectFiles(std::unique_ptr<BlockMover> mover) : mover_(std::move(mover)) {}
+
   /// A buffer on loan.
   class Loan {
    public:
@@ -84,6 +86,7 @@ class DirectFiles {
   };
 
   std::shared_ptr<WriteCache> const& cache() const { return cache_; }
+  BlockMover& mover() { return *mover_; }
   void note_refusal(std::filesystem::path const& path, std::string_view reason) {
     std::lock_guard const lock(mutex_);
     if (refusal_.empty()) refusal_ = fmt::format("{}: {}", path.string(), reason);
@@ -106,6 +109,7 @@ class DirectFiles {
     free_.push_back(std::move(buffer));
   }
 
+  std::unique_ptr<BlockMover> mover_;
   std::shared_ptr<WriteCache> cache_ = std::make_shared<WriteCache>(WriteMode::automatic);
   mutable std::mutex mutex_;
   std::vector<Buffer> free_;
@@ -264,16 +268,14 @@ class DirectFile final : public IoFile {
   std::uint64_t read_blocks(std::uint64_t offset_bytes, std::span<std::byte> into) const {
     FileStep const step("reading", file().path());
     return whole_blocks(into.size(), "read", offset_bytes, [&](std::size_t done) {
-      return ::pread(file().descriptor(), into.data() + done, into.size() - done,
-                     static_cast<off_t>(offset_bytes + done));
+      return shared_->mover().read(file().descriptor(), offset_bytes + done, into.subspan(done));
     });
   }
 
   std::uint64_t write_blocks(std::uint64_t offset_bytes, std::span<std::byte const> bytes) const {
     FileStep const step("writing", file().path());
     return whole_blocks(bytes.size(), "write", offset_bytes, [&](std::size_t done) {
-      return ::pwrite(file().descriptor(), bytes.data() + done, bytes.size() - done,
-                      static_cast<off_t>(offset_bytes + done));
+      return shared_->mover().write(file().descriptor(), offset_bytes + done, bytes.subspan(done));
     });
   }
 
@@ -284,13 +286,14 @@ class DirectFile final : public IoFile {
                              Call const& call) const {
     std::size_t done = 0;
     while (done < bytes && done % asked_.file_bytes == 0) {
-      auto const moved = retried([&] { return call(done); });
-      if (moved < 0 && errno != EINVAL && errno != EOPNOTSUPP)
+      MovedBytes const moved = call(done);
+      done += moved.bytes;
+      if (moved.bytes > 0) continue;
+      if (moved.error != 0 && moved.error != EINVAL && moved.error != EOPNOTSUPP)
         fail_errno(file().path(), fmt::format("{} at offset {}", doing, offset_bytes + done),
-                   errno);
-      if (moved < 0) refuse(doing, errno);
-      if (moved <= 0) break;
-      done += static_cast<std::size_t>(moved);
+                   moved.error);
+      if (moved.error != 0) refuse(doing, moved.error);
+      break;
     }
     return done;
   }
@@ -332,7 +335,8 @@ std::unique_ptr<IoFile> past_cache(std::shared_ptr<DirectFiles> const& shared, F
 
 }  // namespace
 
-DirectIo::DirectIo() : files_(std::make_shared<DirectFiles>()) {}
+DirectIo::DirectIo(std::string_view name, std::unique_ptr<BlockMover> mover)
+    : name_(name), files_(std::make_shared<DirectFiles>(std::move(mover))) {}
 
 std::unique_ptr<IoFile> DirectIo::open_for_reading(std::filesystem::path const& path,
                                                    ErrorKind missing) {
@@ -350,9 +354,12 @@ std::unique_ptr<IoFile> DirectIo::adopt(File file) {
 }
 
 std::string_view DirectIo::write_mode() const {
-  return fallback().empty() ? "direct" : name_of(files_->cache()->mode());
+  return files_->refusal().empty() ? name_ : name_of(files_->cache()->mode());
 }
 
-std::string DirectIo::fallback() const { return files_->refusal(); }
+std::string DirectIo::fallback() const {
+  std::string const refusal = files_->refusal();
+  return refusal.empty() ? files_->mover().fallback() : refusal;
+}
 
 }  // namespace reshard

@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "core/io/block_mover.hpp"
 #include "core/io/file_io.hpp"
 
 namespace reshard {
@@ -19,19 +20,21 @@ class DirectFiles;
 /// would, and fallback() says why.
 class DirectIo final : public FileIo {
  public:
-  DirectIo();
+  /// `name` is its word in job files; `mover` moves what goes past the page cache.
+  DirectIo(std::string_view name, std::unique_ptr<BlockMover> mover);
 
-  std::string_view name() const override { return "direct"; }
+  std::string_view name() const override { return name_; }
   IoAlignment alignment() const override { return {direct_block_bytes, direct_block_bytes}; }
   std::unique_ptr<IoFile> open_for_reading(std::filesystem::path const& path,
                                            ErrorKind missing = ErrorKind::source) override;
   std::unique_ptr<IoFile> open_for_writing(std::filesystem::path const& path) override;
   std::unique_ptr<IoFile> adopt(File file) override;
-  /// "direct"; where a file was refused, what PosixIo says.
+  /// The name; where a file was refused, what PosixIo says.
   std::string_view write_mode() const override;
   std::string fallback() const override;
 
  private:
+  std::string_view name_;
   std::shared_ptr<DirectFiles> files_;
 };
 

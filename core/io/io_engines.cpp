@@ -9,15 +9,14 @@
 namespace reshard {
 namespace {
 
-template <class Engine>
-std::unique_ptr<FileIo> make() {
-  return std::make_unique<Engine>();
-}
+std::unique_ptr<FileIo> make_posix() { return std::make_unique<PosixIo>(); }
+std::unique_ptr<FileIo> make_direct() { return std::make_unique<DirectIo>("direct", call_mover()); }
+std::unique_ptr<FileIo> make_uring() { return std::make_unique<DirectIo>("uring", uring_mover()); }
 
-constexpr std::array<IoEngine, 2> engines = {
-    {{"posix", "nothing", make<PosixIo>},
-     {"direct", "a file system that supports O_DIRECT; on others it works like posix",
-      make<DirectIo>}}};
+constexpr std::array<IoEngine, 3> engines = {
+    {{"posix", "nothing", make_posix},
+     {"direct", "a file system that supports O_DIRECT; on others it works like posix", make_direct},
+     {"uring", "what direct needs, and io_uring; without that it works like direct", make_uring}}};
 
 }  // namespace
 

@@ -15,22 +15,13 @@
 
 #include "core/io/direct_io.hpp"
 #include "core/io/io_engines.hpp"
+#include "tests/support/random_bytes.hpp"
 #include "tests/support/scratch_folder.hpp"
 
 namespace reshard {
 namespace {
 
 using Bytes = std::vector<std::byte>;
-
-Bytes random_bytes(std::size_t size, std::uint64_t seed) {
-  std::mt19937_64 random(seed);
-  Bytes bytes(size);
-  for (std::size_t i = 0; i < size; i += 8) {
-    std::uint64_t const word = random();
-    std::memcpy(&bytes[i], &word, std::min<std::size_t>(8, size - i));
-  }
-  return bytes;
-}
 
 Bytes part_of(Bytes const& bytes, std::uint64_t offset, std::uint64_t count) {
   auto const begin = bytes.begin() + static_cast<std::ptrdiff_t>(offset);
@@ -330,7 +321,7 @@ TEST(FileIo, EnginesSeeEachOthersWrites) {
 
 TEST(DirectIo, WritesDirectlyWhereTheFileSystemCan) {
   ScratchFolder const folder("direct_io");
-  DirectIo io;
+  DirectIo io("direct", call_mover());
   io.open_for_writing(folder.empty_file("a", 1 << 20))->write_at(0, Bytes(1 << 20));
   if (!io.fallback().empty()) GTEST_SKIP() << io.fallback();
   EXPECT_EQ(io.write_mode(), "direct");
@@ -346,7 +337,7 @@ TEST(DirectIo, WritesDirectlyWhereTheFileSystemCan) {
 }
 
 TEST(DirectIo, SaysWhyAFileGoesThroughThePageCache) {
-  DirectIo io;
+  DirectIo io("direct", call_mover());
   auto const file = io.open_for_reading("/proc/version");  // no O_DIRECT there
   Bytes found(10'000);
   std::size_t const count = file->read_some_at(0, found);
