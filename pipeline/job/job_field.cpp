@@ -313,7 +313,7 @@ void add_layout(std::vector<Field>& out) {
 }
 
 std::vector<std::string> engine_names() {
-  std::vector<std::string> names;
+  std::vector<std::string> names = {"auto"};
   for (IoEngine const& engine : io_engines()) names.emplace_back(engine.name);
   return names;
 }
@@ -374,7 +374,9 @@ void add_model_and_run(std::vector<Field>& out) {
       "\"emulated\" tests the GPU path without one."));
   out.push_back(choice<IoChoice>(
       "run", "io", [](JobSpec& job) -> IoChoice& { return job.run.io; }, engine_names(),
-      "How weights are read and written: through the page cache, \"posix\", or past it (O_DIRECT), \"direct\". The files are the same."));
+      "How weights are read and written: through the page cache, \"posix\"; past it (O_DIRECT), \"direct\"; past it with many requests "
+      "at a time (io_uring), \"uring\". \"auto\" tries them for about a second where the source has 4 GiB or more, and is \"posix\" "
+      "elsewhere. The files are the same."));
   out.push_back(choice<VerifyChoice>(
       "run", "verify", [](JobSpec& job) -> VerifyChoice& { return job.run.verify; },
       {"off", "streamed", "written"},

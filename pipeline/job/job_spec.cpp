@@ -255,7 +255,10 @@ class JobReader {
 
 }  // namespace
 
-std::string_view name(IoChoice io) { return io_engines()[static_cast<std::size_t>(io)].name; }
+std::string_view name(IoChoice io) {
+  if (io == IoChoice::automatic) return "auto";
+  return io_engines()[static_cast<std::size_t>(io) - 1].name;
+}
 
 JobSpec parse_job_spec(std::string_view text, std::string_view file_name,
                        std::span<std::string const> overrides, JobUse use,

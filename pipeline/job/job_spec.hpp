@@ -58,8 +58,9 @@ enum class AdapterChoice { keep, merge };
 /// libhdf5 over MPI-IO, each rank for itself or all in step.
 enum class TargetIo { automatic, direct, independent, collective };
 enum class TransportChoice { automatic, mpi, nccl };
-/// How weights are read and written, in the order of io_engines().
-enum class IoChoice { posix, direct };
+/// How weights are read and written: as a trial says, or by the engines in the order of
+/// io_engines().
+enum class IoChoice { automatic, posix, direct, uring };
 /// Where bytes are rearranged; `emulated` takes the GPU path without a GPU, in host memory.
 enum class DeviceChoice { automatic, host, cuda, emulated };
 
@@ -186,7 +187,7 @@ struct JobSpec {
         0;  ///< memory of its GPU that one rank takes, on the GPU path; 0: as memory_bytes
     TransportChoice transport = TransportChoice::automatic;
     DeviceChoice device = DeviceChoice::automatic;
-    IoChoice io = IoChoice::posix;
+    IoChoice io = IoChoice::automatic;
     VerifyChoice verify = VerifyChoice::written;
     int threads = 0;            ///< of each stage of one rank; 0: as many as its share of the cores
     int stall_seconds = 600;    ///< a job in which nothing moves for so long is ended

@@ -8,6 +8,7 @@
 #include "core/base/integers.hpp"
 #include "core/base/sight.hpp"
 #include "core/base/text.hpp"
+#include "core/io/direct_io.hpp"
 #include "core/io/io_engines.hpp"
 #include "core/io/shared_extents.hpp"
 #include "core/plan/round_sizes.hpp"
@@ -49,12 +50,25 @@ Checkpoint read_source(JobSpec const& spec, Comm const& comm) {
   return source;
 }
 
-PlanLimits plan_limits(JobSpec const& spec, FileIo const& source_io, int ranks,
-                       std::size_t threads) {
+/// A trial may choose another one before the first byte of a tensor is read (choose_io).
+std::unique_ptr<FileIo> first_io(JobSpec const& spec) {
+  return spec.run.io == IoChoice::automatic ? io_engines().front().make()
+                                            : make_file_io(name(spec.run.io));
+}
+
+/// Where a trial may choose any engine, the plan is one for all of them, so that another choice can
+/// resume it.
+std::uint64_t memory_alignment(JobSpec const& spec, PlannedJob const& job) {
+  bool const open = spec.run.io == IoChoice::automatic &&
+                    source_file_bytes(job.source) >= IoTrialTerms().least_job_bytes;
+  return open ? direct_block_bytes : job.source_io->alignment().memory_bytes;
+}
+
+PlanLimits plan_limits(JobSpec const& spec, PlannedJob const& job, int ranks) {
   PlanLimits limits = limits_for(round_memory(spec), is_exchanging(spec, ranks) ? 10 : 4);
-  limits.threads = threads;
+  limits.threads = job.threads;
   limits.digests = spec.run.verify != VerifyChoice::off;
-  limits.alignment.io_bytes = source_io.alignment().memory_bytes;
+  limits.alignment.io_bytes = memory_alignment(spec, job);
   return limits;
 }
 
@@ -145,7 +159,7 @@ void choose_path_of_bytes(JobSpec const& spec, PlannedJob& job, Comm const& comm
 void plan_from_headers(JobSpec const& spec, std::vector<fs::path> const& map_folders,
                        PlannedJob& job, Comm const& comm) {
   begin_phase("planning");
-  job.limits = plan_limits(spec, *job.source_io, comm.size(), job.threads);
+  job.limits = plan_limits(spec, job, comm.size());
   together_seeing(comm, [&] {
     TargetRequest request = target_request(spec, map_folders);
     set_data_layout(spec, job, request);
@@ -175,7 +189,7 @@ void agree_on_plan(JobSpec const& spec, PlannedJob& job, Comm const& comm) {
 PlannedJob plan_job(JobSpec const& spec, std::vector<fs::path> const& map_folders,
                     Comm const& comm) {
   PlannedJob job;
-  job.source_io = make_file_io(name(spec.run.io));
+  job.source_io = first_io(spec);
   together(comm, [&] { check_choices(spec, comm.size()); });
   job.threads = threads_of(spec, comm);
   {
@@ -194,6 +208,12 @@ PlannedJob plan_job(JobSpec const& spec, std::vector<fs::path> const& map_folder
   agree_on_plan(spec, job, comm);
   job.resident_bytes = peak_resident_bytes();
   return job;
+}
+
+std::uint64_t source_file_bytes(Checkpoint const& source) {
+  std::uint64_t bytes = 0;
+  for (FileStamp const& stamp : source.stamps) bytes += static_cast<std::uint64_t>(stamp.bytes);
+  return bytes;
 }
 
 std::uint64_t target_file_bytes(JobPlan const& plan) {

@@ -50,6 +50,7 @@ PlannedJob plan_job(JobSpec const& spec, std::vector<std::filesystem::path> cons
                     Comm const& comm);
 
 /// What the files with tensors take, all together.
+std::uint64_t source_file_bytes(Checkpoint const& source);
 std::uint64_t target_file_bytes(JobPlan const& plan);
 
 /// Borrows the job's plan; to be asked for again when plan or path have changed.

@@ -39,7 +39,7 @@ class OverRanks {
 
 /// Where some rank could not read or write as the job asks.
 void add_io_warnings(RunReport& report, JobRun const& run, WrittenJob const& written) {
-  if (run.spec.run.io == IoChoice::posix) return;
+  if (run.spec.run.io <= IoChoice::posix) return;  // a trial sees what is refused
   std::array<std::pair<std::string_view, std::string const&>, 2> const ways = {
       {{"read", written.read_fallback}, {"written", written.write_fallback}}};
   for (auto const& [done, mine] : ways)
@@ -50,6 +50,23 @@ void add_io_warnings(RunReport& report, JobRun const& run, WrittenJob const& wri
                       name(run.spec.run.io), reason, done));
       break;
     }
+}
+
+Json rates_of(IoTrial const& trial) {
+  Json rates;
+  for (EngineRate const& rate : trial.rates)
+    rates.set(std::string(rate.engine), static_cast<std::int64_t>(rate.bytes_per_second));
+  return rates;
+}
+
+/// Of an earlier run that had written everything there is nothing to say.
+Json io_of(ChosenIo const& io) {
+  if (io.read.empty()) return {};
+  Json used;
+  used.set("read", std::string(io.read)).set("write", std::string(io.write));
+  if (!io.read_trial.rates.empty()) used.set("read_trial", rates_of(io.read_trial));
+  if (!io.write_trial.rates.empty()) used.set("write_trial", rates_of(io.write_trial));
+  return used;
 }
 
 void add_streamed(RunReport& report, StreamedJob const& streamed, OverRanks const& over) {
@@ -144,6 +161,7 @@ void add_written(RunReport& report, JobRun const& run, WrittenJob const& written
   CommittedJob const& committed = written.committed;
   if (!committed.left_behind.empty()) report.warnings.push_back(committed.left_behind);
   add_io_warnings(report, run, written);
+  report.io = io_of(written.io);
   report.earlier_runs = written.earlier_runs;
   report.bytes_reused = written.bytes_reused;
   if (written.rounds_left) set_counts(report, *written.rounds_left);

@@ -8,11 +8,17 @@
 #include <vector>
 
 #include "core/base/json.hpp"
+#include "core/io/io_trial.hpp"
 #include "core/transport/comm.hpp"
 #include "pipeline/job/job_spec.hpp"
 #include "pipeline/run/progress.hpp"
 
 namespace reshard {
+
+/// Of the trial of engines (run.io = "auto").
+struct IoTrialTerms {
+  std::uint64_t least_job_bytes = std::uint64_t{4} << 30;  ///< of the source's files
+};
 
 /// What the program brings to every job.
 struct RunContext {
@@ -24,6 +30,7 @@ struct RunContext {
   bool fresh = false;       ///< what an interrupted run left is not resumed
   ProgressStyle progress = ProgressStyle::none;
   EventFile* events = nullptr;  ///< of rank 0; may be null
+  IoTrialTerms io_trial = {};
 };
 
 /// What every phase of a run is given. Borrows all but the time.

@@ -72,7 +72,8 @@ Json measured(RunReport const& r) {
       .set("write_calls", r.write_calls)
       .set("clone_calls", r.clone_calls)
       .set("peak_memory_bytes", r.peak_memory_bytes)
-      .set("write_mode", r.write_mode);
+      .set("write_mode", r.write_mode)
+      .set("io", r.io);
   did.set("replicas_compared", r.replicas_compared)
       .set("digests_compared", r.digests_compared)
       .set("records_compared", r.records_compared)

@@ -34,6 +34,7 @@ struct RunReport {
   std::string device;       ///< "host", "cuda" or "emulated": where bytes are rearranged
   std::string path_reason;  ///< why there
   std::string device_name;  ///< rank 0's, "" on the host path
+  Json io;                  ///< the engines that read and wrote, and what a trial of them said
   std::string write_mode;
   std::string
       total_digest;  ///< of the whole model (core/formats/manifest), "" where none was taken

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "core/base/text.hpp"
+#include "pipeline/run/chosen_io.hpp"
 #include "pipeline/run/guarded.hpp"
 #include "pipeline/run/job_choices.hpp"
 
@@ -30,7 +31,8 @@ WrittenJob write_job(JobRun const& run, PlannedJob& job, SourceWatch const& watc
   TargetTask const task{run.spec,     job.source, job.plan,   job.identity,
                         job.previous, comm,       job.threads};
   WrittenJob written;
-  BegunTarget begun = begin_target(task, claimed);
+  written.io = choose_io(run, job, target.folder());
+  BegunTarget begun = begin_target(task, claimed, written.io.write);
   RoundNumbers numbers{.lockstep = is_exchanging(run.spec, comm.size()), .kept = {}};
   if (begun.earlier) {
     written.earlier_runs = begun.earlier->runs;

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "pipeline/run/chosen_io.hpp"
 #include "pipeline/run/committed_job.hpp"
 #include "pipeline/run/streamed_job.hpp"
 
@@ -16,6 +17,7 @@ struct WrittenJob {
   std::optional<RoundCounts> rounds_left;  ///< by them, where there were any
   StreamedJob streamed;
   CommittedJob committed;
+  ChosenIo io;
   std::string read_fallback;   ///< why files could not be read as run.io says; "" when they could
   std::string write_fallback;  ///< likewise
 };

@@ -92,7 +92,8 @@ EarlierWork take_over(TargetTask const& task, StagedTarget const& target, BegunT
 
 }  // namespace
 
-BegunTarget begin_target(TargetTask const& task, ClaimedTarget const& claimed) {
+BegunTarget begin_target(TargetTask const& task, ClaimedTarget const& claimed,
+                         std::string_view engine) {
   Comm const& comm = task.comm;
   StagedTarget const& target = claimed.target;
   auto layouts = layouts_in(target.folder(), task.plan);
@@ -106,7 +107,7 @@ BegunTarget begin_target(TargetTask const& task, ClaimedTarget const& claimed) {
     begun.owners = owners_of(task.plan, comm.size());
     begun.files = std::make_unique<FileSet>(paths_of(begun.layouts), FileSet::Access::write,
                                             FileSet::usual_open_limit(),
-                                            make_file_io(name(task.spec.run.io)));
+                                            make_file_io(engine));
     make_files(target, begun, comm.rank(), going_on);
   });
   if (going_on) {

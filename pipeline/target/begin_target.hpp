@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "core/io/file_set.hpp"
@@ -25,8 +26,9 @@ struct BegunTarget {
 };
 
 /// Makes every file of a claimed target, or goes on with those of an earlier run. Collective. Pre:
-/// no earlier run has made the whole target; task.plan is whole.
-BegunTarget begin_target(TargetTask const& task, ClaimedTarget const& claimed);
+/// no earlier run has made the whole target; task.plan is whole. `engine` (io_engines) writes.
+BegunTarget begin_target(TargetTask const& task, ClaimedTarget const& claimed,
+                         std::string_view engine);
 
 /// The files that a rank makes and completes, ascending.
 std::vector<std::uint32_t> files_of(BegunTarget const& begun, int rank);

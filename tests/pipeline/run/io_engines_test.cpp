@@ -97,7 +97,7 @@ TEST(IoEngines, GiveTheSameTarget) {
       bool const refused = std::ranges::any_of(report.warnings, [](std::string const& warning) {
         return warning.starts_with("[run] io");
       });
-      EXPECT_EQ(report.write_mode == "direct", engine.name == "direct" && !refused);
+      EXPECT_EQ(report.write_mode == engine.name, engine.name != "posix" && !refused);
       auto const files = files_in(target);
       ASSERT_GE(files.size(), 2U);
       if (expected.empty()) expected = files;
@@ -106,11 +106,37 @@ TEST(IoEngines, GiveTheSameTarget) {
   }
 }
 
+TEST(IoEngines, ATrialChoosesThemWhereTheJobIsLarge) {
+  Comm const comm = Comm::world();
+  SharedFolder const folder(comm);
+  if (comm.rank() == 0) write_source(folder.path() / "source");
+  comm.barrier();
+  fs::path const target = folder.path() / "target";
+  JobSpec const spec = parse_job_spec(
+      fmt::format("[source]\npath = \"{}\"\n[target]\npath = \"{}\"\nformat = \"dcp\"\n"
+                  "[model]\nmap = \"none\"\n",
+                  (folder.path() / "source").string(), target.string()),
+      "job.toml", {});
+  RunContext context;
+  context.io_trial = {.least_job_bytes = 1};
+  RunReport const report = run(spec, context, comm);
+  std::vector<std::string> const reports = comm.all_gather(report.io.dump());
+  if (comm.rank() != 0) return;
+  Json const io = parse_json(reports.front(), "report");
+  for (char const* side : {"read", "write"})
+    EXPECT_TRUE(std::ranges::any_of(
+        io_engines(), [&](IoEngine const& one) { return *io.find(side)->text() == one.name; }));
+  Json const* const trial = io.find("write_trial");
+  ASSERT_NE(trial, nullptr) << io.dump();
+  EXPECT_GT(*trial->find("posix")->integer(), 0);
+  EXPECT_FALSE(fs::exists(target / ".reshard-io-trial"));
+}
+
 TEST(IoEngines, AnUnknownOneIsAMistakeOfTheJobFile) {
   try {
     parse_job_spec(
         "[source]\npath = \"a\"\n[target]\npath = \"b\"\nformat = \"dcp\"\n"
-        "[run]\nio = \"uring\"\n",
+        "[run]\nio = \"fastest\"\n",
         "job.toml", {});
     FAIL() << "no error";
   } catch (Error const& error) {

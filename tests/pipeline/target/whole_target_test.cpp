@@ -69,7 +69,7 @@ class WholeTarget : public testing::Test {
   enum class End { cut_off, sealed, published };
   std::optional<EarlierWork> make(End end) {
     ClaimedTarget claimed = claim();
-    BegunTarget begun = begin_target(task(), claimed);
+    BegunTarget begun = begin_target(task(), claimed, "posix");
     RoundNumbers numbers;
     if (begun.earlier) numbers.kept = drop_cells(job_.plan.plan, begun.earlier->done.cells);
     TargetRounds rounds(task(), claimed.target, begun, numbers);
@@ -167,7 +167,7 @@ TEST_F(WholeTarget, OfAnotherJobIsNotGoneOnWith) {
 TEST_F(WholeTarget, ThatIsNotToBeKeptIsRemoved) {
   {
     ClaimedTarget claimed = claim();
-    begin_target(task(), claimed);
+    begin_target(task(), claimed, "posix");
     EXPECT_EQ(leftovers(), 2U);
     claimed.target.keep(false);
     comm_.barrier();
@@ -177,7 +177,7 @@ TEST_F(WholeTarget, ThatIsNotToBeKeptIsRemoved) {
 
 TEST_F(WholeTarget, ARoundThatIsMissingIsNoticed) {
   ClaimedTarget claimed = claim();
-  BegunTarget begun = begin_target(task(), claimed);
+  BegunTarget begun = begin_target(task(), claimed, "posix");
   TargetRounds rounds(task(), claimed.target, begun, {});
   write(rounds, 1);
   auto const error = capture([&] { complete_target(task(), claimed.target, begun, rounds, {}); });
@@ -193,7 +193,7 @@ TEST_F(WholeTarget, AFileThatIsReadBackEarlyIsCompared) {
   std::vector<std::uint64_t> const digests(job_.plan.plan.tensor_bytes.size());  // of zeros
   for (bool const changed : {false, true}) {
     ClaimedTarget claimed = claim(true);
-    BegunTarget begun = begin_target(task(), claimed);
+    BegunTarget begun = begin_target(task(), claimed, "posix");
     TargetRounds rounds(task(), claimed.target, begun, {});
     auto const change = [&] {
       if (!changed || comm_.rank() != 0) return;
@@ -227,7 +227,7 @@ TEST_F(WholeTarget, AFileThatIsReadBackEarlyIsCompared) {
 
 TEST_F(WholeTarget, WhatAnotherProgramPutsThereIsNotPublished) {
   ClaimedTarget claimed = claim();
-  BegunTarget begun = begin_target(task(), claimed);
+  BegunTarget begun = begin_target(task(), claimed, "posix");
   TargetRounds rounds(task(), claimed.target, begun, {});
   write(rounds, SIZE_MAX);
   CompletedTarget const completed = complete_target(task(), claimed.target, begun, rounds, {});
