@@ -54,6 +54,7 @@ struct TorchFilePlan {
   std::uint64_t size_bytes = 0;          ///< of the whole file
   std::uint64_t alignment_bytes = zip::usual_alignment_bytes;  ///< of all payloads
   std::string alignment_text = "64";                           ///< the same as the file states it
+  friend bool operator==(TorchFilePlan const&, TorchFilePlan const&) = default;
 };
 
 /// Lays out a file for `document`, byte for byte as torch.save does. Every tensor gets a storage of

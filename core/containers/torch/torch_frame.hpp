@@ -1,6 +1,9 @@
 #pragma once
 
+#include <functional>
+#include <memory>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "core/containers/file_frame.hpp"
@@ -18,9 +21,26 @@ class TorchFrame : public FileFrame {
   std::vector<FileSegment> rest(std::span<std::uint32_t const> crc32,
                                 std::span<std::uint64_t const> digests) const override;
 
+  friend bool operator==(TorchFrame const& a, TorchFrame const& b) {
+    return a.plan_ == b.plan_ && a.payloads_ == b.payloads_;
+  }
+  /// Equal frames have equal ones.
+  std::size_t hash() const { return std::hash<std::string>()(plan_.pickle_bytes); }
+
  private:
   TorchFilePlan plan_;
-  std::vector<std::string> payloads_;
+  std::vector<std::string> payloads_;  ///< empty where there are none
+};
+
+/// Equal frames of several files, held once: shards that differ in their weights alone, as those of
+/// expert ranks do, have the same.
+class TorchFrames {
+ public:
+  /// The frame, or the equal one that was made before.
+  std::shared_ptr<TorchFrame const> shared(TorchFilePlan plan, std::vector<std::string> payloads);
+
+ private:
+  std::unordered_multimap<std::size_t, std::shared_ptr<TorchFrame const>> known_;
 };
 
 }  // namespace reshard

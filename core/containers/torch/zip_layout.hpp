@@ -16,6 +16,7 @@ struct ZipRecord {
   std::uint64_t header_offset_bytes = 0;
   std::uint64_t payload_offset_bytes = 0;
   std::uint64_t size_bytes = 0;
+  friend bool operator==(ZipRecord const&, ZipRecord const&) = default;
 };
 
 namespace zip {

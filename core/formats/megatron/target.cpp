@@ -118,7 +118,7 @@ class MegatronPlanner {
     std::uint64_t const size = plan.size_bytes;
     job_.files.push_back(
         {path, size, megatron::shard_coordinates(shard_place),
-         std::make_shared<TorchFrame const>(std::move(plan), std::move(payloads))});
+         frames_.shared(std::move(plan), std::move(payloads))});
   }
 
   std::vector<megatron::ChunkEntry> chunk_entries(SidePlace const& place,
@@ -170,6 +170,7 @@ class MegatronPlanner {
   std::vector<std::vector<StoredName>> names_;
   fs::path folder_;
   std::vector<OpaqueCopy> opaque_;
+  TorchFrames frames_;
 };
 
 }  // namespace

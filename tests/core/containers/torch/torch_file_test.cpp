@@ -342,6 +342,20 @@ TEST(Zip64, SizesBeyondSixtyFourBitsAreRefused) {
   EXPECT_THROW(plan_torch_file(document, "m"), Error);
 }
 
+TEST(TorchFrames, EqualOnesAreHeldOnce) {
+  Document document = small_document();
+  TorchFilePlan const plan = plan_torch_file(document, "m");
+  TorchFilePlan const other = plan_torch_file(document, "n");
+  std::string const step("\x07\0\0\0\0\0\0\0", 8);
+  TorchFrames frames;
+  auto const first = frames.shared(plan, {});
+  EXPECT_EQ(frames.shared(plan, {"", "", "", ""}), first);
+  auto const with_step = frames.shared(plan, {"", "", step, ""});
+  EXPECT_NE(with_step, first);
+  EXPECT_EQ(frames.shared(plan, {"", "", step, ""}), with_step);
+  EXPECT_NE(frames.shared(other, {}), first);
+}
+
 TEST(TorchFrame, PayloadsThatAreKnownArePartOfIt) {
   ScratchFolder const folder("torch_frame");
   Document document = small_document();
