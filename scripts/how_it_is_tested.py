@@ -121,7 +121,7 @@ def number(value):
 
 def promises_part():
     rows = [(promise, how, ", ".join(f"`{test}`" for test in tests)) for promise, how, tests in PROMISES]
-    return "## What is promised, and what holds it\n\n" + table(("promise", "how it is tried", "tests"), rows)
+    return "## Promises and their tests\n\n" + table(("promise", "how it is tried", "tests"), rows)
 
 
 def tests_part(record):

@@ -40,3 +40,14 @@ def test_every_page_of_docs_is_in_its_index():
     missing = [str(path.relative_to(REPOSITORY)) for path in sorted((REPOSITORY / "docs").rglob("*.md"))
                if path.name != "README.md" and path.resolve() not in listed and path.parent.resolve() not in listed]
     assert not missing, f"docs/README.md does not name {missing}"
+
+
+def test_every_recipe_is_in_the_index_by_question():
+    recipes = REPOSITORY / "docs" / "recipes"
+    listed = {link for pair in LINK.findall((recipes / "README.md").read_text()) for link in pair}
+    missing = [path.name for path in sorted(recipes.glob("*.md")) if path.name not in listed | {"README.md"}]
+    assert not missing, f"docs/recipes/README.md does not name {missing}"
+
+
+def test_the_readme_is_short():
+    assert len((REPOSITORY / "README.md").read_text().splitlines()) <= 120
