@@ -35,6 +35,11 @@ PATH=$tools/bin:$PATH
 export CC=${CC:-cc} CXX=${CXX:-c++} # scikit-build-core would take the compilers of Python
 if command -v ccache >/dev/null; then export CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache; fi
 commit=${RESHARD_COMMIT:-$(git rev-parse --short HEAD 2>/dev/null || echo unknown)}
+if [[ -z ${RESHARD_COMMIT:-} && -n $(git status --porcelain --untracked-files=no 2>/dev/null) ]]; then commit+=-changed; fi
+if [[ ! -e COMMIT ]]; then # travels in the sdist
+  trap 'rm -f COMMIT' EXIT
+  echo "$commit $(git log -1 --format=%cs 2>/dev/null || date -u +%Y-%m-%d)" >COMMIT
+fi
 
 say "sdist"
 "$python" -m build --no-isolation --sdist --outdir "$work/sdist" . >"$work/log" 2>&1 || stop "no sdist: $(tail -5 "$work/log")"
@@ -43,7 +48,7 @@ tar -xzf "$sdist" -C "$work"
 tree=$work/$(basename "$sdist" .tar.gz)
 
 say "program"
-RESHARD_WHEEL=1 "$python" -m build --no-isolation --wheel --outdir "$work/built" "$tree" -C cmake.define.RESHARD_COMMIT="$commit" \
+RESHARD_WHEEL=1 "$python" -m build --no-isolation --wheel --outdir "$work/built" "$tree" \
   -C cmake.define.HDF5_USE_STATIC_LIBRARIES=ON -C cmake.define.CMAKE_EXE_LINKER_FLAGS=-Wl,--as-needed \
   -C cmake.define.CMAKE_CXX_STANDARD_LIBRARIES=-lsz "$@" >"$work/log" 2>&1 ||
   stop "no wheel: $(grep -m5 -iE 'error|failed' "$work/log"; tail -5 "$work/log")"
