@@ -68,7 +68,8 @@ facts() {
 }
 
 sums() {
-  (cd "$out" && find . -type f ! -name SHA256SUMS ! -path '*/.*' -printf '%P\n' | LC_ALL=C sort | xargs -d '\n' sha256sum >SHA256SUMS)
+  rm -f "$out/SHA256SUMS"
+  (cd "$out" && find . -type f ! -path '*/.*' -printf '%P\n' | LC_ALL=C sort | xargs -d '\n' sha256sum >.sums && mv .sums SHA256SUMS)
 }
 
 for part in "${parts[@]}"; do
