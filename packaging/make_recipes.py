@@ -14,15 +14,17 @@ HERE = Path(__file__).resolve().parent
 # The EasyBuild toolchain, and the versions that EasyBuild's own recipes have in it.
 TOOLCHAIN = "gompi-2024a"
 EASYBUILD = {
-    "CLI11": "2.4.2", "fmt": "10.2.1", "HDF5": "1.14.5", "ISA-L": "2.31.0", "libyaml": "0.2.5", "simdjson": "3.10.1", "spdlog": "1.15.0",
+    "CLI11": "2.5.0", "fmt": "11.0.2", "HDF5": "1.14.5", "ISA-L": "2.31.0", "libyaml": "0.2.5", "simdjson": "3.10.1", "spdlog": "1.15.3",
     "tomlplusplus": "3.4.0", "xxHash": "0.8.3", "zlib": "1.3.1", "CMake": "3.29.3", "Ninja": "1.12.1", "pkgconf": "2.2.0",
 }  # fmt: skip
+OWN_EASYCONFIGS = {"simdjson"}  # EasyBuild has none: packaging/recipes has them
 PLACES = {
     "Containerfile.debian": "containers/Containerfile.debian",
     "Containerfile.ubuntu": "containers/Containerfile.ubuntu",
     "Containerfile.rocky": "containers/Containerfile.rocky",
     "reshard.def": "containers/reshard.def",
     "easyconfig.eb": f"easybuild/reshard-@VERSION@-{TOOLCHAIN}.eb",
+    "simdjson.eb": f"easybuild/simdjson-{EASYBUILD['simdjson']}-GCCcore-13.3.0.eb",
     "meta.yaml": "conda/meta.yaml",
     "build.sh": "conda/build.sh",
 }
@@ -47,6 +49,7 @@ def values(source, url):
         "URL": url or source.resolve().as_uri(),
         "DEBIAN": " ".join(column("debian").values()),
         "RHEL": " ".join(column("rhel").values()),
+        "SIMDJSON": EASYBUILD["simdjson"],
         "TOOLCHAIN": TOOLCHAIN.split("-")[1],
         "CONDA_BUILD": "\n".join(f'    - "{conda[name]}"' for name in tools),
         "CONDA_HOST": "\n".join(f'    - "{one}"' for name, one in conda.items() if name not in tools),
