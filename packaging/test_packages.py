@@ -17,7 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PROGRAM = ""
-TOOLS = ["cyclonedx-python-lib[json-validation]==11.12.0", "easybuild==5.4.1", "jinja2", "pyyaml"]
+TOOLS = ["cyclonedx-python-lib[json-validation]==11.12.0", "easybuild==5.4.1", "jinja2", "mypy", "pyyaml"]
 
 
 def done(*words, **settings):
@@ -176,6 +176,10 @@ sys.exit(str(error) if error else 0)
         path = self.out / "broken.cdx.json"
         path.write_text(json.dumps({**self.bill, "components": [{"type": "libary", "name": "x"}]}))
         self.assertNotEqual(subprocess.run([self.python, "-c", check, path], capture_output=True, check=False).returncode, 0)
+
+    def test_the_python_module_has_its_types(self):
+        words = ["--strict", "--ignore-missing-imports", "--cache-dir", self.out / ".mypy", "reshard"]
+        done(self.python, "-m", "mypy", *words, cwd=ROOT / "packaging/python")
 
     def test_conda_s_recipe_is_yaml_with_the_packages_of_the_table(self):
         check = """
