@@ -13,6 +13,24 @@ if(RESHARD_SANITIZE)
   endif()
 endif()
 
+# Compiles the sources of a library in groups (RESHARD_UNITY): the headers are read once for each group.
+function(reshard_compile_in_groups target)
+  get_target_property(sources ${target} SOURCES)
+  list(FILTER sources INCLUDE REGEX "\\.cpp$")
+  list(FILTER sources EXCLUDE REGEX "^/") # those that are made
+  file(GLOB_RECURSE headers ${PROJECT_SOURCE_DIR}/core/*.hpp ${PROJECT_SOURCE_DIR}/stages/*.hpp ${PROJECT_SOURCE_DIR}/pipeline/*.hpp)
+  execute_process(COMMAND awk -v most=12 -v root=${PROJECT_SOURCE_DIR}/ -f ${PROJECT_SOURCE_DIR}/cmake/unity_groups.awk ${headers} ${sources}
+    WORKING_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR} OUTPUT_VARIABLE lines OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+  string(REPLACE "\n" ";" lines "${lines}")
+  foreach(line ${lines})
+    string(REPLACE " " ";" words "${line}")
+    list(GET words 0 group)
+    list(GET words 1 source)
+    set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${group})
+  endforeach()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+endfunction()
+
 # reshard_add_library(name SOURCES … [USES other reshard libraries …] [LINK foreign targets …])
 function(reshard_add_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;USES;LINK" ${ARGN})
@@ -23,6 +41,9 @@ function(reshard_add_library name)
     target_link_libraries(reshard_${name} PUBLIC reshard_${used})
   endforeach()
   target_link_libraries(reshard_${name} PUBLIC ${ARG_LINK})
+  if(RESHARD_UNITY)
+    reshard_compile_in_groups(reshard_${name})
+  endif()
 endfunction()
 
 # unit_tests builds what runs without ranks, parallel_tests what has several threads or ranks: scripts/sanitize.sh needs no more.

@@ -3,6 +3,6 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 scripts/install_packages.sh package
-cmake --preset package -DRESHARD_COMMIT="${RESHARD_COMMIT:-unknown}"
+cmake --preset package ${RESHARD_COMMIT:+-DRESHARD_COMMIT="$RESHARD_COMMIT"}
 cmake --build --preset package --parallel "$(nproc)"
 cpack --preset package

@@ -18,29 +18,11 @@ sys.exit(any(len(line) > 150 for line in text.splitlines()))
 PYTHON
 version=$(sed -n 's/^project(reshard VERSION \([0-9.]*\) .*/\1/p' CMakeLists.txt)
 grep -qF "version(\"$version\")" "$recipe" || stop "$recipe does not have version $version of CMakeLists.txt"
-while read -r found named; do
-  grep -q "$found" cmake/dependencies.cmake || stop "cmake/dependencies.cmake does not look for $found any more: correct this list"
+while IFS=$'\t' read -r name found _ _ _ named _; do
+  [[ $name != name && $found != - ]] || continue
+  grep -q "$found" cmake/dependencies.cmake || stop "cmake/dependencies.cmake does not look for $found any more: correct packaging/libraries.tsv"
   grep -q "depends_on(\"${named}[@: \"]" "$recipe" || stop "$recipe does not depend on $named, which cmake/dependencies.cmake looks for"
-done <<'LIST'
-MPI mpi
-HDF5 hdf5
-tomlplusplus tomlplusplus
-fmt fmt
-CLI11 cli11
-simdjson simdjson
-ZLIB zlib-api
-OpenSSL openssl
-libxxhash xxhash
-yaml-0.1 libyaml
-libisal isa-l
-libseccomp libseccomp
-GTest googletest
-CUDAToolkit cuda
-nccl.h nccl
-PkgConfig pkgconfig
-LIST
-known=$(grep -oE '(find_package|pkg_check_modules)\([A-Za-z0-9]+' cmake/dependencies.cmake | sed 's/.*(//' | sort -u | grep -vxE 'Threads|benchmark|MPI|HDF5|tomlplusplus|fmt|CLI11|simdjson|ZLIB|OpenSSL|XXHASH|YAML|ISAL|SECCOMP|GTest|CUDAToolkit|PkgConfig|spdlog' || true)
-[[ -z $known ]] || stop "cmake/dependencies.cmake looks for $known: name it in $recipe and in this script"
+done <packaging/libraries.tsv
 
 # shellcheck disable=SC2016 # the text of the recipe
 steps() { sed -E 's/^ *(RUN )?//; s/"\$RESHARD_COMMIT"/unknown/' | grep -E '^(apt-get|RESHARD_COMMIT)'; }

@@ -10,7 +10,8 @@ namespace reshard {
 std::string version_number();
 /// Of the commit, or of the build where there is none: "2026-11-22".
 std::string version_date();
-/// Version, commit and the libraries it was built with.
+/// Version, commit, compiler and flags, MPI as it runs, and under `libraries` the version of each
+/// that it was built with.
 Json version_json();
 std::string version_text();
 

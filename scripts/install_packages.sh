@@ -23,6 +23,18 @@ case "${1:-build}" in
     ;;
 esac
 
+# The same of Rocky Linux 9, AlmaLinux 9 and RHEL 9.
+rhel=(openmpi-devel hdf5-openmpi-devel tomlplusplus-devel fmt-devel spdlog-devel cli11-devel simdjson-devel zlib-devel openssl-devel xxhash-devel libyaml-devel
+  isa-l-devel libseccomp-devel pkgconf-pkg-config gcc-toolset-13-gcc-c++ cmake ninja-build)
+if command -v dnf >/dev/null && ! command -v apt-get >/dev/null; then
+  cat >&2 <<TEXT
+install_packages.sh: this system has dnf. As root, with EPEL and CRB (dnf install epel-release; dnf config-manager --set-enabled crb):
+  dnf install ${rhel[*]}
+and then in this shell:
+  . /opt/rh/gcc-toolset-13/enable; module load mpi/openmpi-x86_64
+TEXT
+  exit 0 # CMake names what it does not find
+fi
 if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
   echo "install_packages.sh: this is not a Debian system. Provide what these packages hold by other means: ${packages[*]}" >&2
   exit 0 # CMake names what it does not find

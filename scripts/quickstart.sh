@@ -1,8 +1,10 @@
 #!/bin/bash
 # Shows the program at work on a tiny mixture-of-experts checkpoint: Megatron TP2 PP2 EP2 to TP4 PP1 EP4, to Hugging Face, to HDF5, and back.
-#   scripts/quickstart.sh [FOLDER]                 builds the program first, with what it needs (Debian 12)
-#   scripts/quickstart.sh --wheel[=FILE] [FOLDER]  installs the Python wheel FILE in FOLDER instead; default: the newest in build/dist
+#   scripts/quickstart.sh [FOLDER]                 takes the newest wheel in build/dist if there is one, and builds the program otherwise
+#   scripts/quickstart.sh --wheel[=FILE] [FOLDER]  installs the Python wheel FILE in FOLDER: half a minute, no compiler, no MPI, not root
+#   scripts/quickstart.sh --build [FOLDER]         installs Debian's or Ubuntu's packages that are missing, and compiles into build/quick: some minutes
 #   RESHARD_BIN=PROGRAM scripts/quickstart.sh [FOLDER]   takes a program that is there already
+# build/quick is for a first look: it compiles in less than half the time of build/release, and runs somewhat slower (scripts/build.sh release for work).
 # FOLDER (new or empty) keeps the results; default: a new one in the folder of temporary files. Each step is one line; what it printed is in FOLDER/log.
 set -euo pipefail
 here=$PWD
@@ -14,25 +16,49 @@ export PRTE_ALLOW_RUN_AS_ROOT=1 PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
 source_checkpoint=$root/tests/data/moe-tp2-pp2-ep2
 reference=$root/tests/data/moe-hf-reference
-reshard=${RESHARD_BIN:-$root/build/release/pipeline/reshard}
+reshard=${RESHARD_BIN:-$root/build/quick/pipeline/reshard}
 
 stop() {
   echo "quickstart: $*" >&2
   exit 1
 }
 
-wheel=
-if [[ ${1:-} == --wheel* ]]; then
-  wheel=${1#--wheel}
-  wheel=${wheel#=}
-  shift
-  if [[ -z $wheel ]]; then
-    wheel=$(find "$root/build/dist" -name 'reshard-*.whl' 2>/dev/null | sort | tail -1)
+newest_wheel() { find "$root/build/dist" -name 'reshard-*.whl' 2>/dev/null | sort | tail -1; }
+
+way=build
+hint=
+case "${1:-}" in
+  --wheel)
+    way=wheel
+    wheel=$(newest_wheel)
     [[ -n $wheel ]] || stop "there is no wheel in build/dist. packaging/wheel/build.sh makes one; --wheel=FILE names another."
-  else
-    wheel=$(cd "$here" && realpath "$wheel")
-  fi
+    shift
+    ;;
+  --wheel=*)
+    way=wheel
+    wheel=$(cd "$here" && realpath -m "${1#--wheel=}")
+    [[ -f $wheel ]] || stop "$wheel is not there: name a wheel"
+    shift
+    ;;
+  --build) shift ;;
+  -*) stop "'$1' is no option: --wheel, --wheel=FILE or --build" ;;
+  *)
+    wheel=$(newest_wheel)
+    if [[ -n $wheel ]]; then
+      way=wheel
+      hint=" (--build compiles)"
+    elif [[ -z ${RESHARD_BIN:-} ]]; then
+      hint=" (--wheel=FILE needs no build)"
+    fi
+    ;;
+esac
+if [[ -n ${RESHARD_BIN:-} ]]; then
+  way=program
+  hint=
+  reshard=$(cd "$here" && realpath -m "$RESHARD_BIN")
 fi
+steps=8
+[[ $way != build ]] || steps=9
 if [[ $# -gt 0 ]]; then
   work=$(cd "$here" && realpath -m "$1")
   mkdir -p "$work"
@@ -47,7 +73,7 @@ step() {
   local text=$1 code=0 began
   shift
   number=$((number + 1))
-  printf '%d/8  %-74s' "$number" "$text"
+  printf '%d/%d  %-74s' "$number" "$steps" "$text"
   began=$(date +%s%N)
   printf '\n== %s: %s\n' "$text" "$*" >>"$work/log"
   (set -euo pipefail && "$@") >>"$work/log" 2>&1 &
@@ -60,14 +86,14 @@ step() {
   awk -v ns="$(($(date +%s%N) - began))" 'BEGIN { printf "%6.1f s\n", ns / 1e9 }'
 }
 
-get_program() {
-  if [[ -n $wheel ]]; then
-    python3 -m venv "$work/environment"
-    "$work/environment/bin/pip" install --disable-pip-version-check "$wheel"
-  elif [[ -z ${RESHARD_BIN:-} ]]; then
-    scripts/install_packages.sh build
-    scripts/build.sh release reshard
-  fi
+install_wheel() {
+  python3 -m venv "$work/environment"
+  "$work/environment/bin/pip" install --disable-pip-version-check "$wheel"
+  "$reshard" --version
+}
+
+build() {
+  scripts/build.sh quick reshard
   "$reshard" --version
 }
 
@@ -152,15 +178,18 @@ prove() {
   "$reshard" verify "$work/hdf5"
 }
 
-if [[ -n $wheel ]]; then
-  reshard=$work/environment/bin/reshard
-  PATH=$work/environment/bin:$PATH
-  step "install $(basename "$wheel")" get_program
-elif [[ -n ${RESHARD_BIN:-} ]]; then
-  step "take $RESHARD_BIN" get_program
-else
-  step "install Debian's packages that are missing, and build the program" get_program
-fi
+case $way in
+  wheel)
+    reshard=$work/environment/bin/reshard
+    PATH=$work/environment/bin:$PATH
+    step "install $(basename "$wheel")$hint" install_wheel
+    ;;
+  build)
+    step "install the packages that are missing$hint" scripts/install_packages.sh build
+    step "build the program" build
+    ;;
+  program) step "take $reshard" "$reshard" --version ;;
+esac
 step "inspect the source: Megatron, TP 2, PP 2, EP 2" "$reshard" inspect "$source_checkpoint" --expert-parallel-size 2
 step "convert to Megatron, TP 4, PP 1, EP 4" megatron "$source_checkpoint" tp4-pp1-ep4 4 1 4
 step "convert to Hugging Face" huggingface

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <fmt/ranges.h>
+
 #include "core/base/sight.hpp"
 #include "core/base/text.hpp"
 #include "core/formats/foreign.hpp"

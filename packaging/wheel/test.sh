@@ -34,6 +34,7 @@ in_env() {
     PRTE_ALLOW_RUN_AS_ROOT=1 PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_mpi_yield_when_idle=1 "$@"
 }
 
+[[ $wheel == *manylinux_2_34_x86_64.whl ]] || stop "$(basename "$wheel") needs more than glibc 2.34 and GCC 11's libstdc++, which RHEL 9 has. \`auditwheel show\` says why."
 began=$(date +%s%N)
 say "$(basename "$wheel"), $(stat -c %s "$wheel") bytes"
 "$python" -m venv plain
@@ -93,6 +94,19 @@ if [[ -n ${SITE_MPI:-} ]]; then
   grep -q '"ranks": 2' site.json || stop "the site's mpirun and the wheel's MPI gave processes that do not know each other"
   say "the site's mpirun, with its own MPI and with the wheel's"
 fi
+
+# Another MPI of PyPI in the same environment: its launcher is refused, and Open MPI's, which lost the name mpirun, is found.
+for other in mpich impi-rt; do
+  "$python" -m venv "$other"
+  "$work/$other/bin/pip" install -q --disable-pip-version-check --only-binary :all: "$wheel" >log 2>&1 || stop "pip cannot install the wheel: $(tail -3 log)"
+  "$work/$other/bin/pip" install -q --disable-pip-version-check --only-binary :all: "$other" >log 2>&1 || stop "pip cannot install $other: $(tail -3 log)"
+  code=0
+  in_env "$other" mpiexec.hydra -n 2 reshard run job.toml --set "target.path=by-$other" >said 2>&1 || code=$?
+  [[ $code -ne 0 && ! -e by-$other ]] || stop "$other's mpiexec started processes that each converted alone"
+  grep -q 'PMI_SIZE=2.*prterun' said || stop "the error under $other's mpiexec names no launcher that works: $(<said)"
+  in_env "$other" python -c "import reshard; assert reshard.run('job.toml', ranks=2, set={'target.path': 'by-$other'})['ranks'] == 2" || stop "two ranks beside $other failed"
+  say "beside PyPI's $other: refused under its mpiexec, two ranks under Open MPI's"
+done
 
 "$work/plain/bin/pip" install -q --disable-pip-version-check --only-binary :all: "${wheel}[numpy]" >log 2>&1 || stop "pip cannot install the extra numpy: $(tail -3 log)"
 in_env plain python "$root/packaging/wheel/test_module.py" "$sample" || stop "the Python module failed"

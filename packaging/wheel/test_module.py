@@ -126,6 +126,9 @@ def mpi_choice():
         for settings in ({"SLURM_STEP_NUM_TASKS": "4", "PMIX_RANK": "0"}, {"SLURM_STEP_NUM_TASKS": "1"}, {}):
             _program.check_launcher(["run"], settings)
         _program.check_launcher(["inspect"], {"PMI_SIZE": "4"})
+        assert _program.launcher_path() == f"{own}/bin/mpirun"
+        Path(own, "bin/mpiexec.hydra").touch()  # of PyPI's mpich or impi-rt
+        assert _program.launcher_path() == f"{own}/bin/prterun"
     finally:
         _program._mpi_prefix = found
 

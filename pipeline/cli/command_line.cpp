@@ -4,6 +4,7 @@
 #include <array>
 #include <span>
 
+#include <fmt/ranges.h>
 #include <CLI/CLI.hpp>
 
 #include "pipeline/cli/command_facts.hpp"

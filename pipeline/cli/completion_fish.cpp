@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "pipeline/cli/completion.hpp"
 
@@ -6,7 +7,7 @@ namespace reshard {
 namespace {
 
 /// 'text' for fish, where a backslash is special inside quotes, too.
-std::string quoted(std::string_view text) {
+std::string fish_quoted(std::string_view text) {
   std::string out = "'";
   for (char const c : text)
     out += c == '\'' || c == '\\' ? std::string("\\") + c : std::string(1, c);
@@ -17,7 +18,8 @@ std::string quoted(std::string_view text) {
 std::string action(OptionFacts const& option) {
   switch (option.kind) {
     case WordKind::choice:
-      return fmt::format(" -x -a {}", quoted(fmt::format("{}", fmt::join(option.choices, " "))));
+      return fmt::format(" -x -a {}",
+                         fish_quoted(fmt::format("{}", fmt::join(option.choices, " "))));
     case WordKind::map: return " -r -F -a '(__reshard_maps)'";
     case WordKind::setting: return " -x -a '(__reshard_settings)'";
     case WordKind::file:
@@ -35,16 +37,17 @@ std::string lines_of(CommandFacts const& command, std::string const& condition) 
   for (OptionFacts const& option : command.options) {
     if (option.positional()) {
       if (option.kind == WordKind::choice || option.kind == WordKind::map)
-        text += fmt::format("complete -c reshard -n {}{}\n", quoted(condition), action(option));
+        text +=
+            fmt::format("complete -c reshard -n {}{}\n", fish_quoted(condition), action(option));
       else if (option.kind == WordKind::file || option.kind == WordKind::path)
-        text += fmt::format("complete -c reshard -n {} -F\n", quoted(condition));
+        text += fmt::format("complete -c reshard -n {} -F\n", fish_quoted(condition));
       continue;
     }
     std::string names;
     for (std::string const& name : option.names)
       names += name.starts_with("--") ? " -l " + name.substr(2) : " -s " + name.substr(1);
-    text += fmt::format("complete -c reshard -n {}{}{} -d {}\n", quoted(condition), names,
-                        action(option), quoted(option.text));
+    text += fmt::format("complete -c reshard -n {}{}{} -d {}\n", fish_quoted(condition), names,
+                        action(option), fish_quoted(option.text));
   }
   return text;
 }
@@ -54,8 +57,9 @@ std::string settings_function() {
   for (SettingFacts const& setting : setting_facts()) {
     std::vector<std::string> words;
     for (std::string const& choice : setting.choices)
-      words.push_back(quoted(fmt::format("{}={}\t{}", setting.key, choice, setting.text)));
-    if (words.empty()) words.push_back(quoted(fmt::format("{}=\t{}", setting.key, setting.text)));
+      words.push_back(fish_quoted(fmt::format("{}={}\t{}", setting.key, choice, setting.text)));
+    if (words.empty())
+      words.push_back(fish_quoted(fmt::format("{}=\t{}", setting.key, setting.text)));
     text += fmt::format("    printf '%s\\n' {}\n", fmt::join(words, " "));
   }
   return text + "end\n";
@@ -81,7 +85,7 @@ std::string fish_completion(CommandTable const& table) {
   for (CommandFacts const& command : table) {
     if (command.name.empty()) continue;
     text += fmt::format("complete -c reshard -n __fish_use_subcommand -a {} -d {}\n", command.name,
-                        quoted(command.text));
+                        fish_quoted(command.text));
     text += lines_of(command, "__fish_seen_subcommand_from " + command.name);
   }
   return text;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "pipeline/cli/roff.hpp"
 #include "pipeline/job/job_field.hpp"

@@ -7,6 +7,8 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <fmt/ranges.h>
+
 #include "core/base/file.hpp"
 #include "core/base/paths.hpp"
 #include "core/plan/plan.hpp"

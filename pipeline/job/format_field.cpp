@@ -4,6 +4,7 @@
 #include <span>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "core/formats/format.hpp"
 #include "pipeline/job/field_kinds.hpp"

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include <fmt/ranges.h>
+
 #include "core/base/file.hpp"
 #include "core/base/text.hpp"
 

@@ -5,6 +5,8 @@
 #include <map>
 #include <set>
 
+#include <fmt/ranges.h>
+
 #include "core/base/shown_name.hpp"
 #include "core/base/text.hpp"
 #include "core/mapping/quant.hpp"

@@ -1,5 +1,7 @@
 #include "pipeline/verify/digest.hpp"
 
+#include <fmt/ranges.h>
+
 #include "core/base/file.hpp"
 #include "core/base/shown_name.hpp"
 #include "core/transport/rank_threads.hpp"

@@ -7,6 +7,8 @@
 #include <system_error>
 #include <utility>
 
+#include <fmt/ranges.h>
+
 #include "core/base/file.hpp"
 #include "core/base/paths.hpp"
 #include "core/base/shown_name.hpp"

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include <fmt/ranges.h>
+
 #include "core/formats/checkpoint.hpp"
 #include "core/formats/manifest/manifest.hpp"
 #include "core/formats/manifest/sha256_sums.hpp"

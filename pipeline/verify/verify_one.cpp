@@ -5,6 +5,8 @@
 #include <map>
 #include <set>
 
+#include <fmt/ranges.h>
+
 #include "core/base/file.hpp"
 #include "core/base/shown_name.hpp"
 #include "core/transport/gathered_texts.hpp"

@@ -1,3 +1,5 @@
+#include <fmt/ranges.h>
+
 #include "core/base/json.hpp"
 #include "pipeline/view/view_model.hpp"
 

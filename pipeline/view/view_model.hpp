@@ -86,12 +86,12 @@ struct LayoutView {
 };
 
 /// The indices of one axis that a piece has, in units of `axis.div`.
-struct AxisPart {
+struct AxisRuns {
   std::vector<Run> runs;  ///< ascending, with gaps between them
   bool hull = false;      ///< one run that also has indices of others: there were too many
   Index count = 1;        ///< how many indices the piece has
 };
-AxisPart part_of_axis(Piece const& piece, LogicalAxis const& axis);
+AxisRuns part_of_axis(Piece const& piece, LogicalAxis const& axis);
 
 /// Fills tensors, stored names and what the owners hold. `catalogs` are parallel to view.sides,
 /// whose owners are the catalogues' real files. With view.stored_names layers and experts are read

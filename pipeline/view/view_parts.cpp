@@ -25,7 +25,7 @@ void append_run(std::vector<Run>& runs, Run const& run) {
 }
 
 /// One digit finer: every index of `part` counts `radix` indices, of which the digit has some.
-void refine(AxisPart& part, Index radix, PieceDigit const& digit) {
+void refine(AxisRuns& part, Index radix, PieceDigit const& digit) {
   part.count *= digit.count;
   bool const whole = digit.first == 0 && digit.count == radix;
   Index indices = 0;
@@ -54,8 +54,8 @@ bool follows(std::string_view name, std::size_t at, std::string_view word) {
 
 }  // namespace
 
-AxisPart part_of_axis(Piece const& piece, LogicalAxis const& axis) {
-  AxisPart part;
+AxisRuns part_of_axis(Piece const& piece, LogicalAxis const& axis) {
+  AxisRuns part;
   part.runs = {{0, 1}};
   Index unit = 0;
   for (PieceDigit const& digit : digits_of(piece, axis.axis)) {

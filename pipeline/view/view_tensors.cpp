@@ -131,7 +131,7 @@ class Builder {
 
   void add_piece(Current& current, std::size_t s, Piece const& piece, ViewBox const& box) {
     LogicalTensor const& tensor = model_.tensors()[current.tensor];
-    std::vector<AxisPart> parts;
+    std::vector<AxisRuns> parts;
     for (LogicalAxis const& axis : tensor.axes) parts.push_back(part_of_axis(piece, axis));
     std::vector<Index> layers{-1};
     if (current.by_layer) {
@@ -149,14 +149,14 @@ class Builder {
     }
   }
 
-  void add_boxes(ViewTensor& item, std::size_t s, std::vector<AxisPart> parts, ViewBox box) {
+  void add_boxes(ViewTensor& item, std::size_t s, std::vector<AxisRuns> parts, ViewBox box) {
     std::size_t count = 1;
-    for (AxisPart const& part : parts) count *= std::min(part.runs.size(), most_boxes_of_piece + 1);
+    for (AxisRuns const& part : parts) count *= std::min(part.runs.size(), most_boxes_of_piece + 1);
     bool gaps = count > most_boxes_of_piece;
     if (gaps)
-      for (AxisPart& part : parts) part.runs = {{part.runs.front().begin, part.runs.back().end}};
+      for (AxisRuns& part : parts) part.runs = {{part.runs.front().begin, part.runs.back().end}};
     box.elements = 1;
-    for (AxisPart const& part : parts) {
+    for (AxisRuns const& part : parts) {
       gaps = gaps || part.hull;
       box.elements *= part.count;
     }
@@ -179,7 +179,7 @@ class Builder {
   }
 
   /// The next combination of runs; false when there is none.
-  static bool advance(std::vector<std::size_t>& at, std::vector<AxisPart> const& parts) {
+  static bool advance(std::vector<std::size_t>& at, std::vector<AxisRuns> const& parts) {
     for (std::size_t d = parts.size(); d-- > 0;) {
       if (++at[d] < parts[d].runs.size()) return true;
       at[d] = 0;
@@ -188,7 +188,7 @@ class Builder {
   }
 
   void hold(Current const& current, ViewTensor const& item, std::size_t s,
-            std::vector<AxisPart> const& parts, std::uint32_t owner) {
+            std::vector<AxisRuns> const& parts, std::uint32_t owner) {
     Holdings& holdings = holdings_[s][owner];
     if (item.layer) holdings.layers.insert(*item.layer);
     if (current.numbers.expert) holdings.experts.insert(*current.numbers.expert);

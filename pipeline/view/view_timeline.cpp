@@ -6,6 +6,8 @@
 #include <map>
 #include <vector>
 
+#include <fmt/ranges.h>
+
 #include "core/base/file.hpp"
 #include "core/base/json.hpp"
 #include "core/transport/comm.hpp"

@@ -1,5 +1,7 @@
 #include "stages/stream/state_sums.hpp"
 
+#include <fmt/ranges.h>
+
 #include "core/base/text.hpp"
 #include "core/device/state_digest.hpp"
 #include "core/plan/digest_work.hpp"

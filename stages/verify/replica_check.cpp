@@ -5,6 +5,8 @@
 #include <compare>
 #include <cstring>
 
+#include <fmt/ranges.h>
+
 #include "core/base/json.hpp"
 #include "core/layout/join.hpp"
 #include "core/plan/replicas.hpp"

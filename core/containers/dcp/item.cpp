@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include <fmt/ranges.h>
+
 #include "core/base/crc32.hpp"
 #include "core/base/file_range.hpp"
 #include "core/base/json.hpp"

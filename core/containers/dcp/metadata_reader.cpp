@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include <fmt/ranges.h>
+
 #include "core/containers/dcp/metadata_machine.hpp"
 #include "core/containers/torch/torch_types.hpp"
 

@@ -4,6 +4,8 @@
 #include <tuple>
 #include <unordered_set>
 
+#include <fmt/ranges.h>
+
 #include "core/containers/hdf5/names.hpp"
 
 namespace reshard::hdf5 {

@@ -1,5 +1,7 @@
 #include "core/containers/torch/storage_check.hpp"
 
+#include <fmt/ranges.h>
+
 #include "core/base/json.hpp"
 
 namespace reshard {

@@ -4,6 +4,8 @@
 #include <map>
 #include <set>
 
+#include <fmt/ranges.h>
+
 #include "core/base/crc64.hpp"
 #include "core/containers/hdf5/keys.hpp"
 #include "core/formats/dcp/dist_files.hpp"

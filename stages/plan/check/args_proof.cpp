@@ -94,26 +94,26 @@ std::string pattern_of(std::string const& name) {
   return result;
 }
 
-std::vector<NameGroup> grouped(std::vector<std::string> const& names) {
-  std::vector<NameGroup> result;
+std::vector<NameForm> grouped(std::vector<std::string> const& names) {
+  std::vector<NameForm> result;
   for (std::string const& name : names) {
     std::string const pattern = pattern_of(name);
     auto known = std::find_if(result.begin(), result.end(),
-                              [&](NameGroup const& group) { return group.pattern == pattern; });
+                              [&](NameForm const& group) { return group.pattern == pattern; });
     if (known == result.end()) known = result.insert(result.end(), {pattern, 0});
     ++known->count;
   }
   return result;
 }
 
-bool all_contain(std::vector<NameGroup> const& groups, std::string_view part) {
-  return std::all_of(groups.begin(), groups.end(), [&](NameGroup const& group) {
+bool all_contain(std::vector<NameForm> const& groups, std::string_view part) {
+  return std::all_of(groups.begin(), groups.end(), [&](NameForm const& group) {
     return group.pattern.find(part) != std::string::npos;
   });
 }
 
 /// What to do about tensors that a strict load would miss. A bias that a model lacks is 0.
-char const* advice(std::vector<NameGroup> const& missing) {
+char const* advice(std::vector<NameForm> const& missing) {
   if (!all_contain(missing, ".bias")) return "load with strict=False";
   if (all_contain(missing, "linear_"))
     return "one switch, add_bias_linear, is for all biases; load with strict=False: Megatron "
@@ -122,9 +122,9 @@ char const* advice(std::vector<NameGroup> const& missing) {
          "random, such as router.bias";
 }
 
-std::size_t total(std::vector<NameGroup> const& groups) {
+std::size_t total(std::vector<NameForm> const& groups) {
   std::size_t result = 0;
-  for (NameGroup const& group : groups) result += group.count;
+  for (NameForm const& group : groups) result += group.count;
   return result;
 }
 
@@ -160,9 +160,9 @@ ArgsDifference args_difference(Model const& model, MapFile const& core, Json con
   return result;
 }
 
-std::string shown(std::vector<NameGroup> const& groups, std::string_view word) {
+std::string shown(std::vector<NameForm> const& groups, std::string_view word) {
   std::vector<std::string> patterns;
-  for (NameGroup const& group : groups)
+  for (NameForm const& group : groups)
     patterns.push_back(group.count == 1 ? group.pattern
                                         : fmt::format("{} ({})", group.pattern, group.count));
   return fmt::format("{} {}tensor{}: {}", total(groups), word, total(groups) == 1 ? "" : "s",

@@ -10,7 +10,7 @@ namespace reshard {
 
 /// Stored tensors of one form of Megatron's files, each once, as numbers of layers and experts
 /// turned into `*` show them.
-struct NameGroup {
+struct NameForm {
   std::string pattern;  ///< "decoder.layers.*.mlp.linear_fc1.bias"
   std::size_t count = 0;
 };
@@ -24,8 +24,8 @@ struct ShapeConflict {
 
 /// How the tensors that args describe differ from those of a model.
 struct ArgsDifference {
-  std::vector<NameGroup> unknown;     ///< the model has them, and args know nothing of them
-  std::vector<NameGroup> missing;     ///< args ask for them, and the model has none
+  std::vector<NameForm> unknown;      ///< the model has them, and args know nothing of them
+  std::vector<NameForm> missing;      ///< args ask for them, and the model has none
   std::vector<ShapeConflict> shapes;  ///< both have them
   bool empty() const { return unknown.empty() && missing.empty() && shapes.empty(); }
 };
@@ -43,7 +43,7 @@ ArgsDifference args_difference(Model const& model, MapFile const& core, Json con
 
 /// "3 tensors: decoder.layers.*.mlp.linear_fc1.bias (3)" and the like, four patterns at most; "3
 /// more tensors: …" with a word.
-std::string shown(std::vector<NameGroup> const& groups, std::string_view word = "");
+std::string shown(std::vector<NameForm> const& groups, std::string_view word = "");
 /// "'decoder.….weight' is [30, 1, 3], and [30, 1, 4] by args"
 std::string shown(ShapeConflict const& conflict);
 

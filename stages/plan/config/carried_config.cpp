@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <map>
 
+#include <fmt/ranges.h>
+
 #include "core/base/text.hpp"
 #include "stages/plan/config/config_members.hpp"
 #include "stages/plan/config/neutral_members.hpp"

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <map>
 
+#include <fmt/ranges.h>
+
 #include "core/formats/model_files.hpp"
 #include "stages/plan/config/carried_config.hpp"
 #include "stages/plan/config/config_members.hpp"

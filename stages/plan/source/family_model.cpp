@@ -1,5 +1,7 @@
 #include "stages/plan/source/family_model.hpp"
 
+#include <fmt/ranges.h>
+
 #include "stages/plan/source/mlite_keys.hpp"
 #include "stages/plan/source/model_facts.hpp"
 #include "stages/plan/source/source_facts.hpp"

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <fmt/ranges.h>
+
 #include "core/formats/hdf5/target.hpp"
 #include "core/plan/digest_work.hpp"
 

@@ -210,13 +210,24 @@ TEST(Completion, KnowsCommandsOptionsAndKeys) {
 TEST(Version, SaysInJsonWhatItWasBuiltWith) {
   Json const json = parse_json(printed({"--version", "--json"}).text, "--version --json");
   for (std::string_view const key :
-       {"name", "version", "commit", "build_type", "mpi", "hdf5", "cuda", "nccl"}) {
+       {"name", "version", "commit", "date", "build_type", "compiler", "flags", "built_for",
+        "built_with", "mpi", "hdf5", "seccomp", "cuda", "nccl"}) {
     ASSERT_NE(json.find(key), nullptr) << key;
     ASSERT_NE(json.find(key)->text(), nullptr) << key;
     EXPECT_FALSE(json.find(key)->text()->empty()) << key;
   }
   EXPECT_GT(json.find("mpi")->text()->size(), 10U) << "which library, not only which standard";
-  EXPECT_NE(printed({"--version"}).text.find(*json.find("commit")->text()), std::string::npos);
+  Json const* libraries = json.find("libraries");
+  ASSERT_NE(libraries, nullptr);
+  for (std::string_view const name : {"cli11", "fmt", "libyaml", "openssl", "simdjson", "spdlog",
+                                      "tomlplusplus", "xxhash", "zlib"}) {
+    Json const* version = libraries->find(name);
+    ASSERT_NE(version, nullptr) << name;
+    EXPECT_NE(version->text()->find('.'), std::string::npos) << name << ": " << *version->text();
+  }
+  std::string const text = printed({"--version"}).text;
+  EXPECT_NE(text.find(*json.find("commit")->text()), std::string::npos);
+  EXPECT_NE(text.find("fmt " + *libraries->find("fmt")->text()), std::string::npos) << text;
 }
 
 TEST(ShellQuotes, MakeEverythingPlain) {

@@ -190,14 +190,14 @@ TEST(PartOfAxis, PutsDigitsTogether) {
   EXPECT_EQ(part_of_axis({{}, {{0, 8, 1, 0, 8, 1}, {0, 64, 8, 2, 3, 8}}, {}, 0}, axis).runs,
             (Share{{16, 40}}));
   // Two of every eight.
-  AxisPart const part = part_of_axis({{}, {{0, 24, 8, 0, 3, 2}, {0, 8, 1, 6, 2, 1}}, {}, 0}, axis);
+  AxisRuns const part = part_of_axis({{}, {{0, 24, 8, 0, 3, 2}, {0, 8, 1, 6, 2, 1}}, {}, 0}, axis);
   EXPECT_EQ(part.runs, (Share{{6, 8}, {14, 16}, {22, 24}}));
   EXPECT_EQ(part.count, 6);
   EXPECT_FALSE(part.hull);
 }
 
 TEST(PartOfAxis, SaysWhenItShowsMoreThanThereIs) {
-  AxisPart const part =
+  AxisRuns const part =
       part_of_axis({{}, {{0, 4096, 4, 0, 1024, 2}, {0, 4, 1, 1, 2, 1}}, {}, 0}, {0, 1, ""});
   EXPECT_TRUE(part.hull);
   EXPECT_EQ(part.runs, (Share{{1, 4095}}));
