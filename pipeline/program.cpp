@@ -54,9 +54,19 @@ int execute(Command& command, std::vector<std::string> const& words, Comm const&
   return code;
 }
 
+/// Several mistakes have a line each: a search of a log for "error: " finds all.
+std::string each_line_an_error(std::string_view text) {
+  std::string lines;
+  for (char const c : text) {
+    lines += c;
+    if (c == '\n' && text.starts_with(error_word)) lines += error_word;
+  }
+  return lines;
+}
+
 /// Told on stderr. With --json a script finds the reason where it looks for the answer, too.
 void tell_failure(std::vector<std::string> const& words, int code, std::string_view line) {
-  say(fmt::format("{}\n", line));
+  say(each_line_an_error(line) + "\n");
   std::string_view const sentence =
       line.substr(line.starts_with(error_word) ? error_word.size() : 0);
   if (std::find(words.begin(), words.end(), "--json") == words.end()) return;

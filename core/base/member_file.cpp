@@ -135,8 +135,10 @@ fs::path readable_member(fs::path const& folder, fs::path const& member, MemberK
            shown(member));
     case MemberKind::outside: fail_outside(folder, member);
     case MemberKind::not_regular:
-      fail(ErrorKind::source, "{}: {} is not a regular file, expected one.", folder.string(),
-           shown(member));
+      fail(ErrorKind::source,
+           "{}: {} is not a regular file. Put a copy of the file in its "
+           "place.",
+           folder.string(), shown(member));
   }
   return folder / member;
 }

@@ -11,7 +11,7 @@ namespace {
 void check(bool done, char const* what) {
   if (!done)
     fail(ErrorKind::resources,
-         "SHA-256: {} failed in OpenSSL. Check whether its configuration on this machine allows "
+         "SHA-256: {} failed in OpenSSL. Check that its configuration on this machine allows "
          "SHA-256.",
          what);
 }

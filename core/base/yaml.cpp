@@ -23,7 +23,10 @@ class Events {
  public:
   Events(std::string_view text, std::string_view place) : place_(place) {
     if (yaml_parser_initialize(&parser_) == 0)
-      fail(ErrorKind::resources, "{}: no memory for a YAML parser.", place);
+      fail(ErrorKind::resources,
+           "{}: no memory is left to read YAML. Start fewer ranks on "
+           "this host.",
+           place);
     yaml_parser_set_encoding(&parser_, YAML_UTF8_ENCODING);
     yaml_parser_set_input_string(&parser_, reinterpret_cast<unsigned char const*>(text.data()),
                                  text.size());
@@ -39,8 +42,8 @@ class Events {
   yaml_event_t const& next() {
     drop();
     if (yaml_parser_parse(&parser_, &event_) == 0)
-      fail(ErrorKind::source, "{}:{}: {}, which is no YAML. The file is damaged: restore it.",
-           place_, parser_.problem_mark.line + 1,
+      fail(ErrorKind::source, "{}:{}: {}. The file is not YAML, or damaged: restore it.", place_,
+           parser_.problem_mark.line + 1,
            parser_.problem == nullptr ? "the text ends early" : parser_.problem);
     held_ = true;
     return event_;
@@ -148,7 +151,7 @@ class Reader {
     result = value(events_.next(), 0);
     events_.next();  // the document ends
     if (events_.next().type != YAML_STREAM_END_EVENT)
-      refuse("a second document begins, one is expected");
+      refuse("a second document begins, expected one");
     return result;
   }
 
@@ -220,7 +223,7 @@ class Reader {
     if (found == anchors_.end())
       refuse(fmt::format("the alias {} has no anchor", json_quoted(name)));
     if (!found->second)
-      refuse(fmt::format("the alias {} stands inside its own anchor", json_quoted(name)));
+      refuse(fmt::format("the alias {} is inside its own anchor", json_quoted(name)));
     count(values_in(*found->second));
     return *found->second;
   }
@@ -239,7 +242,7 @@ class Reader {
     for (;;) {
       yaml_event_t const& event = events_.next();
       if (event.type == YAML_MAPPING_END_EVENT) break;
-      if (event.type != YAML_SCALAR_EVENT) refuse("a key that is no text");
+      if (event.type != YAML_SCALAR_EVENT) refuse("a key that is not a string");
       count(1);
       std::string key(reinterpret_cast<char const*>(event.data.scalar.value),
                       event.data.scalar.length);
@@ -269,8 +272,8 @@ class Reader {
 Json parse_yaml(std::string_view text, std::string_view place) {
   if (text.size() > largest_yaml_bytes)
     fail(ErrorKind::source,
-         "{}: is {} bytes long, settings of at most {} are read. It is not the file that it "
-         "seems to be: restore it.",
+         "{}: has {} bytes, a file of settings has at most {}. This is another file: restore "
+         "the right one.",
          place, text.size(), largest_yaml_bytes);
   return Reader(text, place).document();
 }

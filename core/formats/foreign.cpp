@@ -22,6 +22,28 @@ constexpr std::string_view torch_files =
     "Save the model with save_pretrained or with torch.distributed.checkpoint, and name that folder.";
 constexpr std::array<char const*, 4> torch_patterns = {"*.pt", "*.pth", "*.bin", "*.ckpt"};
 
+/// A file that one program writes, and what it is.
+struct ForeignFile {
+  char const* pattern;
+  char const* what;
+};
+constexpr std::array<ForeignFile, 12> foreign_files = {{{"*.engine", "an engine of TensorRT-LLM"},
+                                                        {"*.onnx", "an ONNX graph"},
+                                                        {"*.msgpack", "weights of Flax (JAX)"},
+                                                        {"*.ckpt.index", "a TensorFlow checkpoint"},
+                                                        {"*.keras", "a Keras model"},
+                                                        {"*.tflite", "a TensorFlow Lite model"},
+                                                        {"*.pdparams", "weights of Paddle"},
+                                                        {"*.npz", "NumPy arrays"},
+                                                        {"*.npy", "a NumPy array"},
+                                                        {"*.mlpackage/", "a Core ML model"},
+                                                        {"*.llamafile", "a llamafile"},
+                                                        {"*.ggml", "a file of llama.cpp"}}};
+constexpr std::array<char const*, 6> archives = {"*.tar",     "*.tar.gz", "*.tgz",
+                                                 "*.tar.zst", "*.tar.xz", "*.zip"};
+constexpr std::string_view instead =
+    "which reshard does not read. Use the model's Hugging Face folder.";
+
 class Names {
  public:
   explicit Names(std::span<std::string const> names) : names_(names) {}
@@ -47,6 +69,13 @@ std::string without_slash(std::string name) {
   return name;
 }
 
+/// The file of another program that a name belongs to; nullptr for none.
+ForeignFile const* foreign_file_named(Names const& names, std::string& name) {
+  for (ForeignFile const& file : foreign_files)
+    if (name = names.first(file.pattern); !name.empty()) return &file;
+  return nullptr;
+}
+
 /// Of other programs, by names that only they give.
 std::string known(fs::path const& path, Names const& names) {
   if (auto const file = names.first("*.gguf"); !file.empty())
@@ -70,6 +99,20 @@ std::string known(fs::path const& path, Names const& names) {
         "holds {}, the format of Meta's own releases, which is not supported. Use the Hugging "
         "Face folder of the model.",
         file);
+  if (auto const file = names.first("*.nemo"); !file.empty())
+    return fmt::format("holds {}, a NeMo 1 archive. Unpack it with tar, and name that folder.",
+                       file);
+  if (names.has(".zgroup") || names.has(".zarray") || names.has(".zmetadata"))
+    return "holds Zarr arrays, which are not supported. Load the checkpoint with Megatron, and "
+           "save it with --dist-ckpt-format torch_dist.";
+  if (auto const model = names.first("models--*/"); !model.empty())
+    return fmt::format(
+        "is the cache of the Hugging Face Hub. Name the folder of one revision, such as one below "
+        "{}.",
+        (path / without_slash(model) / "snapshots").string());
+  std::string name;
+  if (ForeignFile const* const file = foreign_file_named(names, name); file != nullptr)
+    return fmt::format("holds {}, {}, {}", without_slash(name), file->what, instead);
   if (auto const steps = names.like("checkpoint-*/"); !steps.empty())
     return fmt::format(
         "is the output folder of a trainer with {} checkpoints. Name one of them, such as {}.",
@@ -79,11 +122,22 @@ std::string known(fs::path const& path, Names const& names) {
 
 }  // namespace
 
+std::string folder_of_another_program(fs::path const& path, std::span<std::string const> names) {
+  return known(path, Names(names));
+}
+
 std::string foreign_folder(fs::path const& path, std::span<std::string const> list,
+                           std::span<std::string const> checkpoints,
                            std::span<std::string_view const> signs) {
   if (list.empty()) return "is an empty folder. Name the folder of a checkpoint.";
   Names const names(list);
   if (std::string answer = known(path, names); !answer.empty()) return answer;
+  if (!checkpoints.empty())
+    return fmt::format(
+        "is not a checkpoint itself. It holds checkpoints: {}. Name one, such "
+        "as {}.",
+        listed(std::vector(checkpoints.begin(), checkpoints.end()), 6),
+        (path / checkpoints.back()).string());
   for (char const* const pattern : torch_patterns)
     if (auto const file = names.first(pattern); !file.empty())
       return fmt::format("holds {}, a single torch.save file, which records no layout. {}", file,
@@ -103,13 +157,23 @@ std::string foreign_file(fs::path const& path) {
     return "is a NeMo 1 archive. Unpack it with tar, and name the folder with the mp_rank_* "
            "folders.";
   for (char const* const pattern :
-       {"*.safetensors", "*.distcp", "*.safetensors.index.json", ".metadata"})
+       {"*.safetensors", "*.distcp", "*.safetensors.index.json", ".metadata", "config.json",
+        "adapter_config.json", "latest_checkpointed_iteration.txt", "reshard.json"})
     if (matches_glob(pattern, name))
       return fmt::format("is one file of a checkpoint. Name its folder: {}.", folder);
   for (char const* const pattern : torch_patterns)
     if (matches_glob(pattern, name))
       return fmt::format("is a single torch.save file. Name the checkpoint's folder. {}",
                          torch_files);
+  std::vector<std::string> const names = {name};
+  std::string found;
+  if (ForeignFile const* const file = foreign_file_named(Names(names), found); file != nullptr)
+    return fmt::format("is {}, {}", file->what, instead);
+  for (char const* const pattern : archives)
+    if (matches_glob(pattern, name))
+      return "is an archive. Unpack it, and name the folder that holds the weights.";
+  if (matches_glob("*.toml", name))
+    return "is a TOML file, not a checkpoint. Give a job file to `reshard plan` or `reshard run`.";
   return "is neither a directory nor an HDF5 file. Name the checkpoint's folder.";
 }
 

@@ -16,6 +16,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int levels = 3;
+/// How many folders in a folder that is no checkpoint are looked into.
+constexpr int most_folders_looked_into = 32;
 
 /// What is in a folder, sorted; folders with a '/' behind.
 std::vector<std::string> marked_names(fs::path const& path) {
@@ -70,6 +72,19 @@ std::vector<std::string_view> all_signs() {
   return signs;
 }
 
+/// Folders in a folder that are checkpoints, among the first of them.
+std::vector<std::string> checkpoints_in(fs::path const& path, std::span<std::string const> names) {
+  std::vector<std::string> found;
+  int looked = 0;
+  for (std::string const& name : names) {
+    if (!name.ends_with('/') || name.starts_with('.')) continue;
+    if (++looked > most_folders_looked_into) break;
+    std::string const folder = name.substr(0, name.size() - 1);
+    if (!recognise(path / folder).empty()) found.push_back(folder);
+  }
+  return found;
+}
+
 /// Fails where the path cannot be a checkpoint.
 Candidates candidates(fs::path const& path) {
   if (!sees_anything(path))
@@ -84,7 +99,10 @@ Candidates candidates(fs::path const& path) {
   std::vector<std::string> const names = marked_names(path);
   Candidates found = damaged_format(names);
   if (found.damaged == nullptr)
-    fail(ErrorKind::source, "{}: {}", path.string(), foreign_folder(path, names, all_signs()));
+    fail(ErrorKind::source, "{}: {}", path.string(),
+         foreign_folder(path, names, checkpoints_in(path, names), all_signs()));
+  if (std::string const other = folder_of_another_program(path, names); !other.empty())
+    fail(ErrorKind::source, "{}: {}", path.string(), other);
   if (sees_anything(path / huggingface::config_name))
     fail(
         ErrorKind::source,
@@ -217,8 +235,8 @@ Checkpoint open_checkpoint(fs::path const& given, FormatId wanted, OpenChoice ch
     if (!checkpoint.shape->optimizer.empty())
       checkpoint.state.optimizer = {
           StateForm::by_layout, checkpoint.shape->optimizer,
-          fmt::format("optimizer state lies apart from the weights, in {}, which is not read: name "
-                      "a save that has both in one folder",
+          fmt::format("optimizer state is not beside the weights but in {}, which is not read: "
+                      "name a save that has both in one folder",
                       (checkpoint.shape->save / checkpoint.shape->optimizer).string())};
     if (!checkpoint.shape->rng.empty())
       checkpoint.state.rng = {StateForm::in_rank_files, checkpoint.shape->rng};

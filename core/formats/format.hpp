@@ -34,6 +34,7 @@ struct OpenChoice {
 struct Inspection {
   Json json;
   std::string text;
+  std::string summary;  ///< the text without details; "" where it has none
   bool sound = true;
   std::filesystem::path folder;  ///< that holds the weights
   Json args;                     ///< Megatron's, as they are stored; null for none

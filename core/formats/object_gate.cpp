@@ -18,7 +18,7 @@ bool ObjectGate::admits(StoredObject const& object) {
   }
   if (look.damage.empty()) refuse_to_carry(place(object), look.found);
   fail(ErrorKind::source,
-       "{}: the object cannot be inspected: {} Set source.objects = \"unread\" to copy its bytes "
+       "{}: the object cannot be checked: {} Set source.objects = \"unread\" to copy its bytes "
        "unchecked, or model.foreign_classes = \"drop\" to leave it out.",
        place(object), look.damage);
 }

@@ -77,9 +77,9 @@ std::string difference(FileStamp const& one, FileStamp const& other) {
 void refuse_two_worlds(fs::path const& file, int rank, FileStamp const& seen, int other_rank,
                        FileStamp const& other) {
   fail(ErrorKind::source,
-       "{}: rank {} sees a different file than rank {}: {}. All ranks must see the same source: "
-       "put it on a file system that all nodes share, not a copy on each. If it has just been "
-       "changed, run again.",
+       "{}: rank {} sees a different file than rank {}: {}. All ranks must see the same "
+       "source: put it on a file system that all nodes share. If it has just been changed, run "
+       "again.",
        file.string(), rank, other_rank, difference(seen, other));
 }
 

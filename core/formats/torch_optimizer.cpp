@@ -36,8 +36,7 @@ class MegatronGroups {
     std::vector<NodeId> const groups = from_.at(from_.root).items;
     check_alike(groups);
     if (!optimizer_.steps || *optimizer_.steps != std::floor(*optimizer_.steps))
-      fail(ErrorKind::source, "{}: the optimizer does not say how many steps it has done. {}.",
-           place_, drop_hint);
+      fail(ErrorKind::source, "{}: the optimizer does not state its step. {}.", place_, drop_hint);
     NodeId const decaying = heaviest(groups);
     to_.root = to_.add_dict();
     NodeId const outer = to_.add_dict();
@@ -70,22 +69,20 @@ class MegatronGroups {
       NodeId const first = groups.front();
       for (std::string_view const key : {"lr", "eps"})
         if (value(group, key, 0) != value(first, key, 0))
-          fail(
-              ErrorKind::source,
-              "{}: '{}' is {} in one group of the optimizer and {} in another, and Megatron has one "
-              "for all. {}.",
-              place_, key, value(first, key, 0), value(group, key, 0), drop_hint);
+          fail(ErrorKind::source,
+               "{}: '{}' is {} in one group of the optimizer and {} in another. Megatron has "
+               "one for all groups. {}.",
+               place_, key, value(first, key, 0), value(group, key, 0), drop_hint);
       check_kind(group);
       if (betas(group) != betas(first))
         fail(ErrorKind::source, "{}: groups of the optimizer have different 'betas'. {}.", place_,
              drop_hint);
       double const own = value(group, "weight_decay", 0);
       if (own != 0 && decay != 0 && own != decay)
-        fail(
-            ErrorKind::source,
-            "{}: the weight decay is {} in one group of the optimizer and {} in another, and Megatron "
-            "has one for all that decay. {}.",
-            place_, decay, own, drop_hint);
+        fail(ErrorKind::source,
+             "{}: the weight decay is {} in one group of the optimizer and {} in another. "
+             "Megatron has one for all groups that decay. {}.",
+             place_, decay, own, drop_hint);
       if (own != 0) decay = own;
     }
   }
@@ -148,7 +145,7 @@ std::int64_t whole_steps(TorchOptimizer const& optimizer) {
 void check_plain(Document const& settings, std::string const& place) {
   if (auto const found = pickle::not_to_carry(settings, settings.root))
     fail(ErrorKind::source,
-         "{}: the settings of the optimizer hold '{}', which is no plain value. {}.", place,
+         "{}: the settings of the optimizer hold '{}', which is not a plain value. {}.", place,
          found.name, drop_hint);
 }
 

@@ -124,8 +124,8 @@ void check_same(File const& one, File const& other) {
   FileStamp const b = other.stamp();
   if (a.inode == b.inode && a.device == b.device) return;
   fail(ErrorKind::io,
-       "{}: another file took its place while it was opened: inode {} against {}. Run again when "
-       "no program changes it.",
+       "{}: was replaced by another file while it was opened: inode {} against {}. Run again "
+       "when no program changes it.",
        one.path().string(), a.inode, b.inode);
 }
 

@@ -71,7 +71,7 @@ class Parser {
 
   std::string name(std::string_view what) {
     if (is_number_char(peek()))
-      refuse(fmt::format("the number at column {} stands where {} is expected", at_ + 1, what));
+      refuse(fmt::format("the number at column {} is where {} is expected", at_ + 1, what));
     return word(what);
   }
 
@@ -107,8 +107,8 @@ class Parser {
       std::size_t const column = at_ + 1;
       std::string const number = word("a number");
       if (number != "1")
-        refuse(fmt::format("'{}' at column {}: the only number that may stand alone is 1", number,
-                           column));
+        refuse(
+            fmt::format("'{}' at column {}: the only number allowed alone is 1", number, column));
     } else if (next == '*' || is_word_char(next)) {
       axis_or_fill(result);
     } else {

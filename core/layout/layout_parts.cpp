@@ -113,10 +113,10 @@ void scale(std::vector<LayoutPart>& all, Index by) {
 std::vector<LayoutPart> cross(std::vector<LayoutPart> const& outer,
                               std::vector<LayoutPart> const& inner) {
   if (!inner.empty() && outer.size() > most_parts / inner.size())
-    fail(
-        ErrorKind::usage,
-        "a layout falls into more than {} pieces ({} x {}). Store its parts under names of their own.",
-        most_parts, outer.size(), inner.size());
+    fail(ErrorKind::usage,
+         "a layout falls into more than {} pieces ({} x {}). Store its parts under separate "
+         "names.",
+         most_parts, outer.size(), inner.size());
   Parts all;
   all.reserve(outer.size() * inner.size());
   for (LayoutPart const& left : outer)

@@ -27,9 +27,8 @@ void check(PipelineSpec const& spec) {
     fail(ErrorKind::usage, "pipeline: pp = {} and vpp = {} must both be at least 1.", spec.ranks,
          spec.chunks_per_rank);
   if (Index{spec.ranks} * spec.chunks_per_rank > most_pipeline_stages)
-    fail(ErrorKind::usage,
-         "pipeline: pp {} x vpp {} are more than {} chunks. Choose smaller sizes.", spec.ranks,
-         spec.chunks_per_rank, most_pipeline_stages);
+    fail(ErrorKind::usage, "pipeline: pp {} x vpp {} is more than {} chunks. Choose smaller sizes.",
+         spec.ranks, spec.chunks_per_rank, most_pipeline_stages);
   if (spec.decoder_layers < 0 || spec.mtp_layers < 0)
     fail(ErrorKind::usage,
          "pipeline: {} decoder layers and {} prediction depths: neither may be below zero.",
@@ -41,12 +40,11 @@ void check(PipelineSpec const& spec) {
   bool const uneven = is_set(spec.first_stage_layers) || is_set(spec.last_stage_layers);
   bool const counted = spec.account_for_embedding || spec.account_for_loss;
   if ((uneven ? 1 : 0) + (counted ? 1 : 0) + (spec.layout.empty() ? 0 : 1) > 1)
-    fail(
-        ErrorKind::usage,
-        "pipeline: of first/last stage layers ({}/{}), counting embedding or loss as layers ({}/{}) and a layout ('{}') only one may be "
-        "set. Remove the others.",
-        spec.first_stage_layers, spec.last_stage_layers, spec.account_for_embedding,
-        spec.account_for_loss, spec.layout);
+    fail(ErrorKind::usage,
+         "pipeline: set only one of: first/last stage layers ({}/{}), embedding or loss counted "
+         "as layers ({}/{}), a layout ('{}'). Remove the others.",
+         spec.first_stage_layers, spec.last_stage_layers, spec.account_for_embedding,
+         spec.account_for_loss, spec.layout);
 }
 
 /// Decoder layers of the chunks of first, middle and last pipeline rank.
@@ -106,9 +104,10 @@ std::vector<int> chunk_sizes(PipelineSpec const& spec) {
   }
   int const embedding = spec.account_for_embedding ? 1 : 0;
   int const loss = spec.account_for_loss ? 1 : 0;
-  std::string const counted =
-      embedding + loss == 0 ? "decoder layers"
-                            : "layers (decoder layers with embedding and loss as they are counted)";
+  std::string const counted = embedding + loss == 0
+                                  ? "decoder layers"
+                                  : "layers (decoder layers, with embedding and loss if they count "
+                                    "as layers)";
   std::vector<int> result(chunks, quotient(spec.decoder_layers + embedding + loss,
                                            narrow<int>(chunks), counted, "chunks"));
   result.front() -= embedding;

@@ -98,14 +98,14 @@ bool AdapterFinder::note(Names const& names, std::span<TensorId const> tensors,
   if (!a && !b) return false;
   if (!a || !b)
     fail(ErrorKind::source,
-         "{}: has '{}' and not '{}', the other matrix of the same adapter. The file is incomplete: "
-         "restore it.",
+         "{}: has '{}', but '{}' is missing, the other matrix of the same adapter. The file is "
+         "incomplete: restore it.",
          place_name, a ? names.a : names.b, a ? names.b : names.a);
   Index const inside = count(names.further);
   Index const last = b->shape.empty() ? 0 : b->shape.back();
   if (last <= 0 || last % inside != 0 || b->shape.size() < 2)
     fail(ErrorKind::source,
-         "{}: '{}' is [{}], a matrix whose last dimension is the rank{} is needed. The file "
+         "{}: '{}' is [{}], expected a matrix whose last dimension is the rank{}. The file "
          "belongs to another model.",
          place_name, names.b, fmt::join(b->shape, ", "),
          inside == 1 ? "" : fmt::format(" of {} experts", inside));

@@ -209,11 +209,10 @@ class AdapterMaker {
     bool const fits = size % (halved ? 2 * ranks : ranks) == 0;
     if (fits && halved && put_halves_outside(dim, rule.axis, size, ranks)) return;
     if (fits && !halved && put_ranks_outside(dim, rule.axis, size, ranks)) return;
-    fail(
-        ErrorKind::usage,
-        "{}: with {} = {} the rows of the adapter of '{}' lie in an order here that cannot be said "
-        "of axis '{}' (size {}). Choose {} = 1, or mp_rank files.",
-        entry_.written.place, rule.mesh, ranks, weight, rule.axis, size, rule.mesh);
+    fail(ErrorKind::usage,
+         "{}: with {} = {}, the rows of the adapter of '{}' are in an order that parts of axis "
+         "'{}' (size {}) cannot describe. Choose {} = 1, or mp_rank files.",
+         entry_.written.place, rule.mesh, ranks, weight, rule.axis, size, rule.mesh);
   }
 
   AdapterSide const& side_;

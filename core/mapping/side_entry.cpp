@@ -284,7 +284,8 @@ class Compiler {
     for (NameAxis const& other : entry.name_axes)
       if (other.axis == axis && other.part != std::optional<AxisPart>(left))
         refuse(
-            "another tensor of this entry has another part of it there. Give them entries of their own");
+            "another tensor of this entry has another part of it there. Give them separate "
+            "entries");
   }
 
   static void add_name_axis(SideEntry& entry, NameAxis axis) {

@@ -171,7 +171,7 @@ void SideNames::check_count(SideEntry const& entry) const {
       continue;
     }
     fail(ErrorKind::usage,
-         "{}: it makes more than {} names, {} for each '{}' alone. Check the sizes in {}.",
+         "{}: it makes more than {} names, {} for each '{}'. Check the sizes in {}.",
          entry.written->place, most_names, count, model_.axes()[counted.axis].name,
          model_.origin());
   }
@@ -242,7 +242,7 @@ void SideNames::finish(Merged& merged) const {
   }
   if (product != merged.tuples)
     fail(ErrorKind::usage,
-         "{}: '{}' stands for {} combinations of {}, which are not a full product ({}). Put one of "
+         "{}: '{}' covers {} combinations of {}, which is not a full product ({}). Put one of "
          "these axes into the name.",
          entry.written->place, stored.name, merged.tuples, fmt::join(axes, ", "), product);
 }

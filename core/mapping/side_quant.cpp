@@ -21,8 +21,8 @@ LayoutExpr rank_by_rank(LayoutExpr weight, std::size_t matrix_dims, SideOptions 
     Index const size = size_of(rule.axis);
     if (size % ranks == 0 && put_ranks_outside(dim, rule.axis, size, ranks)) return weight;
     fail(ErrorKind::usage,
-         "'{}': with {} = {} the rows of a part lie in an order here that cannot be said of axis "
-         "'{}' (size {})",
+         "'{}': with {} = {}, the rows of a part are in an order that parts of axis '{}' (size "
+         "{}) cannot describe",
          weight.text, rule.mesh, ranks, rule.axis, size);
   }
   return weight;

@@ -10,6 +10,18 @@
 namespace reshard {
 namespace {
 
+/// " (from num_query_groups)": the args that the map computes an axis from; "" where it names none.
+/// Words of the map itself have no '_'.
+std::string args_of_axis(MapFile const& map, std::string_view axis) {
+  std::vector<std::string> args;
+  for (NamedExpression const& definition : map.axes)
+    if (definition.name == axis)
+      std::ranges::copy_if(
+          definition.expression.keys(), std::back_inserter(args),
+          [](std::string const& key) { return key.find('_') != std::string::npos; });
+  return args.empty() ? "" : fmt::format(" (from {})", fmt::join(args, ", "));
+}
+
 std::string divisors(Index n) {
   std::vector<std::string> found;
   for (Index d = 1; d <= std::min<Index>(n, 4096); ++d)
@@ -67,8 +79,10 @@ void SideShares::check_divisible(AxisRule const& rule, Index size) const {
   }
   if (size % ranks == 0) return;
   fail(ErrorKind::usage,
-       "{}{} = {}: axis '{}' has {} indices, which {} does not divide. Choose a divisor of {}: {}.",
-       options_.place, rule.mesh, ranks, rule.axis, size, ranks, size, divisors(size));
+       "{}{} = {}: axis '{}'{} has {} indices, which {} does not divide. Choose a divisor of {}: "
+       "{}.",
+       options_.place, rule.mesh, ranks, rule.axis, args_of_axis(map_, rule.axis), size, ranks,
+       size, divisors(size));
 }
 
 /// How many positions a share of the axis has: the same on every rank.

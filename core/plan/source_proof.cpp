@@ -9,11 +9,11 @@ void prove_whole(Model const& model, LogicalTensor const& tensor, Distinct const
   auto const fault = tile(distinct.pieces, model.domain(tensor), model.axes());
   if (!fault) return;
   if (fault->holders == 0 && tensor.slot != SlotId::weight)
-    fail(
-        ErrorKind::source,
-        "source: '{}': nothing holds {}. Optimizer state of a rank is missing, or the parameter "
-        "is frozen in some places alone: restore the rank's file, or set source.optimizer = \"drop\" to continue without the optimizer.",
-        tensor.name, fault->where);
+    fail(ErrorKind::source,
+         "source: '{}': nothing holds {}. Optimizer state of a rank is missing, or the "
+         "parameter is frozen only in some places: restore the rank's file, or set "
+         "source.optimizer = \"drop\" to continue without the optimizer.",
+         tensor.name, fault->where);
   if (fault->holders == 0)
     fail(
         ErrorKind::source,

@@ -49,11 +49,11 @@ std::vector<Index> without_ones(std::vector<Index> const& shape) {
 
 [[noreturn]] void fail_shape(SourceView const& view, std::string const& file, std::string_view what,
                              StoredPlace const& place, std::string const& wanted) {
-  fail(
-      ErrorKind::source,
-      "{}: '{}': its {} {} {}, a weight of {} in blocks of {} x {} needs {}. Correct the scheme, or compare the files with the original.",
-      file, view.name, what, name(place.dtype), shape_text(place.shape), shape_text(view.shape),
-      view.scheme.block_rows, view.scheme.block_columns, wanted);
+  fail(ErrorKind::source,
+       "{}: '{}': its {} {} {}; a weight of {} in blocks of {} x {} needs {}. Correct the "
+       "scheme, or compare the files with the original.",
+       file, view.name, what, name(place.dtype), shape_text(place.shape), shape_text(view.shape),
+       view.scheme.block_rows, view.scheme.block_columns, wanted);
 }
 
 /// Codes may have any dimensions, as long as some of the first ones are the rows of the computed
@@ -85,9 +85,9 @@ void check_grid(SourceView const& view, std::string const& file, std::string_vie
 
 void check_dequantise(SourceView const& view, std::string const& file) {
   if (!view.scale)
-    fail(ErrorKind::source, "{}: '{}' is to be dequantised, but it has no scale.", file, view.name);
+    fail(ErrorKind::source, "{}: '{}' cannot be dequantised: it has no scale.", file, view.name);
   if (view.dtype != DType::bf16)
-    fail(ErrorKind::usage, "{}: '{}' is to be dequantised to {}: only BF16 is supported.", file,
+    fail(ErrorKind::usage, "{}: '{}' cannot be dequantised to {}: only BF16 is supported.", file,
          view.name, name(view.dtype));
   if ((view.scheme.second != quant::SecondScale::none) != view.second.has_value())
     fail(ErrorKind::source, "{}: '{}' {} a second scale, which its scheme {}.", file, view.name,
@@ -154,12 +154,12 @@ void check_view(SourceView const& view, std::string const& file) {
 void fail_inexact(SourceView const& view, std::string const& file, Index element, double value) {
   if (view.kind == ViewKind::cast)
     fail(ErrorKind::source,
-         "{}: '{}': element {} is {}, a value that {} does not have. Keep the tensor in {}.", file,
+         "{}: '{}': element {} is {}, which {} cannot hold. Keep the tensor in {}.", file,
          view.name, element, value, name(view.dtype), name(view.stored.dtype));
-  fail(
-      ErrorKind::source,
-      "{}: '{}': element {} is {}, and {} + ({}) is no value of {}. Save this tensor in F32, or keep the form of norms it is in.",
-      file, view.name, element, value, value, view.constant, name(view.dtype));
+  fail(ErrorKind::source,
+       "{}: '{}': element {} is {}, and {} + ({}) cannot be stored in {}. Save this tensor in "
+       "F32, or choose a target that stores norms like the source.",
+       file, view.name, element, value, value, view.constant, name(view.dtype));
 }
 
 }  // namespace reshard

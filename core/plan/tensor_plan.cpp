@@ -95,11 +95,11 @@ class TensorPlanner {
     auto const fault = tile(distinct.pieces, model_.domain(logical_), model_.axes());
     if (!fault) return;
     if (fault->holders == 0)
-      fail(
-          ErrorKind::usage,
-          "target: '{}' is in the source, but no stored tensor of the target holds {}. Choose a target form whose map has a place for it, "
-          "or add its stored name to `drop` in a copy of the source's map to leave it out.",
-          logical_.name, fault->where);
+      fail(ErrorKind::usage,
+           "target: '{}' is in the source, but no stored tensor of the target holds {}. Choose "
+           "a target whose map describes it. To leave it out, add its stored name to `drop` in "
+           "a copy of the source's map.",
+           logical_.name, fault->where);
     fail(
         ErrorKind::usage,
         "target: {} stored tensors hold {} of '{}'. Limit one of the map's entries with `in` or `when`.",

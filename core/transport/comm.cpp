@@ -237,8 +237,8 @@ class Steps {
         comm_.abort(failure_.value_or(Error(
             ErrorKind::stall,
             fmt::format(
-                "no sign of life from another rank for {} s. Check the hosts of this job, then "
-                "run again.",
+                "no message from another rank for {} s. Check the hosts of this job, then run "
+                "again.",
                 timeout_seconds_))));
       std::this_thread::sleep_for(agreement_nap);
     }

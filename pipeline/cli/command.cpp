@@ -18,7 +18,7 @@ void add_map(CLI::App& command, std::string& into) {
 }
 
 void add_config(CLI::App& command, std::string& into) {
-  command.add_option("--config", into, "config.json or its folder, where the checkpoint has none")
+  command.add_option("--config", into, "config.json or its folder, if the checkpoint has none")
       ->type_name("PATH");
 }
 

@@ -39,7 +39,7 @@ CommandLine mistake(std::string const& text) { return {nullptr, "error: " + text
 void add_texts(CLI::App& app, OwnOptions& own) {
   CLI::App* completion =
       app.add_subcommand("completion",
-                         "the script that completes commands, options and keys in a shell")
+                         "print the script that completes commands, options and keys in a shell")
           ->footer("source <(reshard completion bash)");
   completion->add_option("bash|zsh|fish", own.shell, "the shell")
       ->required()
@@ -69,10 +69,29 @@ std::string empty_path(CLI::App const& command) {
     if (kind != WordKind::file && kind != WordKind::path) continue;
     for (std::string const& word : option->results())
       if (word.empty())
-        return fmt::format("{}: {}: the path is empty. Name one.", command.get_name(),
-                           option->get_name(option->get_positional()));
+        return fmt::format(
+            "{}: {}: the path is empty. Give a path; a variable of a script may "
+            "be unset.",
+            command.get_name(), option->get_name(option->get_positional()));
   }
   return "";
+}
+
+/// What CLI11 says, in our words.
+std::string plain_words(std::string text) {
+  // "--progress: foo not in {auto,live}"
+  if (std::size_t const at = text.find(" not in {"); at != std::string::npos && text.ends_with('}'))
+    text = fmt::format("{}, expected one of {}", text.substr(0, at),
+                       text.substr(at + 9, text.size() - at - 10));
+  // "PATH: At Most 2 required but received 3"
+  for (auto const& [found, ours] :
+       {std::pair(": At Most ", ": at most "),
+        std::pair(" required but received ", " expected, found "),
+        std::pair("The following argument was not expected: ", "this word is not expected: "),
+        std::pair("The following arguments were not expected: ", "these words are not expected: ")})
+    if (std::size_t const at = text.find(found); at != std::string::npos)
+      text.replace(at, std::string_view(found).size(), ours);
+  return text;
 }
 
 CLI::App const* command_of(CLI::App const& app) {
@@ -111,15 +130,17 @@ class Parser {
  public:
   explicit Parser(Commands const& commands) : commands_(commands) {
     app_.set_help_flag("-h,--help", "this help");
-    app_.add_flag("--version", own_.version, "version and libraries; with --json as JSON");
-    app_.add_flag("--json", own_.json, "with --version, or in front of a command that has it");
-    app_.add_flag("--print-defaults", own_.defaults, "a complete, commented job file");
+    app_.add_flag("--version", own_.version, "print the version and the libraries");
+    app_.add_flag("--json", own_.json, "print JSON: with --version, or before a command");
+    app_.add_flag("--print-defaults", own_.defaults, "print a complete, commented job file");
     app_.require_subcommand(0, 1);
     for (auto const& command : commands) apps_.push_back(command->add_to(app_));
     add_texts(app_, own_);
     let_the_last_win(app_);
     app_.footer(examples);
-    app_.get_help_ptr()->description("this help, or a command's with `reshard COMMAND --help`");
+    app_.get_help_ptr()->description(
+        "print this help; `reshard COMMAND --help` is that of a "
+        "command");
     table_ = command_table(app_);
   }
 
@@ -137,8 +158,8 @@ class Parser {
     } catch (CLI::ParseError const& error) {
       CLI::App const* meant = command_of(app_);
       std::string const program = meant == &app_ ? "reshard" : "reshard " + meant->get_name();
-      return mistake(
-          fmt::format("command line: {}. `{} --help` shows what it takes.", error.what(), program));
+      return mistake(fmt::format("command line: {}. `{} --help` shows what it takes.",
+                                 plain_words(error.what()), program));
     }
     std::string const empty = empty_path(*command_of(app_));
     return empty.empty() ? chosen() : mistake(empty);
@@ -159,7 +180,7 @@ class Parser {
   }
 
   Commands const& commands_;
-  CLI::App app_{"Rewrites a large-model checkpoint from any TP x PP x EP layout into any other.",
+  CLI::App app_{"Converts checkpoints of large models between parallel layouts and formats.",
                 "reshard"};
   OwnOptions own_;
   std::vector<CLI::App*> apps_;

@@ -16,20 +16,20 @@ using job::Field;
 using job::FieldKind;
 
 constexpr std::string_view about =
-    "reshard reads a checkpoint of a large model in the parallel layout and format that it was saved in, and writes it in those that the next "
-    "program "
-    "needs, as one MPI job with bounded memory. Formats are Megatron mp_rank_* files, torch_dist, fsdp_dtensor, PyTorch distributed checkpoints, "
-    "Hugging Face folders of safetensors, and HDF5. The source is never changed; the target appears under its name only when it is complete and "
-    "verified.";
+    "reshard converts a checkpoint of a large model to the parallel layout and format that the "
+    "next program needs. It is one MPI job with bounded memory. Formats are Megatron mp_rank_* "
+    "files, torch_dist, fsdp_dtensor, PyTorch distributed checkpoints, Hugging Face folders of "
+    "safetensors, and HDF5. The source is never changed; the target appears under its name "
+    "only when it is complete and verified.";
 
 constexpr std::string_view about_jobs =
     "A job file is TOML. It states what to read ([source]), what to write ([target]), how to "
     "interpret the model ([model]) and which resources to use ([run]). Keys that are left out "
-    "have their defaults. Unknown keys, keys that do not apply to target.format and contradictory "
-    "values are refused, all in one message. On the command line --set KEY=VALUE overrides a key, "
-    "such as --set target.layout.tp=4. Paths are relative to the current directory. A size is a "
-    "number of bytes or a string such as \"512 MiB\" or \"5 GB\". A parallel axis that the model "
-    "map knows beyond those of target.layout has a key there too.";
+    "have their defaults. Unknown keys, keys that do not apply to target.format and "
+    "contradictory values are refused, all in one message. On the command line --set KEY=VALUE "
+    "overrides a key, such as --set target.layout.tp=4. Paths are relative to the current "
+    "directory. A size is a number of bytes or a string such as \"512 MiB\" or \"5 GB\". A "
+    "model map may define more parallel axes: each has a key in target.layout.";
 
 constexpr std::string_view example_job = R"([source]
 path = "/data/training-run"
@@ -112,22 +112,22 @@ void add_environment_and_files(Roff& page) {
       "reshard.json",
       "in a target: from which source and by which job it was made, the digest of every tensor, sizes and digests of all files.");
   page.item(".<NAME>.part-<TOKEN>",
-            "beside a target NAME: the target while it is built; each run has a TOKEN of its own.");
+            "beside a target NAME: the target while it is built; each run has its own TOKEN.");
   page.item(
       ".<NAME>.resume-<TOKEN>",
       "its journal of completed work: after an interruption the same command resumes from there; "
       "reshard clean removes both.");
   page.item(
       ".<NAME>.old-<TOKEN>",
-      "the checkpoint that is being replaced, for a moment, if the file system cannot exchange "
-      "two names.");
+      "the checkpoint that is being replaced, briefly, if the file system cannot exchange two "
+      "names.");
   page.item(".<NAME>.lock", "held by the job that writes the target.");
 }
 
 std::string command_page(CommandTable const& table) {
   Roff page("RESHARD", 1, version_date(), "reshard " + version_number(), "User Commands");
   page.section("NAME").paragraph(
-      "reshard - rewrite large-model checkpoints into other parallel layouts and formats");
+      "reshard - convert checkpoints of large models between parallel layouts and formats");
   page.section("SYNOPSIS");
   for (CommandFacts const& command : table) page.paragraph(synopsis(command));
   page.section("DESCRIPTION")

@@ -15,12 +15,12 @@ class CheckMapCommand : public Command {
     CLI::App* sub =
         app.add_subcommand(
                "check-map",
-               "show what a model map says about a model, and check that every element has one "
-               "place on both sides")
+               "check a model map: that every element of a model has one place on both sides; "
+               "or draft a map")
             ->footer(
                 "reshard check-map qwen3_moe --config /data/model-hf\n"
                 "reshard check-map --draft /data/new-model-hf > new_model.toml");
-    sub->add_option("MAP", map_, "a map of the map folder, or a path")->type_name("");
+    sub->add_option("MAP", map_, "the name of a map, or the path of a map file")->type_name("");
     CLI::Option* config =
         sub->add_option("--config", config_, "config.json or its folder: the model to check it on")
             ->type_name("PATH");
@@ -29,8 +29,8 @@ class CheckMapCommand : public Command {
         ->excludes(config);
     sub->add_option(
            "--draft", draft_,
-           "propose a map for a model without one, from MAP or the nearest: its folder, or "
-           "config.json and model.safetensors.index.json")
+           "propose a map for a model without one, based on MAP or on the nearest; PATH is its "
+           "folder, or config.json and model.safetensors.index.json")
         ->type_name("PATH")
         ->expected(1, 2)
         ->excludes("--config")

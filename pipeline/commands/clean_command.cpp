@@ -1,5 +1,6 @@
 #include <CLI/CLI.hpp>
 
+#include "core/base/json.hpp"
 #include "pipeline/cli/standard_output.hpp"
 #include "pipeline/commands/all_commands.hpp"
 #include "stages/write/publish.hpp"
@@ -14,9 +15,10 @@ class CleanCommand : public Command {
     CLI::App* sub =
         app.add_subcommand(
                "clean",
-               "remove what interrupted runs left beside a target; the target itself stays")
+               "remove what interrupted runs left beside a target; the target itself is kept")
             ->footer("reshard clean /data/model-hf");
     sub->add_option("TARGET", target_, "target.path of the job")->required()->type_name("");
+    add_json(*sub, json_);
     return sub;
   }
 
@@ -24,6 +26,7 @@ class CleanCommand : public Command {
     together(comm, [&] {
       if (comm.rank() != 0) return;
       Cleaned const cleaned = remove_leftovers(target_, WithoutLocks::when_quiet);
+      if (json_) return write_to_stdout(json_of(cleaned).dump(2) + "\n");
       if (cleaned.put_back)
         write_to_stdout(fmt::format(
             "{}: the checkpoint that a killed run was replacing was renamed back\n", target_));
@@ -36,7 +39,15 @@ class CleanCommand : public Command {
   }
 
  private:
+  Json json_of(Cleaned const& cleaned) const {
+    return Json()
+        .set("target", target_)
+        .set("removed", cleaned.removed)
+        .set("restored", cleaned.put_back);
+  }
+
   std::string target_;
+  bool json_ = false;
 };
 
 }  // namespace

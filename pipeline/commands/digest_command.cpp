@@ -13,7 +13,8 @@ class DigestCommand : public Command {
     CLI::App* sub =
         app.add_subcommand(
                "digest",
-               "read a checkpoint and print the digest of every logical tensor: the same in every layout and format")
+               "read a checkpoint and print a digest of each logical tensor, which is the same "
+               "in every layout and format")
             ->footer("mpirun -n 8 reshard digest /data/model-hf --json");
     sub->add_option("PATH", path_, "a checkpoint")->required()->type_name("");
     add_map(*sub, map_);

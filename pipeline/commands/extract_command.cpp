@@ -14,12 +14,13 @@ class ExtractCommand : public Command {
     CLI::App* sub =
         app.add_subcommand(
                "extract",
-               "write logical tensors of a checkpoint of any format and layout into one safetensors file, as row-major arrays of the stored values")
+               "write logical tensors of a checkpoint, in any format and layout, into one "
+               "safetensors file for a look in Python")
             ->footer("reshard extract /data/model 'experts.*' --at layer=3 -o l3.safetensors");
     sub->add_option("PATH", path_, "a checkpoint")->required()->type_name("");
     sub->add_option("PATTERN", patterns_,
-                    "names as `reshard ls PATH --logical` shows them; '*' matches any text, '?' "
-                    "for one character. A quantised weight means its parts")
+                    "names as `reshard ls PATH --logical` shows them; '*' matches any text, "
+                    "'?' one character. Of a quantised weight, its parts are written")
         ->required()
         ->type_name("");
     sub->add_option("-o,--output", output_, "the safetensors file to write")

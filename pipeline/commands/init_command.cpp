@@ -1,5 +1,6 @@
 #include <CLI/CLI.hpp>
 
+#include "core/base/json.hpp"
 #include "pipeline/cli/command_table.hpp"
 #include "pipeline/cli/standard_output.hpp"
 #include "pipeline/commands/all_commands.hpp"
@@ -15,7 +16,8 @@ class InitCommand : public Command {
     CLI::App* sub =
         app.add_subcommand(
                "init",
-               "write a job file for a source: what it is, which targets are possible, which policies they need")
+               "write a job file for a source, with the targets that are possible and the "
+               "settings that they need")
             ->footer("reshard init /data/model/iter_0001000 -o job.toml");
     std::string const formats = choices_of("target.format");
     sub->add_option("SOURCE", source_, "a checkpoint")->required()->type_name("");
@@ -26,6 +28,7 @@ class InitCommand : public Command {
                     "the target's format (default: the most common one for this source)")
         ->check(CLI::IsMember(choices_of_word(formats)))
         ->type_name(formats);
+    add_json(*sub, json_);
     return sub;
   }
 
@@ -36,7 +39,11 @@ class InitCommand : public Command {
     together(comm, [&] {
       if (comm.rank() == 0 && !output_.empty()) write_new_job(output_, text);
     });
-    if (comm.rank() == 0 && output_.empty()) write_to_stdout(text);
+    if (comm.rank() != 0) return 0;
+    if (json_)
+      write_to_stdout(Json().set("output", output_).set("job", text).dump(2) + "\n");
+    else if (output_.empty())
+      write_to_stdout(text);
     return 0;
   }
 
@@ -44,6 +51,7 @@ class InitCommand : public Command {
   std::string source_;
   std::string output_;         ///< "": to stdout
   std::string target_format_;  ///< "": one that suits the source
+  bool json_ = false;
 };
 
 }  // namespace

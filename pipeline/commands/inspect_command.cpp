@@ -21,17 +21,18 @@ class InspectCommand : public Command {
  public:
   CLI::App* add_to(CLI::App& app) override {
     CLI::App* sub =
-        app.add_subcommand(
-               "inspect",
-               "show what a checkpoint is: format and layout, with the reason for each conclusion")
+        app.add_subcommand("inspect",
+                           "show what a checkpoint is: format, layout, model, and what is missing")
             ->footer("reshard inspect /data/model/iter_0001000");
-    sub->add_option("PATH", path_, "a checkpoint folder")->required()->type_name("");
-    add_size(*sub, "--expert-parallel-size", sizes_.ep,
-             "the expert-parallel size that the loader would be given; 1 selects the non-EP "
-             "reader");
-    add_size(*sub, "--tensor-parallel-size", sizes_.tp, "the same for tensor parallelism");
-    add_size(*sub, "--pipeline-parallel-size", sizes_.pp, "the same for pipeline parallelism");
-    add_size(*sub, "--expert-tensor-parallel-size", sizes_.etp,
+    sub->add_option("PATH", path_, "a checkpoint")->required()->type_name("");
+    sub->add_flag("--verbose", verbose_,
+                  "every fact and its source: names, stages, what the loader expects");
+    add_size(*sub, "--tp,--tensor-parallel-size", sizes_.tp,
+             "check the folder for a loader with this tensor-parallel size");
+    add_size(*sub, "--pp,--pipeline-parallel-size", sizes_.pp, "the same for pipeline parallelism");
+    add_size(*sub, "--ep,--expert-parallel-size", sizes_.ep,
+             "the same for expert parallelism; 1 selects the non-EP reader");
+    add_size(*sub, "--etp,--expert-tensor-parallel-size", sizes_.etp,
              "the same for expert tensor parallelism");
     add_json(*sub, json_);
     return sub;
@@ -40,7 +41,8 @@ class InspectCommand : public Command {
   int run(Surroundings const&, Comm const& comm) override {
     if (comm.rank() != 0) return 0;
     Inspection const found = inspect(path_, sizes_);
-    write_to_stdout(json_ ? found.json.dump(2) + "\n" : found.text);
+    bool const brief = !verbose_ && !found.summary.empty();
+    write_to_stdout(json_ ? found.json.dump(2) + "\n" : brief ? found.summary : found.text);
     return found.sound ? 0 : exit_code(ErrorKind::source);
   }
 
@@ -48,6 +50,7 @@ class InspectCommand : public Command {
   std::string path_;
   megatron::UserSizes sizes_;
   bool json_ = false;
+  bool verbose_ = false;
 };
 
 }  // namespace

@@ -26,7 +26,7 @@ ProgressStyle progress_style(std::string_view word) {
 /// Options of commands that write.
 void add_writing_options(CLI::App& sub, JobOptions& options) {
   CLI::Option* dry =
-      sub.add_flag("--dry-run", options.dry_run, "plan only, as `reshard plan` does");
+      sub.add_flag("--dry-run", options.dry_run, "only plan, as `reshard plan` does");
   sub.add_option("--trace", options.trace_file,
                  "write the run's timeline to FILE, for Perfetto or chrome://tracing")
       ->type_name("FILE")
@@ -38,13 +38,14 @@ void add_writing_options(CLI::App& sub, JobOptions& options) {
   sub.add_option_function<std::string>(
          "--progress",
          [&options](std::string const& style) { options.progress = progress_style(style); },
-         "how progress is shown on stderr: auto is a live line on a terminal and lines elsewhere (default: auto)")
+         "how to show progress on stderr; auto: one live line on a terminal, else a line every "
+         "run.progress_seconds (default: auto)")
       ->type_name("auto|live|lines|none")
       ->check(CLI::IsMember(std::vector<std::string>{"auto", "live", "lines", "none"}));
   sub.add_flag("--fresh", options.fresh, "start afresh instead of resuming an interrupted run");
   sub.add_flag("--quiet", options.quiet,
-               "only warnings and errors; no report unless --json is "
-               "given");
+               "print only warnings and errors; a report only with --json")
+      ->excludes("--verbose");
 }
 
 }  // namespace
@@ -64,6 +65,8 @@ CLI::App* add_job_options(CLI::App& app, JobTexts const& texts, JobOptions& opti
          },
          "override run.device of the job file")
       ->type_name(choices_of("run.device"));
+  sub->add_flag("--verbose", options.verbose,
+                "a longer report: also how it is planned, where time goes, the keys that are set");
   if (may_dry_run) add_writing_options(*sub, options);
   add_json(*sub, options.json);
   return sub;
@@ -131,7 +134,7 @@ void with_result(EventFile* events, std::function<void()> const& work) {
 void print_report(JobOptions const& options, std::string const& text) {
   auto const error = capture([&] { write_to_stdout(text); });
   if (error && options.dry_run) throw *error;
-  if (error) warn({error->sentence() + " The job itself is done."});
+  if (error) warn({error->sentence() + " The job itself completed."});
 }
 
 int code_of(RunReport const& report, Comm const& comm) {

@@ -23,10 +23,12 @@ struct JobOptions {
   bool dry_run = false;  ///< `plan`, or `run --dry-run`
   bool fresh = false;
   bool quiet = false;
+  bool verbose = false;
   bool json = false;
 
   /// Whether the report is not to be seen on stdout: other things are, or nothing is.
   bool keeps_report() const { return (quiet && !json) || events_file == "-"; }
+  ReportDetail detail() const { return verbose ? ReportDetail::full : ReportDetail::brief; }
 };
 
 /// A command with a job file.

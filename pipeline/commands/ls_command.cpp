@@ -11,11 +11,9 @@ class LsCommand : public Command {
  public:
   CLI::App* add_to(CLI::App& app) override {
     CLI::App* sub =
-        app.add_subcommand("ls",
-                           "list every tensor with dtype, shape and place; reads headers "
-                           "only")
+        app.add_subcommand("ls", "list every tensor with dtype, shape and place; read only headers")
             ->footer("reshard ls /data/model-hf --logical");
-    sub->add_option("PATH", path_, "a checkpoint folder")->required()->type_name("");
+    sub->add_option("PATH", path_, "a checkpoint")->required()->type_name("");
     sub->add_flag("--logical", logical_,
                   "list the model's logical tensors instead of the stored "
                   "ones");

@@ -91,8 +91,8 @@ class NightlyCommand : public Command {
     return add_job_options(
         app,
         {"nightly",
-         "convert the newest complete checkpoint of a training directory, unless that is done "
-         "already; keep the last few",
+         "convert the newest complete checkpoint of a training directory, if it is not "
+         "converted yet; keep the last few",
          "srun --mpi=pmix reshard nightly nightly.toml"},
         options_, true);
   }
@@ -291,7 +291,7 @@ class NightlyCommand : public Command {
     std::string text;
     for (Outcome const& outcome : night.outcomes) {
       if (outcome.report)
-        text += report_text(*outcome.report);
+        text += report_text(*outcome.report, options_.detail());
       else if (std::string const line = nightly_line(night.job, outcome.task); !line.empty())
         text += line + "\n";
       if (outcome.after) text += after_text(*outcome.after, outcome.task);

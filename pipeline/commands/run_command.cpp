@@ -15,12 +15,12 @@ class RunCommand : public Command {
       return add_job_options(
           app,
           {"plan",
-           "show what a job would do: tensors, bytes, files, rounds, memory, disk; writes nothing",
+           "show what a job would do, what it needs, and why it would be refused; write nothing",
            "reshard plan job.toml --set target.layout.tp=4 --json"},
           options_, false);
     return add_job_options(
         app,
-        {"run", "run a job: read, plan, redistribute, write (start it with mpirun or srun)",
+        {"run", "convert a checkpoint as a job file says; start it with mpirun or srun",
          "mpirun -n 8 reshard run job.toml --set run.memory=\"2 GiB\""},
         options_, true);
   }
@@ -39,8 +39,8 @@ class RunCommand : public Command {
     if (comm.rank() == 0) {
       warn(report.warnings);
       if (!options_.keeps_report())
-        print_report(options_,
-                     options_.json ? report_json(report).dump(2) + "\n" : report_text(report));
+        print_report(options_, options_.json ? report_json(report).dump(2) + "\n"
+                                             : report_text(report, options_.detail()));
     }
     return code_of(report, comm);
   }

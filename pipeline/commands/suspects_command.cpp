@@ -16,8 +16,9 @@ class SuspectsCommand : public Command {
     CLI::App* sub =
         app.add_subcommand(
                "suspects",
-               "read every weight once and list what a sound model does not have: NaN and infinity, tensors of zeros or of one value, equal experts or layers, "
-               "subnormal floods, scales of zero; exit code 1 when there is any")
+               "read every weight and list what a sound model does not have: NaN and infinity, "
+               "tensors of zeros or of one value, equal experts or layers, many subnormal "
+               "values, scales of zero. Exit code 1: there are some")
             ->footer("mpirun -n 8 reshard suspects /data/model-hf");
     sub->add_option("PATH", path_, "a checkpoint")->required()->type_name("");
     add_map(*sub, map_);

@@ -24,14 +24,14 @@ class VerifyCommand : public Command {
         diff
             ? app.add_subcommand(
                      "diff",
-                     "compare the values of two checkpoints, also across dtypes: how much each "
-                     "tensor differs, largest difference first")
+                     "show how much two checkpoints differ, tensor by tensor, the largest "
+                     "difference first; dtypes may differ too")
                   ->footer(
                       "mpirun -n 8 reshard diff /data/model-hf /data/model-hf-finetuned --limit 10")
             : app.add_subcommand(
                      "verify",
-                     "compare two checkpoints of any formats and layouts bit by bit, or one with its own reshard.json, and its optimizer state with its weights; exit code 1 "
-                     "when they differ")
+                     "compare two checkpoints bit by bit, in any formats and layouts; or check "
+                     "one against its own records. Exit code 1: they differ")
                   ->footer("mpirun -n 8 reshard verify /data/model/iter_0001000 /data/model-hf");
     sub->add_option("PATH", paths_,
                     "A and B: two checkpoints. All replicas in B are compared, and one of each in "
@@ -41,18 +41,18 @@ class VerifyCommand : public Command {
         ->type_name("");
     add_map(*sub, map_);
     sub->add_option("--config-a", config_a_,
-                    "config.json or its folder, where A has none (default: B's)")
+                    "config.json or its folder, if A has none (default: B's)")
         ->type_name("PATH");
     sub->add_option("--config-b", config_b_, "the same for B (default: A's)")->type_name("PATH");
     sub->add_option("--limit", limit_, "rows to show; totals are complete (default: 50)")
         ->type_name("N");
     sub->add_flag("--json", json_, "one JSON document on stdout, with all rows");
     sub->add_option("--adapter", adapter_,
-                    "an adapter's folder: A is compared as if it were merged into A's weights")
+                    "the folder of a LoRA adapter: compare as if it were merged into A")
         ->type_name("PATH");
     if (diff)
       sub->add_flag("--histogram", histogram_,
-                    "how many elements differ by which power of ten; --json always has it");
+                    "count differing elements by powers of ten; --json always has this");
     else
       sub->add_flag("--weights-only", weights_only_,
                     "for two checkpoints: leave out optimizer state, master weights and what "
@@ -60,16 +60,15 @@ class VerifyCommand : public Command {
     if (!diff)
       sub->add_flag(
           "--files", files_,
-          "for two folders, of any content: compare their files byte by byte, and say why "
-          "one is not the same");
+          "for two folders of any content: compare them file by file, and say why files differ");
     if (diff) return sub;
     sub->add_flag("--replicas", replicas_, "for one checkpoint: compare all copies inside it too");
     sub->add_option("--subset", subset_,
-                    "for one checkpoint: read one of several parts of its files, 3/30, or today's, "
-                    "auto/30. The parts together are all files")
+                    "for one checkpoint: read only part K of N of its files, such as 3/30; "
+                    "auto/30 is the part of today. All N parts are all files")
         ->type_name("K/N");
     sub->add_option("--record", record_,
-                    "with --subset: where it is noted what was read when (default: "
+                    "with --subset: the file that records what was read, and when (default: "
                     ".NAME.verified beside the checkpoint)")
         ->type_name("FILE");
     return sub;
@@ -85,8 +84,8 @@ class VerifyCommand : public Command {
     if (!subset_.empty() && (paths_.size() == 2 || replicas_))
       return "--subset reads files of one checkpoint. Give one path, and no --replicas.";
     if (subset_.empty() && !record_.empty())
-      return "--record belongs to --subset. Say which part is to be read, such as --subset auto, or "
-             "leave it out.";
+      return "--record needs --subset. Add the part to read, such as --subset auto, or leave "
+             "--record out.";
     if (weights_only_ && (files_ || paths_.size() == 1))
       return "--weights-only compares the tensors of two checkpoints. Give two paths, and no "
              "--files.";

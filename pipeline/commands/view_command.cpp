@@ -17,7 +17,8 @@ class ViewCommand : public Command {
     CLI::App* sub =
         app.add_subcommand(
                "view",
-               "draw which file holds what, and what a job moves, as one HTML page; or the timeline of a run")
+               "write an HTML page that shows which file holds what, and what a job moves; or "
+               "the timeline of a run")
             ->footer("reshard view job.toml -o layout.html");
     CLI::Option* subject =
         sub->add_option("PATH|JOB.toml", subject_,
@@ -35,7 +36,7 @@ class ViewCommand : public Command {
            "--map", map_,
            "model map of a checkpoint (default: auto); none: tensors by their stored names")
         ->type_name("MAP");
-    sub->add_option("--config", config_, "config.json or its folder, where the checkpoint has none")
+    sub->add_option("--config", config_, "config.json or its folder, if the checkpoint has none")
         ->type_name("PATH");
     sub->add_flag("--plain", plain_,
                   "do not compress the data in the page, for browsers older than 2023");

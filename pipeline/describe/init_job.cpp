@@ -197,38 +197,59 @@ class Draft {
   }
 
   std::string heading() const {
-    return "# A job of reshard, made by `reshard init`. Check it, see what it would do, run "
-           "it:\n#   reshard plan job.toml\n#   mpirun -n 4 reshard run job.toml\n# All keys: "
+    return "# A job file, written by `reshard init`. Read it, see what it would do, run it:\n#   reshard plan job.toml\n#   mpirun -n 4 reshard run job.toml\n# All keys: "
            "reshard.toml(5), or `reshard --print-defaults`.\n";
   }
 
-  static std::string policy(std::string_view key, StatePolicy chosen, std::string_view what) {
-    if (chosen == StatePolicy::refuse)
-      return fmt::format("# {} = \"drop\"  # not needed: no {} of the source would be left out\n",
-                         key, what);
-    return fmt::format("{} = \"drop\"  # {} of the source has no place in this target\n", key,
-                       what);
+  static std::string kept(std::string_view key, bool held, std::string_view what) {
+    return held
+               ? fmt::format("# {} = \"drop\"  # would leave out the {}, which this target keeps\n",
+                             key, what)
+               : fmt::format("# {} = \"drop\"  # not needed: the source has no {}\n", key, what);
   }
 
-  static std::string optimizer_policy(Attempt const& chosen) {
-    if (chosen.first_refusal.empty() || chosen.job.source.optimizer == StatePolicy::drop)
-      return policy("optimizer", chosen.job.source.optimizer, "optimizer state");
-    return comment_lines("Without changes the job is refused: " +
-                         shown_line(chosen.first_refusal)) +
-           "# optimizer = \"drop\"  # would leave the optimizer state out: training would "
-           "continue with a new optimizer state\n";
+  bool has_optimizer_state() const {
+    return with_states_ != nullptr || source_.torch_optimizer ||
+           bool(source_.format->inventory(source_, view_of(source_)).optimizer);
+  }
+
+  std::string optimizer_policy(Attempt const& chosen) const {
+    if (chosen.job.source.optimizer == StatePolicy::drop) return dropped_optimizer(chosen);
+    if (chosen.first_refusal.empty())
+      return kept("optimizer", has_optimizer_state(), "optimizer state");
+    return comment_lines("The job is refused as it is: " + shown_line(chosen.first_refusal)) +
+           "# optimizer = \"drop\"  # would leave out the optimizer state: training would start "
+           "with a new one\n";
+  }
+
+  /// Who changes the target's format later shall not lose what that one can hold.
+  std::string dropped_optimizer(Attempt const& chosen) const {
+    std::vector<std::string> keeping;
+    for (Attempt const& attempt : attempts_)
+      if (!attempt.refusal && attempt.job.source.optimizer == StatePolicy::refuse)
+        keeping.push_back(fmt::format("\"{}\"", name(attempt.format)));
+    std::string const text = fmt::format(
+        "A \"{}\" target cannot hold the optimizer state.{}", name(chosen.format),
+        keeping.empty() ? "" : fmt::format(" Remove this line for {}.", fmt::join(keeping, ", ")));
+    return comment_lines(text) + "optimizer = \"drop\"\n";
+  }
+
+  std::string rng_policy(Attempt const& chosen) const {
+    if (chosen.job.source.rng == StatePolicy::drop)
+      return "rng = \"drop\"  # random-number state belongs to the old layout\n";
+    if (chosen.rng_stays)
+      return "# rng = \"drop\"  # not needed: random-number state belongs to the old layout and "
+             "is left out\n";
+    bool const held = bool(source_.format->inventory(source_, view_of(source_)).rng);
+    return kept("rng", held, "random-number state");
   }
 
   std::string source_table(Attempt const& chosen) const {
-    JobSpec::Source const& source = chosen.job.source;
     std::string text =
         "\n[source]\n" + comment_lines(fmt::format("Found: {}; {}.", found_text(), chosen.tensors));
     for (std::string const& warning : source_.warnings) text += comment_lines(shown_line(warning));
-    text += fmt::format("path = {}\n", json_quoted(source.path));
-    if (chosen.rng_stays)
-      return text + optimizer_policy(chosen) +
-             "# rng = \"drop\"  # not needed: random-number state belongs to the old layout and stays behind\n";
-    return text + optimizer_policy(chosen) + policy("rng", source.rng, "random-number state");
+    text += fmt::format("path = {}\n", json_quoted(chosen.job.source.path));
+    return text + optimizer_policy(chosen) + rng_policy(chosen);
   }
 
   /// A message of one line: names in it may hold anything.
@@ -237,6 +258,13 @@ class Draft {
         text.begin(), text.end(),
         [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }, ' ');
     return text;
+  }
+
+  /// Without the place in the job file, which a reader has not written.
+  static std::string reason_of(Attempt const& attempt) {
+    std::string const reason = shown_line(attempt.refusal->sentence());
+    std::string const place = fmt::format("[target] format = \"{}\": ", name(attempt.format));
+    return reason.starts_with(place) ? reason.substr(place.size()) : reason;
   }
 
   std::string target_table(Attempt const& chosen) const {
@@ -249,7 +277,7 @@ class Draft {
         possible.push_back(format);
         continue;
       }
-      std::string const reason = shown_line(attempt.refusal->sentence());
+      std::string const reason = reason_of(attempt);
       auto const same = std::find_if(reasons.begin(), reasons.end(),
                                      [&](auto const& one) { return one.first == reason; });
       if (same != reasons.end())
@@ -260,7 +288,7 @@ class Draft {
     std::string others;
     for (auto const& [reason, formats] : reasons)
       others += comment_lines(
-          fmt::format("Not possible without changes: {}: {}", fmt::join(formats, ", "), reason));
+          fmt::format("Not possible as it is: {}: {}", fmt::join(formats, ", "), reason));
     JobSpec::Target const& target = chosen.job.target;
     std::string text = fmt::format(
         "\n[target]\npath = {}\n{}{}format = \"{}\"\n", json_quoted(target.path),
@@ -273,8 +301,8 @@ class Draft {
   }
 
   std::string layout_lines(JobSpec::Layout const& layout) const {
-    std::string const why = !source_.places.empty() ? "That of the source" : "One rank";
-    std::string text = comment_lines(why + ". Set what the next program runs with.");
+    std::string const why = !source_.places.empty() ? "The layout of the source." : "One rank.";
+    std::string text = comment_lines(why + " Set the sizes that the next program runs with.");
     for (std::string_view const axis : {"tp", "pp", "ep"})
       text += fmt::format("layout.{} = {}\n", axis, layout.size(axis));
     return text + fmt::format("{}layout.etp = {}  # 0 means: equal to tp\n",
@@ -282,7 +310,9 @@ class Draft {
   }
 
   static std::string rest(Attempt const& chosen) {
-    std::string text = "\n[model]\n";
+    std::string text;
+    if (!chosen.map.empty() || chosen.job.model.unmapped == UnmappedChoice::keep)
+      text += "\n[model]\n";
     if (!chosen.map.empty())
       text +=
           fmt::format("# map = {}  # found by looking at the source\n", json_quoted(chosen.map));

@@ -10,9 +10,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
+void add_line(Inspection& result, std::string_view label, std::string_view value) {
+  std::string const line = fmt::format("{:<18}{}\n", label, value);
+  result.text += line;
+  if (!result.summary.empty()) result.summary += line;
+}
+
 void add(Inspection& result, Json& json, std::string const& key, std::string const& value) {
   json.set(key, value);
-  result.text += fmt::format("{:<18}{}\n", key == "program" ? "saved by" : key, value);
+  add_line(result, key == "program" ? "saved by" : key, value);
 }
 
 /// What says how large the model is.
@@ -31,7 +37,7 @@ void add_shape(Inspection& result) {
   std::optional<FoundShape> shape;
   if (auto const damage = capture([&] { shape = find_shape(result.folder, result.args); })) {
     result.sound = false;
-    result.text += fmt::format("{:<18}{}\n", "mismatch", damage->sentence());
+    add_line(result, "mismatch", damage->sentence());
     return;
   }
   if (!shape) return;
@@ -55,10 +61,10 @@ Inspection inspect(fs::path const& given, megatron::UserSizes const& user) {
   std::string const target = (absolute_target(path).parent_path() / hidden->target).string();
   result.sound = false;
   result.json.set("unfinished_target", target);
-  result.text += fmt::format(
-      "unfinished        a run of reshard that writes {} has not completed: run its job again, or "
-      "`reshard clean {}`\n",
-      target, target);
+  add_line(result, "unfinished",
+           fmt::format("a run of reshard that writes {} has not completed: run its job again, or "
+                       "`reshard clean {}`",
+                       target, target));
   return result;
 }
 

@@ -116,8 +116,8 @@ class Checker {
     for (Given const& given : given_)
       if (!mapped && given.field->key().starts_with("target.layout.") && !is_default(given))
         add(given,
-            "with target.format = \"dcp\" it applies only with target.map, where names depend on "
-            "the layout. Remove the key; target.chunks says how tensors are cut");
+            "with target.format = \"dcp\" it applies only with target.map, where names depend "
+            "on the layout. Remove the key; target.chunks states how tensors are split");
     if (Given const* const reference = find("target.reference");
         reference != nullptr && !mapped && !spec_.target.reference.empty())
       add(*reference,
@@ -133,11 +133,11 @@ class Checker {
       add(*find("model.adapter"), "needs the adapter's folder. Set source.adapter as well");
     if (named && !merges)
       add(*find("source.adapter"),
-          "is read to be merged only. Set model.adapter = \"merge\", or remove the key");
+          "is only read to be merged. Set model.adapter = \"merge\", or remove the key");
     if (merges && spec_.model.map == "none")
       add(*find("model.adapter"),
-          "needs a map, which says which weights an adapter belongs to, and model.map = \"none\". Set "
-          "model.map to \"auto\"");
+          "needs a map, which describes the weights of an adapter, but model.map = \"none\". "
+          "Set model.map to \"auto\"");
   }
 
   void check_expert_tensor_size() {
@@ -162,8 +162,8 @@ class Checker {
     auto const& layout = spec_.target.layout;
     if (layout.first_stage_layers >= 0 || layout.last_stage_layers >= 0)
       add(*given,
-          "describes every stage; first_stage_layers and last_stage_layers describe some of them "
-          "again. Keep one of the two");
+          "describes every stage, so first_stage_layers and last_stage_layers do not apply. "
+          "Keep one of the two");
     try {
       check_stages(*given, pipeline_stages(layout.pipeline));
     } catch (Error const& problem) {
@@ -212,8 +212,8 @@ class Checker {
         spec_.run.verify == VerifyChoice::written)
       return;
     add(*given,
-        "takes the sums of files while they are read back, which only run.verify = \"written\" "
-        "does. Set it, or remove the key");
+        "needs run.verify = \"written\": sums are taken while files are read back. Set that, "
+        "or remove the key");
   }
 
   void check_stages(Given const& given, std::int64_t stages) {

@@ -49,7 +49,7 @@ void add_source(std::vector<Field>& out) {
       "the job. \"drop\" leaves it out."));
   out.push_back(choice<StatePolicy>(
       "source", "rng", [](JobSpec& job) -> StatePolicy& { return job.source.rng; }, policies,
-      "Random-number state in the source: the same choices."));
+      "Random-number state of the source: the same choices."));
   out.push_back(text(
       "source", "prefix", [](JobSpec& job) -> std::string& { return job.source.prefix; },
       "DCP formats: only keys with this prefix are read, and the prefix is removed, such as "
@@ -57,8 +57,7 @@ void add_source(std::vector<Field>& out) {
       "unless model.unmapped = \"drop\"."));
   out.push_back(text(
       "source", "config", [](JobSpec& job) -> std::string& { return job.source.config; },
-      "A config.json, or a folder that has one, that describes the source's model; \"\" means: as "
-      "in the source."));
+      "The config.json of the source's model, or its folder. \"\": the one in the source."));
   out.push_back(text(
       "source", "adapter", [](JobSpec& job) -> std::string& { return job.source.adapter; },
       "With model.adapter = \"merge\": the folder of the adapter (LoRA) whose weights are merged "
@@ -101,10 +100,11 @@ void add_target(std::vector<Field>& out) {
   out.push_back(choice<ReflinkChoice>(
       "target", "reflink", [](JobSpec& job) -> ReflinkChoice& { return job.target.reflink; },
       {"auto", "always", "never"},
-      "\"auto\": on a file system that can share extents (XFS, Btrfs) large tensors begin at whole "
-      "blocks, and what the source has at whole blocks is shared with it (cloned), not written; "
-      "\"always\" lays files out like this on any file system, and Hugging Face folders too, whose "
-      "files are otherwise those of the safetensors library; \"never\" does neither."));
+      "\"auto\": on a file system that can share extents (XFS, Btrfs), large tensors begin at "
+      "whole blocks, and blocks that are equal in the source are cloned instead of written. "
+      "\"always\": files have this layout on any file system, also in Hugging Face folders, "
+      "whose files are otherwise those of the safetensors library. \"never\": no clones, no "
+      "such layout."));
   out.push_back(choice<SumsChoice>(
       "target", "sha256sums", [](JobSpec& job) -> SumsChoice& { return job.target.sha256sums; },
       {"auto", "always", "never"},
@@ -112,13 +112,13 @@ void add_target(std::vector<Field>& out) {
       "(run.verify = \"written\"); \"always\" also reads back what is shared with the source."));
   out.push_back(text(
       "target", "since", [](JobSpec& job) -> std::string& { return job.target.since; },
-      "A previous target of the same form: what of its bytes is unchanged is taken over, not "
-      "written and not read back. \"none\": there is none yet, but\nwhat the next one needs is "
-      "recorded; \"\": neither."));
+      "A previous target of the same format and layout: its unchanged bytes are taken over, "
+      "neither written nor read back. \"none\": there is no previous\ntarget yet, but record "
+      "what the next run needs. \"\": do neither."));
   out.push_back(flag(
       "target", "since_links", [](JobSpec& job) -> bool& { return job.target.since_links; },
-      "With target.since, on a file system that cannot share extents: complete files that are "
-      "unchanged become hard links. Whoever\nchanges such a file in place changes both targets."));
+      "With target.since, on a file system that cannot share extents: files that are unchanged "
+      "become hard links. A change of such a file\nin place changes both targets."));
 }
 
 void add_huggingface_and_hdf5(std::vector<Field>& out) {
@@ -133,11 +133,11 @@ void add_huggingface_and_hdf5(std::vector<Field>& out) {
       size(
           "target", "shard_bytes",
           [](JobSpec& job) -> std::uint64_t& { return job.target.shard_bytes; },
-          "Hugging Face only: the maximum size of a safetensors file. A larger tensor gets a file "
-          "of its own.")));
+          "Hugging Face only: the maximum size of a safetensors file. A larger tensor gets its "
+          "own file.")));
   out.push_back(size(
       "target", "part_bytes", [](JobSpec& job) -> std::uint64_t& { return job.target.part_bytes; },
-      "HDF5 only: the maximum size of a file. A larger tensor gets a file of its own."));
+      "HDF5 only: the maximum size of a file. A larger tensor gets its own file."));
   out.push_back(choice<TargetIo>(
       "target", "io", [](JobSpec& job) -> TargetIo& { return job.target.io; },
       {"auto", "direct", "independent", "collective"},
@@ -148,12 +148,11 @@ void add_huggingface_and_hdf5(std::vector<Field>& out) {
 void add_dcp(std::vector<Field>& out) {
   auto const scope = only_for(FormatId::dcp);
   out.push_back(with_scope(
-      scope,
-      choice<ChunkChoice>(
-          "target", "chunks", [](JobSpec& job) -> ChunkChoice& { return job.target.chunks; },
-          {"source", "whole", "ranks", "mesh"},
-          "DCP only: how tensors are cut: as in the \"source\", \"whole\", rows over \"ranks\", "
-          "placements on a \"mesh\".")));
+      scope, choice<ChunkChoice>(
+                 "target", "chunks", [](JobSpec& job) -> ChunkChoice& { return job.target.chunks; },
+                 {"source", "whole", "ranks", "mesh"},
+                 "DCP only: how tensors are split into chunks. \"source\": as in the source; "
+                 "\"whole\": not at all; \"ranks\": rows over N ranks; \"mesh\": by placements.")));
   out.push_back(with_scope(
       scope, number<std::int64_t>(
                  "target", "ranks", [](JobSpec& job) -> std::int64_t& { return job.target.ranks; },
@@ -190,8 +189,8 @@ void add_dist(std::vector<Field>& out) {
   out.push_back(choice<AdapterForm>(
       "target", "adapter", [](JobSpec& job) -> AdapterForm& { return job.target.adapter; },
       {"auto", "canonical", "fused", "mcore-bridge"},
-      "Of a LoRA adapter, Megatron's formats: Megatron-Bridge's names, with an A each for q, k and "
-      "v, for gate and up, \"canonical\", or one in common, \"fused\";\n"
+      "LoRA adapters in Megatron's formats. Megatron-Bridge's names: \"canonical\", one A each "
+      "for q, k, v, gate and up, or \"fused\", one A for q, k and v and one\nfor gate and up; "
       "or the names of mcore-bridge and ms-swift. \"auto\": as in the source, else canonical."));
   auto const dist = only_for(FormatId::torch_dist);
   out.push_back(with_scope(
@@ -223,11 +222,10 @@ void add_megatron(std::vector<Field>& out) {
   out.push_back(with_scope(
       named, text(
                  "target", "names", [](JobSpec& job) -> std::string& { return job.target.names; },
-                 "Megatron formats: how a model with a vision part is called: by the names of a "
-                 "trainer in the family's map\n"
-                 "(\"bridge\", \"swift\", …), or \"huggingface\": its own beside a language model "
-                 "without a root. \"auto\" keeps the\n"
-                 "source's names, else those of the map's first trainer.")));
+                 "Megatron formats: the names of a vision part. Those of a trainer that the "
+                 "family's map knows (\"bridge\", \"swift\", …), or\n\"huggingface\": its own "
+                 "names, beside a language model without a prefix. \"auto\": the source's "
+                 "names, else those of the\nmap's first trainer.")));
   out.push_back(with_scope(
       named,
       choice<TransformerImpl>(
@@ -248,8 +246,7 @@ void add_megatron(std::vector<Field>& out) {
           "target", "model", [](JobSpec& job) -> ModelClass& { return job.target.model; },
           {"auto", "gpt", "hybrid"},
           "Megatron formats: the class that loads it. In a \"hybrid\" model attention and MLP "
-          "are layers of their own,\n"
-          "in a \"gpt\" model one layer; \"auto\" keeps the source's.")));
+          "are separate layers,\nin a \"gpt\" model one layer; \"auto\" keeps the source's.")));
   out.push_back(with_scope(
       scope,
       choice<MpRankStyle>(
@@ -309,7 +306,7 @@ void add_layout(std::vector<Field>& out) {
   add(text(
       "target", "layout.pipeline",
       [](JobSpec& job) -> std::string& { return job.target.layout.pipeline; },
-      "The layers of every stage, such as \"Ettt|(tt|)*29,m|L\"; \"\" means: equal shares."));
+      "The layers of each stage, such as \"Ettt|(tt|)*29,m|L\"; \"\" means: equal shares."));
 }
 
 std::vector<std::string> engine_names() {
@@ -330,12 +327,12 @@ void add_model_and_run(std::vector<Field>& out) {
   out.push_back(choice<UnmappedChoice>(
       "model", "unmapped", [](JobSpec& job) -> UnmappedChoice& { return job.model.unmapped; },
       {"refuse", "keep", "drop"},
-      "Stored tensors that the map lists under `keep`, such as a vision tower: copy them byte for "
-      "byte or leave them out."));
+      "Stored tensors that the map lists under `keep`, such as a vision tower: \"keep\" copies "
+      "them byte for byte, \"drop\" leaves them out, \"refuse\" stops the job."));
   out.push_back(text(
       "model", "frozen", [](JobSpec& job) -> std::string& { return job.model.frozen; },
-      "Parameters that were not trained in any layer, and so have no optimizer state in Megatron's "
-      "files: patterns of its names, such as \"embedding.*; *.mlp.router.*\"."));
+      "Parameters that were not trained in any layer, and so have no optimizer state: patterns "
+      "of Megatron's names, such as \"embedding.*; *.mlp.router.*\"."));
   out.push_back(text(
       "model", "lora_alpha", [](JobSpec& job) -> std::string& { return job.model.lora_alpha; },
       "The alpha of a LoRA adapter, a number, where the source does not state it."));
@@ -346,8 +343,8 @@ void add_model_and_run(std::vector<Field>& out) {
   out.push_back(choice<AdapterChoice>(
       "model", "adapter", [](JobSpec& job) -> AdapterChoice& { return job.model.adapter; },
       {"keep", "merge"},
-      "\"merge\" adds what the adapter in source.adapter adds to weights, in F32 with one rounding. "
-      "\"keep\" changes no weight."));
+      "\"merge\" adds the LoRA adapter in source.adapter to the weights, computed in F32 and "
+      "rounded once. \"keep\" changes no weight."));
   out.push_back(choice<ForeignClassChoice>(
       "model", "foreign_classes",
       [](JobSpec& job) -> ForeignClassChoice& { return job.model.foreign_classes; },
@@ -362,11 +359,12 @@ void add_model_and_run(std::vector<Field>& out) {
   out.push_back(size_or_auto(
       "run", "device_memory",
       [](JobSpec& job) -> std::uint64_t& { return job.run.device_memory_bytes; },
-      "On the GPU path: memory of its GPU that one rank takes; \"auto\" takes as much as run.memory."));
+      "With a GPU: GPU memory of one rank; \"auto\" means: as much as run.memory."));
   out.push_back(choice<TransportChoice>(
       "run", "transport", [](JobSpec& job) -> TransportChoice& { return job.run.transport; },
       {"auto", "mpi", "nccl"},
-      "How ranks exchange bytes: \"mpi\", \"nccl\" (from GPU to GPU); \"auto\" lets every rank read what it writes."));
+      "How ranks exchange bytes: \"mpi\", \"nccl\" (from GPU to GPU); \"auto\": not at all, "
+      "each rank reads what it writes."));
   out.push_back(choice<DeviceChoice>(
       "run", "device", [](JobSpec& job) -> DeviceChoice& { return job.run.device; },
       {"auto", "host", "cuda", "emulated"},
@@ -407,29 +405,30 @@ void add_nightly(std::vector<Field>& out) {
   out.push_back(number<std::int64_t>(
       nightly_table, "settle_seconds",
       [](JobSpec& job) -> std::int64_t& { return job.nightly.settle_seconds; }, 0, a_week,
-      "A checkpoint that no tracker names counts as still being written if one of its files "
-      "changed more recently than this."));
+      "A checkpoint that no tracker names counts as unfinished if one of its files changed "
+      "more recently than this."));
   out.push_back(flag(
       nightly_table, "backfill", [](JobSpec& job) -> bool& { return job.nightly.backfill; },
-      "After the newest complete checkpoint, older ones are converted whose target is missing or "
-      "outdated, newest first; with nightly.keep\nonly those that would stay."));
+      "Also convert older checkpoints whose target is missing or outdated, newest first; with "
+      "nightly.keep only those that\nwould be kept."));
   out.push_back(flag(
       nightly_table, "since", [](JobSpec& job) -> bool& { return job.nightly.since; },
-      "What is unchanged in the newest other target that counts for nightly.keep is taken over from "
-      "it (target.since)."));
+      "Take over unchanged bytes from the newest other target that counts for nightly.keep, as "
+      "target.since does."));
   out.push_back(text(
       nightly_table, "after", [](JobSpec& job) -> std::string& { return job.nightly.after; },
-      "A command for /bin/sh, once for each finished target, whose path is $1 and RESHARD_TARGET. "
-      "If it fails, the target stays, the exit\ncode is 9 and the next night runs it again. \"\": none."));
+      "A command for /bin/sh, run once for each finished target, whose path is $1 and "
+      "RESHARD_TARGET. If it fails, the target is kept,\nthe exit code is 9, and the next "
+      "night runs it again. \"\": none."));
   out.push_back(number<std::int64_t>(
       nightly_table, "after_seconds",
       [](JobSpec& job) -> std::int64_t& { return job.nightly.after_seconds; }, 0, a_week,
-      "nightly.after is ended if it takes longer than this. 0 means: it may take any time."));
+      "nightly.after is ended if it takes longer than this. 0: no limit."));
   out.push_back(number<std::int64_t>(
       nightly_table, "verify_subset",
       [](JobSpec& job) -> std::int64_t& { return job.nightly.verify_subset; }, 0, most_file_parts,
-      "Of every target that stays, each night reads one of so many parts again and compares it with "
-      "what is recorded: with 30, all of\nthem in thirty nights. 0: none."));
+      "Each night, one part of this many of each kept target is read again and compared with "
+      "its record: with 30, everything once\nin thirty nights. 0: none."));
 }
 
 std::vector<Field> all_fields() {

@@ -75,6 +75,12 @@ std::vector<std::string> members_of(std::string_view table,
   return out;
 }
 
+/// Inside [target], target.layout.tp is written layout.tp; a key of another table in full.
+std::string as_written_in(std::string_view table, std::string const& key) {
+  std::string const head = std::string(table) + ".";
+  return !table.empty() && key.starts_with(head) ? key.substr(head.size()) : key;
+}
+
 /// "did you mean …?" for a key that is not known in this table.
 std::string advice(std::string_view table, std::string_view member,
                    std::span<std::string const> further_axes) {
@@ -87,7 +93,7 @@ std::string advice(std::string_view table, std::string_view member,
     for (Field const& field : job::fields())
       if (std::string const key = field.key();
           key.ends_with(fmt::format(".{}", member)) && (!layout || !field.axis.empty()))
-        return "did you mean " + key + "?";
+        return "did you mean " + as_written_in(table, key) + "?";
   std::string const near = member.size() < 64 ? nearest(member, known) : "";
   std::string const all = listed(known, known.size());
   if (near.empty()) return "known here: " + all;
@@ -117,8 +123,10 @@ class JobReader {
     } catch (toml::parse_error const& problem) {
       auto const [line, column] = position(problem.source());
       std::string const reason = json_quoted(problem.description());
-      fail(ErrorKind::usage, "{}:{}:{}: not TOML: {}. Correct the line and run again", file_name_,
-           line, column, std::string_view(reason).substr(1, reason.size() - 2));
+      bool const bare = reason.find("could not determine value type") != std::string::npos;
+      fail(ErrorKind::usage, "{}:{}:{}: not TOML: {}. {}, then run again", file_name_, line, column,
+           std::string_view(reason).substr(1, reason.size() - 2),
+           bare ? "Put strings in double quotes" : "Correct the line");
     }
   }
 
@@ -296,12 +304,13 @@ std::vector<std::string> changed_keys(JobSpec const& spec) {
 std::string default_job_text() {
   JobSpec const defaults;
   std::string out =
-      "# A job of reshard: what to read, what to make of it, and with how much memory.\n# Run it: mpirun -n 4 reshard run job.toml\n";
+      "# A job file of reshard: what to read, what to write, and with how much memory.\n# Run "
+      "it: mpirun -n 4 reshard run job.toml\n";
   std::string_view table;
   for (Field const& field : job::fields()) {
     bool const of_nightly = field.table == job::nightly_table;
     if (field.table != table)
-      out += fmt::format("\n{}[{}]\n", of_nightly ? "# For `reshard nightly` alone:\n# " : "",
+      out += fmt::format("\n{}[{}]\n", of_nightly ? "# Only for `reshard nightly`:\n# " : "",
                          field.table);
     table = field.table;
     std::string comment = fmt::format("# {}", field.comment);

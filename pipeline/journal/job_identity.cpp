@@ -248,12 +248,14 @@ struct Part {
   std::string_view changed;
 };
 constexpr std::array<Part, 5> parts = {
-    Part{"program", &JobIdentity::program, "it was another build of reshard"},
+    Part{"program", &JobIdentity::program, "it was written by another build of reshard"},
     Part{"job", &JobIdentity::job, "the job has changed"},
     Part{"source", &JobIdentity::source, "the source has changed"},
     Part{"plan", &JobIdentity::plan,
          "the plan has changed, for example by another run.memory, transport or io"},
-    Part{"previous", &JobIdentity::previous, "what may be taken over of target.since has changed"}};
+    Part{"previous", &JobIdentity::previous,
+         "what can be taken over from target.since has "
+         "changed"}};
 
 }  // namespace
 

@@ -120,9 +120,9 @@ std::optional<std::string> JournalFolder::obstacle(fs::path const& staging,
   std::error_code ignored;
   for (fs::path const& folder : {staging, path_})
     if (!fs::is_directory(fs::symlink_status(folder, ignored)))
-      return folder.filename().string() + " is no folder";
+      return folder.filename().string() + " is not a folder";
   if (fs::exists(fs::symlink_status(path_ / lost_file, ignored)))
-    return "a sync had failed, so it may have lost what it wrote";
+    return "a sync failed, so data may be lost";
   if (!fs::is_regular_file(fs::symlink_status(path_ / job_file, ignored)))
     return "its journal is incomplete";
   std::string text;

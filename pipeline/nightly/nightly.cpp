@@ -38,13 +38,14 @@ using Action = NightlyTask::Action;
           "{}: a nightly job with target.format = \"{}\" made it, this one has target.format = \"{}\". Choose another target.path, {}.",
           path, found.detail, name(job.target.format), allow);
     case TargetState::of_run:
-      fail(
-          ErrorKind::target,
-          "{}: `reshard run` made it from {}, with another job or before the source changed. Move it away, choose another target.path, {}.",
-          path, job.source.path, allow);
+      fail(ErrorKind::target,
+           "{}: `reshard run` made it from {}, with another job or before the source changed. "
+           "Move it away, choose another target.path, {}.",
+           path, job.source.path, allow);
     case TargetState::extended:
       fail(ErrorKind::target,
-           "{}: is outdated, and holds {}, which the conversion did not write. Move that away, {}.",
+           "{}: is outdated, and holds {}, which the conversion did not write. Move that away, "
+           "{}.",
            path, found.detail, allow);
     default:
       fail(ErrorKind::target,

@@ -103,7 +103,7 @@ class AfterRun {
     lock_.emplace(target_, make_token());  // no other job may run it, write or remove the target
     if (!fs::is_directory(target_))
       fail(ErrorKind::target,
-           "{}: has gone before nightly.after was run for it. Run the same command again.",
+           "{}: disappeared before nightly.after was run for it. Run the same command again.",
            target_);
     report_.is_repeated = !cause_.just_made && after_has_succeeded(target_);
     if (!report_.is_repeated) command_.emplace(command_for(job_, task_));

@@ -49,9 +49,9 @@ std::uint64_t compare_tied(JobSpec const& spec, PlannedJob const& job, CatalogRe
           "stores these weights apart, or calibrate them together.",
           spec.source.path, listed(findings.faults, 4));
     fail(ErrorKind::source,
-         "{}: {}. According to config.json and the map it is a copy, so its values would be lost. "
-         "Nothing was written. Where config.json says tie_word_embeddings = true, set it to false "
-         "to keep both, or set source.replicas = \"first\" to drop the copy.",
+         "{}: {}. According to config.json and the map it is a copy, so its values would be "
+         "lost. Nothing was written. If config.json has tie_word_embeddings = true, set it to "
+         "false to keep both, or set source.replicas = \"first\" to drop the copy.",
          spec.source.path, listed(findings.faults, 4));
   });
   return findings.compared;

@@ -51,7 +51,7 @@ bool wins(Estimate const& seconds) {
 
 std::string work_text(PathLoad const& load, Estimate const& seconds) {
   return fmt::format(
-      "{} rearranged and {} computed in the busiest rank, about {:.1f} s through host memory",
+      "the busiest rank rearranges {} and converts {}: about {:.1f} s in host memory",
       human_bytes(load.copied_bytes), human_bytes(load.computed_bytes), seconds.host_seconds);
 }
 
@@ -93,8 +93,7 @@ PathChoice automatic_choice(std::vector<RankDevices> const& ranks, PathLoad cons
   }
   Estimate const seconds = estimate(load, sharing(ranks));
   if (wins(seconds)) choice.device = DeviceChoice::cuda;
-  choice.why =
-      fmt::format("{}; {:.1f} s through a GPU", work_text(load, seconds), seconds.gpu_seconds);
+  choice.why = fmt::format("{}, {:.1f} s on a GPU", work_text(load, seconds), seconds.gpu_seconds);
   return choice;
 }
 
@@ -115,7 +114,7 @@ std::optional<std::string> reason_against_gpus(PathLoad const& load) {
     return "every byte is copied from file to file unchanged";
   Estimate const seconds = estimate(load, 1);
   if (wins(seconds)) return std::nullopt;
-  return fmt::format("{}, and a GPU would not be faster", work_text(load, seconds));
+  return fmt::format("{}; a GPU would not be faster", work_text(load, seconds));
 }
 
 PathLoad load_of(Plan const& plan, CellRange cells, std::span<SourceView const> views,

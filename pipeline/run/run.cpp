@@ -1,6 +1,7 @@
 #include "pipeline/run/run.hpp"
 
 #include <chrono>
+#include <filesystem>
 #include <memory>
 
 #include "core/base/activity.hpp"
@@ -14,6 +15,7 @@
 #include "pipeline/run/planned_job.hpp"
 #include "pipeline/run/report_parts.hpp"
 #include "pipeline/run/written_job.hpp"
+#include "stages/write/leftovers.hpp"
 
 namespace reshard {
 namespace {
@@ -139,6 +141,20 @@ RunReport run(JobSpec const& job, RunContext const& context, Comm const& comm) {
   return report;
 }
 
+namespace {
+
+/// A typing mistake in target.path makes folders.
+void warn_of_new_folder(RunReport& report) {
+  namespace fs = std::filesystem;
+  fs::path const folder = absolute_target(report.job.target.path).parent_path();
+  std::error_code unknown;
+  if (!fs::exists(folder, unknown) && !unknown)
+    report.warnings.push_back(
+        fmt::format("target.path: there is no folder {}. A run creates it", folder.string()));
+}
+
+}  // namespace
+
 RunReport plan_only(JobSpec const& job, RunContext const& context, Comm const& comm) {
   Watch watch(job, context, comm);
   JobRun const run{job, context, comm, watch.progress, watch.begin};
@@ -149,6 +165,7 @@ RunReport plan_only(JobSpec const& job, RunContext const& context, Comm const& c
     report = first_report(run, planned);
   });
   report.planned_only = true;
+  warn_of_new_folder(report);
   report.refusal = capture([&] { look_at_target(run, planned, report); });
   return report;
 }

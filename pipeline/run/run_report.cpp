@@ -10,9 +10,9 @@
 namespace reshard {
 namespace {
 
-std::string rate(std::uint64_t bytes, double seconds) {
-  if (seconds <= 0) return "-";
-  return fmt::format("{:.2f} GiB/s", static_cast<double>(bytes) / (1U << 30U) / seconds);
+/// Bytes that were moved for each byte that had to be; 1 is the least.
+double amplification(std::uint64_t moved, std::uint64_t payload) {
+  return payload == 0 ? 0 : static_cast<double>(moved) / static_cast<double>(payload);
 }
 
 Json figures(RunReport const& r) {
@@ -36,11 +36,6 @@ Json figures(RunReport const& r) {
       .set("planned_memory_bytes", r.planned_memory_bytes);
   plan.set("transport", r.transport).set("device", r.device).set("device_reason", r.path_reason);
   return plan;
-}
-
-/// Bytes that were moved for each byte that had to be; 1 is the least.
-double amplification(std::uint64_t moved, std::uint64_t payload) {
-  return payload == 0 ? 0 : static_cast<double>(moved) / static_cast<double>(payload);
 }
 
 Json stage(std::string_view name, StageReport const& stage, double wall_seconds) {
@@ -110,16 +105,22 @@ Json measured(RunReport const& r) {
             .set("changed", Json(Json::Array(r.changed_tensors.begin(), r.changed_tensors.end()))));
   did.set("earlier_runs", r.earlier_runs).set("bytes_reused", r.bytes_reused);
   if (r.earlier_runs == 0)
-    did.set(
-        "read_amplification",
-        amplification(r.bytes_read, r.payload_read));  // earlier runs did not leave word of theirs
-  did.set("write_amplification",
-          amplification(r.bytes_written + r.bytes_cloned + r.bytes_kept + r.bytes_reused,
-                        r.payload_written));
+    did.set("read_amplification",
+            read_amplification(r));  // earlier runs did not leave word of theirs
+  did.set("write_amplification", write_amplification(r));
   return did;
 }
 
 }  // namespace
+
+double read_amplification(RunReport const& r) {
+  return amplification(r.bytes_read, r.payload_read);
+}
+
+double write_amplification(RunReport const& r) {
+  return amplification(r.bytes_written + r.bytes_cloned + r.bytes_kept + r.bytes_reused,
+                       r.payload_written);
+}
 
 Json report_json(RunReport const& r) {
   Json out;
@@ -147,111 +148,6 @@ Json report_json(RunReport const& r) {
   Json::Array warnings;
   for (std::string const& warning : r.warnings) warnings.emplace_back(warning);
   out.set("warnings", Json(std::move(warnings))).set("job", print_spec(r.job));
-  return out;
-}
-
-std::string report_text(RunReport const& r) {
-  std::string out;
-  auto const line = [&out](std::string_view key, std::string const& value) {
-    out += fmt::format("{:<12}{}\n", key, value);
-  };
-  line("source", fmt::format("{}: {}, {}", r.job.source.path, r.source_format, r.source_layout));
-  line("target", fmt::format("{}: {}, {} in {} files", r.job.target.path, name(r.job.target.format),
-                             human_bytes(r.target_bytes), r.target_files));
-  if (!r.map.empty()) line("map", r.map);
-  if (!r.parts.empty()) line("parts", r.parts);
-  line("tensors",
-       fmt::format("{} logical; {} stored in {} files -> {} stored; {} replicas not read",
-                   r.logical_tensors, r.source_tensors, r.source_files, r.target_tensors,
-                   r.replicas_not_read));
-  if (r.state_bytes > 0)
-    line("state", fmt::format("{} of optimizer state ({}), {} of weights and all else",
-                              human_bytes(r.state_bytes), fmt::join(r.states, ", "),
-                              human_bytes(r.payload_read - r.state_bytes)));
-  line("plan", fmt::format("{} regions, {} rounds on {} ranks, {}; reads {}, writes {}", r.regions,
-                           r.rounds, r.ranks, r.transport, human_bytes(r.payload_read),
-                           human_bytes(r.payload_written)));
-  line("path", fmt::format("{}: {}",
-                           r.device == "host"   ? "host memory"
-                           : r.device == "cuda" ? "GPU"
-                                                : "emulated GPU",
-                           r.path_reason));
-  line("memory", fmt::format("{} of staging per rank at most, {} for the program, headers and plan",
-                             human_bytes(r.staging_bytes), human_bytes(r.planned_memory_bytes)));
-  line("disk",
-       fmt::format("{} needed, {} free", human_bytes(r.target_bytes), human_bytes(r.free_bytes)));
-  if (r.since_files > 0)
-    line("since", fmt::format("{}: {} in {} files can be taken over where unchanged",
-                              r.job.target.since, human_bytes(r.since_bytes), r.since_files));
-  if (r.planned_only) return out;
-  if (r.earlier_runs > 0)
-    line("resumed", fmt::format("{} were written by {} earlier {}", human_bytes(r.bytes_reused),
-                                r.earlier_runs, r.earlier_runs == 1 ? "run" : "runs"));
-  line("read", fmt::format("{} in {} calls", human_bytes(r.bytes_read), r.read_calls));
-  line("exchanged", human_bytes(r.bytes_exchanged));
-  if (r.device != "host")
-    line("gpu", fmt::format("{}: {} to it, {} from it, {} of its memory per rank at most",
-                            r.device_name, human_bytes(r.bytes_uploaded),
-                            human_bytes(r.bytes_downloaded), human_bytes(r.device_memory_bytes)));
-  line("written", fmt::format("{} in {} calls, {}", human_bytes(r.bytes_written), r.write_calls,
-                              r.write_mode));
-  if (r.bytes_cloned > 0)
-    line("cloned", fmt::format("{} in {} calls: shared with the source",
-                               human_bytes(r.bytes_cloned), r.clone_calls));
-  if (r.since_files > 0) {
-    line("unchanged",
-         fmt::format("{} not written: the previous target has them; {} complete files, {}, are "
-                     "its own{}",
-                     human_bytes(r.bytes_kept), r.files_reused, human_bytes(r.file_bytes_reused),
-                     r.reused_verified.empty()
-                         ? ""
-                         : ", not read back again, last on " + r.reused_verified + " or later"));
-    line("changed",
-         fmt::format("{} tensors{}{}", r.tensors_changed, r.tensors_changed == 0 ? "" : ": ",
-                     listed(r.changed_tensors, r.changed_tensors.size())) +
-             (r.tensors_changed > r.changed_tensors.size() ? ", …" : ""));
-  }
-  if (r.masters_compared + r.moments_compared > 0)
-    line("optimizer",
-         fmt::format(
-             "{}; {} tensors of second moments are finite and not negative",
-             r.masters_compared > 0
-                 ? fmt::format("{} tensors of master weights round to their weights, bit for bit",
-                               r.masters_compared)
-                 : "no master weights beside weights",
-             r.moments_compared));
-  if (!r.total_digest.empty())
-    line("digest",
-         fmt::format(
-             "{}, {}", r.total_digest,
-             (r.bytes_verified + r.file_bytes_reused > 0
-                  ? "verified: " + human_bytes(r.bytes_verified) + " read back"
-                  : "of the source; files not read back") +
-                 (r.bytes_shared > 0 ? "; " + human_bytes(r.bytes_shared) +
-                                           " cloned unread, with digests that the source recorded"
-                                     : "")));
-  line("peak", fmt::format("{} resident in the largest rank", human_bytes(r.peak_memory_bytes)));
-  line(
-      "time",
-      fmt::format(
-          "headers {:.2f} s, plan {:.2f} s, stream {:.2f} s ({} written), verify {:.2f} s, commit {:.2f} s, total {:.2f} s",
-          r.header_seconds, r.plan_seconds, r.stream_seconds,
-          rate(r.bytes_written, r.stream_seconds), r.verify_seconds, r.commit_seconds,
-          r.total_seconds));
-  for (auto const& [name, stage] :
-       {std::pair("read", r.read), std::pair("exchange", r.exchange), std::pair("write", r.write)})
-    line(fmt::format("  {}", name),
-         fmt::format("{}, {}, busy {:.2f} s, waiting {:.2f} s", human_bytes(stage.bytes),
-                     rate(stage.bytes, r.stream_seconds), stage.busy_seconds, stage.stall_seconds));
-  line("ratio",
-       fmt::format("{}{:.3f} bytes written for each byte of payload",
-                   r.earlier_runs > 0 ? ""
-                                      : fmt::format("{:.3f} bytes read and ",
-                                                    amplification(r.bytes_read, r.payload_read)),
-                   amplification(r.bytes_written + r.bytes_cloned + r.bytes_kept + r.bytes_reused,
-                                 r.payload_written)));
-  std::string_view key = "job";
-  for (std::string const& changed : changed_keys(r.job)) line(std::exchange(key, ""), changed);
   return out;
 }
 

@@ -105,7 +105,16 @@ struct RunReport {
 
 /// One JSON document, keys in a fixed order.
 Json report_json(RunReport const& report);
-/// A few readable lines; ends with a newline.
-std::string report_text(RunReport const& report);
+
+/// Bytes that were read, or written, for each byte of the model that had to be; 1 is the least.
+double read_amplification(RunReport const& report);
+double write_amplification(RunReport const& report);
+
+/// Readable lines, the last with a newline. `brief` says what was done and whether it is right, in
+/// at most `brief_report_lines` lines; `full` also how it was planned, where time went, and the
+/// job's keys.
+enum class ReportDetail { brief, full };
+constexpr int brief_report_lines = 15;
+std::string report_text(RunReport const& report, ReportDetail detail);
 
 }  // namespace reshard

@@ -78,7 +78,7 @@ std::optional<std::string> obstacle(Taking const& taking, JournalFolder const& j
   for (std::size_t f = 0; f < files.size(); ++f) {
     std::string const name = files[f].path.filename().string();
     if (found[f] == Found::link)
-      return fmt::format("{} is a link to the previous target's already", name);
+      return fmt::format("{} is already a link to a file of the previous target", name);
     if (found[f] == Found::other) return fmt::format("{} is missing or has another size", name);
   }
   return std::nullopt;
@@ -126,8 +126,8 @@ Taken take(Taking const& taking) {
   Taken taken;
   if (!publication.is_locked())
     taken.warnings.push_back(fmt::format(
-        "{}: its file system has no locks. Another job for this target is detected by its changes "
-        "only, and what a killed run left can be resumed after {} s without a change.",
+        "{}: its file system has no locks. Another job for this target is detected only by its "
+        "changes. What a killed run left can be resumed after {} s without a change.",
         taking.task.spec.target.path, quiet_seconds));
   Usable const usable = usable_leftovers(taking);
   taken.earlier = usable.earlier;

@@ -118,10 +118,10 @@ std::string reason_of(Refused const& refused) {
   if (refused.unrecorded > 0)
     return fmt::format("its {} does not list the blocks of its files", manifest_name);
   if (refused.other_frame > 0)
-    return "what its files have around their tensors is not the same, as in files that state their "
-           "iteration, and only complete files can become links";
-  return "no file of it has the name and the size of one of this target: its format, layout or "
-         "dtypes are others";
+    return "its files differ around their tensors, for example in the iteration, and only "
+           "complete files can become links";
+  return "none of its files has the name and size of one of this target: it has another "
+         "format, layout or dtypes";
 }
 
 /// Adds the files that count.
@@ -227,7 +227,7 @@ PreviousTarget find_previous(JobSpec const& spec, JobPlan const& plan, std::uint
     return previous;
   }
   if (!plan.unread.spans.empty()) {
-    previous.why_not = "what is unchanged is cloned from the source, without a look at its bytes";
+    previous.why_not = "unchanged bytes are cloned from the source and not read";
     return previous;
   }
   previous.records = true;

@@ -23,14 +23,15 @@ constexpr std::uint64_t most_bytes = std::uint64_t{256} << 20;
 
 [[noreturn]] void refuse(fs::path const& file, std::string_view what) {
   fail(ErrorKind::usage,
-       "{}: is no record of verified files: {}. Name another file with --record, or remove it.",
+       "{}: is not a record of verified files: {}. Name another file with --record, or remove "
+       "it.",
        file.string(), what);
 }
 
 std::string text_in(fs::path const& file, Json const& json, std::string_view key) {
   Json const* const found = json.find(key);
   if (found == nullptr || found->text() == nullptr)
-    refuse(file, fmt::format("'{}' is no text", key));
+    refuse(file, fmt::format("'{}' is not a string", key));
   return *found->text();
 }
 
@@ -43,26 +44,26 @@ bool good_in(fs::path const& file, Json const& json) {
 std::uint64_t count_in(fs::path const& file, Json const& json, std::string_view key) {
   Json const* const found = json.find(key);
   if (found == nullptr || found->integer() == nullptr || *found->integer() < 0)
-    refuse(file, fmt::format("'{}' is no count", key));
+    refuse(file, fmt::format("'{}' is not a count", key));
   return static_cast<std::uint64_t>(*found->integer());
 }
 
 Json::Object const& members_in(fs::path const& file, Json const& json, std::string_view key) {
   Json const* const found = json.find(key);
   if (found == nullptr || found->members() == nullptr)
-    refuse(file, fmt::format("'{}' is no object", key));
+    refuse(file, fmt::format("'{}' is not an object", key));
   return *found->members();
 }
 
 Json parsed(fs::path const& file) {
   Json json;
   if (capture([&] { json = parse_json(read_text_file(file, most_bytes), file.string()); }))
-    refuse(file, "it is no JSON");
+    refuse(file, "it is not JSON");
   Json const* const found = json.find(version_key);
   if (found == nullptr || found->integer() == nullptr)
     refuse(file, fmt::format("it has no '{}'", version_key));
   if (*found->integer() != version)
-    refuse(file, fmt::format("its version is {}, {} is known", *found->integer(), version));
+    refuse(file, fmt::format("its version is {}, expected {}", *found->integer(), version));
   return json;
 }
 

@@ -49,7 +49,7 @@ void SingleFile::check_place() const {
          place_.string());
   if (!fs::is_regular_file(status))
     fail(ErrorKind::target,
-         "{}: is no regular file, and is not replaced. Choose another path, or remove it.",
+         "{}: is not a regular file, and is not replaced. Choose another path, or remove it.",
          place_.string());
 }
 

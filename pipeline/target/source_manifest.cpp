@@ -52,10 +52,10 @@ bool speaks_of(Manifest const& manifest, Checkpoint const& source, fs::path cons
     fs::path const& file = source.files[f];
     auto const size = static_cast<std::uint64_t>(source.stamps[f].bytes);
     if (std::uint64_t const recorded = records.find(file)->size_bytes; size != recorded)
-      fail(
-          ErrorKind::source,
-          "{}: has {} bytes, {} says {}. Restore it from a copy; or, if it was changed on purpose, remove the {} or set source.verify = \"off\".",
-          file.string(), size, (place / manifest_name).string(), recorded, manifest_name);
+      fail(ErrorKind::source,
+           "{}: has {} bytes, {} records {}. Restore it from a copy; or, if it was changed on "
+           "purpose, remove the {} or set source.verify = \"off\".",
+           file.string(), size, (place / manifest_name).string(), recorded, manifest_name);
   }
   return true;
 }

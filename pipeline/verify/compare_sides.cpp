@@ -66,7 +66,7 @@ class SidesOpener {
     auto const failed = capture([&] { open_by_maps(); });
     if (!failed) return match_vocabularies();
     if (request_.map != "auto" || !share_names_) throw *failed;
-    sides_.notes.push_back("compared by stored names, because no map reads both: " +
+    sides_.notes.push_back("compared by stored names, because no map describes both: " +
                            failed->sentence());
     open_by_names();
   }
@@ -232,7 +232,7 @@ std::string not_compared(ComparedSide const& side, bool by_names) {
   StateInventory const state = checkpoint.format->inventory(checkpoint, view_of(checkpoint));
   std::vector<std::string> parts;
   std::size_t const objects = checkpoint.stored.objects.size() + checkpoint.module_states.size();
-  if (objects > 0) parts.push_back(fmt::format("{} opaque objects", objects));
+  if (objects > 0) parts.push_back(fmt::format("{} objects that are not tensors", objects));
   if (state.optimizer.form == StateForm::by_layout && !by_names)
     parts.emplace_back("optimizer state that is bound to its layout");
   if (state.optimizer.form == StateForm::in_model_files) parts.emplace_back("optimizer state");

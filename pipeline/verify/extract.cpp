@@ -77,20 +77,19 @@ class Extraction {
       for (fs::path const& taken : {query_.path, fs::path(checkpoint_.folder)})
         if (holds(resolved_path(taken, error), place))
           fail(ErrorKind::target,
-               "{}: lies in the checkpoint {}, where it could be taken for a part of it. Choose "
+               "{}: is inside the checkpoint {}, and could be taken for a part of it. Choose "
                "another path for -o.",
                query_.output.string(), taken.string());
   }
 
   static void check_dtype(ChosenTensor const& tensor) {
     if (bits(tensor.dtype) % 8 != 0 || !in_safetensors(tensor.dtype))
-      fail(
-          ErrorKind::source,
-          "'{}': {} cannot be written as an array of its own: {}. Choose other tensors, or convert "
-          "the checkpoint to a dtype of whole bytes first.",
-          shown_name(tensor.name), name(tensor.dtype),
-          in_safetensors(tensor.dtype) ? "its elements are smaller than a byte"
-                                       : "safetensors has no such dtype");
+      fail(ErrorKind::source,
+           "'{}': {} cannot be written as an array: {}. Choose other tensors, or convert the "
+           "checkpoint to a dtype of whole bytes first.",
+           shown_name(tensor.name), name(tensor.dtype),
+           in_safetensors(tensor.dtype) ? "its elements are smaller than a byte"
+                                        : "safetensors has no such dtype");
   }
 
   /// What the arrays are, for those who open the file.

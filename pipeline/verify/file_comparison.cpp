@@ -99,9 +99,9 @@ class SafetensorsPair {
       if (only_b.erase(tensor.name) == 0) only_a.insert(tensor.name);
     if (only_a.empty() && only_b.empty()) return "";
     std::string text = "hold other tensors:";
-    if (!only_a.empty()) text += fmt::format(" {} in A alone", some(only_a));
+    if (!only_a.empty()) text += fmt::format(" {} only in A", some(only_a));
     if (!only_b.empty())
-      text += fmt::format("{} {} in B alone", only_a.empty() ? "" : ",", some(only_b));
+      text += fmt::format("{} {} only in B", only_a.empty() ? "" : ",", some(only_b));
     return text;
   }
 
@@ -125,7 +125,7 @@ class SafetensorsPair {
   std::string spelling() const {
     std::string const a = safetensors::read_head(a_);
     std::string const b = safetensors::read_head(b_);
-    if (without_padding(a) != without_padding(b)) return "only in how the header is spelled";
+    if (without_padding(a) != without_padding(b)) return "only in how the header is written";
     return fmt::format("only in the padding of the header ({} and {} bytes)", a.size(), b.size());
   }
 
@@ -142,7 +142,7 @@ class SafetensorsPair {
 std::string json_difference(fs::path const& a, fs::path const& b) {
   Json const left = parse_json(read_text_file(a, largest_json_bytes), a.string());
   Json const right = parse_json(read_text_file(b, largest_json_bytes), b.string());
-  if (left == right) return "differ only in how the same values are spelled or ordered";
+  if (left == right) return "differ only in how the same values are written or ordered";
   if (left.members() == nullptr || right.members() == nullptr) return "differ in their values";
   Names names;
   for (auto const* const side : {left.members(), right.members()})
@@ -189,7 +189,7 @@ Pairs pairs_of(fs::path const& a, fs::path const& b) {
   bool const folders = sees_folder(a);
   if (folders != sees_folder(b))
     fail(ErrorKind::usage,
-         "verify --files: {} is a folder and {} is none. Give two folders, or two files.",
+         "verify --files: {} is a folder and {} is not. Give two folders, or two files.",
          (folders ? a : b).string(), (folders ? b : a).string());
   if (!folders) return {{""}, {}};
   std::vector<std::string> const left = files_in(a);

@@ -89,8 +89,8 @@ class PartVerifier {
       if (fs::path const within = folder.lexically_relative(full_path(own_.root));
           !within.empty() && *within.begin() != "..")
         fail(ErrorKind::usage,
-             "{}: the record of what was read may not lie in the checkpoint, which would no longer "
-             "be what was written. Name another place with --record FILE.",
+             "{}: the record of what was read must not be inside the checkpoint. Name another "
+             "place with --record FILE.",
              place_.string());
       readings_ = load_readings(place_, listed());
       if (::access(folder.c_str(), W_OK) != 0)

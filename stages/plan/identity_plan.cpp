@@ -295,10 +295,10 @@ void check_formats(Checkpoint const& source, TargetRequest const& request) {
         "[model] map = \"none\": the files of a Megatron source hold parts that only a map can put together. Set map to \"auto\".");
   if (format_of(request.format).target().any_names) return;
   if (has_own_names(source, request) && !source.flattened) return;
-  fail(
-      ErrorKind::usage,
-      "[model] map = \"{}\": the target's format has names of its own, which only a map can give. Name the model's map{}.",
-      request.map, named ? "" : ", and its config.json with source.config");
+  fail(ErrorKind::usage,
+       "[model] map = \"{}\": the target's format has its own names, which only a map can give. "
+       "Name the model's map{}.",
+       request.map, named ? "" : ", and its config.json with source.config");
 }
 
 }  // namespace

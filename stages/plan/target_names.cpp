@@ -57,11 +57,10 @@ std::optional<TargetNames> target_names(SourceModel const& read, Model const& mo
   bool const alone = names.map.axes.empty();
   if (alone) check_names_of(key, names.map, family);
   if (!alone && names.map.model_types != family.model_types)
-    fail(
-        ErrorKind::usage,
-        "{} = \"{}\": it describes another family than {}, which the source has. Name that one, or "
-        "a map of names alone.",
-        key, request.target_map, family.name);
+    fail(ErrorKind::usage,
+         "{} = \"{}\": it describes another family than the source, whose map is {}. Name that "
+         "one, or a map that has only names.",
+         key, request.target_map, family.name);
   if (alone && has_mlite_names(names.map))
     add_mlite(names, model, request);
   else

@@ -29,12 +29,11 @@ class ValueChanger {
             "'{}' is {} in the source and {} in the target, and values of one are not computed from the other. Correct the map.",
             model_.tensors()[tensor].name, name(blob.dtype), name(dtype));
       if (blob.file >= source_.real_files())
-        fail(
-            ErrorKind::usage,
-            "'{}' is computed from other values in the source, and the target needs it changed "
-            "again: this version does one of the two in a job. Choose target.format = \"dcp\" first, "
-            "which holds the computed values, and convert that to this target.",
-            blob.name);
+        fail(ErrorKind::usage,
+             "'{}' is computed from other values of the source, and the target needs it changed "
+             "again. One job does only one of the two: choose target.format = \"dcp\" first, "
+             "and convert that to this target.",
+             blob.name);
       length[pieces.blobs[i]] = std::max(length[pieces.blobs[i]], reach(pieces.pieces[i]));
     }
     std::map<std::uint32_t, std::uint32_t> computed;

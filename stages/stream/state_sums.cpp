@@ -53,8 +53,8 @@ void StateSums::check_moment(StateCheck const& check, DigestPart const& part,
   auto const wrong = wrong_moment(from, part.run_bytes, part.dims);
   if (!wrong) return;
   fail(ErrorKind::source,
-       "{}: '{}' is {} at {}: a second moment is finite and not below zero. The file is damaged, "
-       "the layout in args is not that of the save, or training had diverged: choose another "
+       "{}: '{}' is {} at {}, but a second moment must be finite and not negative. The file is "
+       "damaged, args describe another layout, or training had diverged: choose another "
        "checkpoint, or set source.optimizer = \"drop\".",
        files_[part.file], model_.tensor(check.state).name, wrong->value,
        place_text(logical_shape(model_, check.state),

@@ -327,7 +327,7 @@ ReplicaFindings compare_copies(Model const& model, Catalog const& catalog,
     }
     if (differing == 0) continue;
     findings.faults.push_back(fmt::format(
-        "{} in {} should be a copy of {}, and {} of {} elements differ, the first of them number {} ({})",
+        "{} in {} should be a copy of {}, but {} of {} elements differ, first number {} ({})",
         json_quoted(pair.copy->name), catalog.files[pair.copy->file], json_quoted(pair.taken->name),
         differing, pair.bytes * 8 / static_cast<std::uint64_t>(bits(pair.taken->dtype)), first,
         values));

@@ -225,9 +225,9 @@ void Publication::publish(Names names) {
     throw Error(
         ErrorKind::io,
         fmt::format(
-            "{}: is complete and in place, but the system could not make the rename durable: {} "
-            "After a power failure the old state may be back: then run again. What it replaced is "
-            "kept beside it until then.",
+            "{}: is complete and in place, but the system could not sync the rename: {} After "
+            "a power failure the old state may return: then run again. The old target is kept "
+            "beside it until then.",
             target_.string(), failure->sentence()));
   remove_own();
   ours_ = false;
@@ -297,9 +297,9 @@ void Publication::replace_in_two_steps() {
   if (is_in_place()) return;
   if (::rename(old_.c_str(), target_.c_str()) == 0) refuse_moving(reason);
   fail(kind_of_refusal(reason),
-       "{}: cannot be renamed to {}: {}. The checkpoint that was to be replaced is now {}, and "
-       "cannot be renamed back: {}. Remove the cause, then run again: what was written is kept, "
-       "and will only be renamed.",
+       "{}: cannot be renamed to {}: {}. The old checkpoint is now {}, and cannot be renamed "
+       "back: {}. Remove the cause, then run again: what was written is kept, and will only be "
+       "renamed.",
        staging_.string(), target_.string(), system_reason(reason), old_.string(),
        system_reason(errno));
 }
@@ -324,15 +324,15 @@ Cleaned remove_leftovers(fs::path const& target, WithoutLocks without_locks) {
   TargetLock const lock(place, token);
   Leftovers left = leftovers_of(place);
   if (!left.empty() && !lock.is_held() && without_locks == WithoutLocks::refuse)
-    fail(
-        ErrorKind::target,
-        "{}: its file system has no locks, so a run may be writing it. Remove it when no run is alive.",
-        left.all().front().string());
+    fail(ErrorKind::target,
+         "{}: its file system has no locks, so a run may be writing it. Remove it by hand when "
+         "no run is active.",
+         left.all().front().string());
   if (auto const sign = sign_of_life(left, lock.is_held(), lock.now_ns()))
-    fail(
-        ErrorKind::target,
-        "{}: a run may be writing this target: {}{}. Wait until then, or remove it by hand when no run is alive.",
-        place.string(), lock.is_held() ? "" : "its file system has no locks, and ", *sign);
+    fail(ErrorKind::target,
+         "{}: a run may be writing this target: {}{}. Wait until then, or remove it by hand "
+         "when no run is active.",
+         place.string(), lock.is_held() ? "" : "its file system has no locks, and ", *sign);
   Cleaned cleaned;
   cleaned.put_back = put_back_old(place, left);
   if (cleaned.put_back) left = leftovers_of(place);

@@ -193,15 +193,15 @@ def changed(tensors, **changes):
 
 A_NAME, B_NAME = (f"base_model.model.model.layers.1.self_attn.k_proj.lora_{matrix}.weight" for matrix in "AB")
 REFUSALS = {
-    "b-without-a": (lambda tensors: changed(tensors, **{A_NAME: None}), {}, "has '" + B_NAME + "' and not"),
+    "b-without-a": (lambda tensors: changed(tensors, **{A_NAME: None}), {}, "has '" + B_NAME + "', but"),
     "wrong-shape": (lambda tensors: changed(tensors, **{A_NAME: torch.zeros(4, 31)}), {}, "is [4, 31]"),
     "unknown-module": (lambda tensors: changed(tensors, **{A_NAME.replace("k_proj", "x_proj"): torch.zeros(4, 32)}), {}, "x_proj"),
     "whole-module": (lambda tensors: changed(tensors, **{"base_model.model.lm_head.weight": torch.zeros(90, 32)}), {}, "modules_to_save"),
     "dora": (lambda tensors: tensors, {"use_dora": True}, "use_dora = true"),
     "biases": (lambda tensors: tensors, {"bias": "all"}, "bias = "),
-    "another-rank": (lambda tensors: tensors, {"r": 5}, "says rank 5 for 'model.layers.0."),
+    "another-rank": (lambda tensors: tensors, {"r": 5}, "states rank 5 for 'model.layers.0."),
     "alpha-nan": (lambda tensors: tensors, {"lora_alpha": float("nan")}, "lora_alpha of 'model.layers.0."),
-    "alpha-too-large": (lambda tensors: tensors, {"alpha_pattern": {"k_proj": 1e308}}, "no finite number of 32 bits"),
+    "alpha-too-large": (lambda tensors: tensors, {"alpha_pattern": {"k_proj": 1e308}}, "not a finite 32-bit number"),
     "no-base": (lambda tensors: tensors, {"base_model_name_or_path": "meta/nowhere"}, "source.config"),
 }
 

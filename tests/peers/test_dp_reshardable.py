@@ -174,7 +174,7 @@ def test_second_moments_that_none_can_be_are_refused(value, program, source, scr
     values[5] = value
     write_floats(chunk, values)
     said = refusal(program, source, scratch, **UNCHECKED)
-    assert "a second moment is finite and not below zero" in said and "exp_avg_sq" in said, said
+    assert "a second moment must be finite and not negative" in said and "exp_avg_sq" in said, said
 
 
 def test_groups_in_each_other_s_place_are_refused(program, source, scratch):

@@ -153,6 +153,6 @@ def test_a_file_is_replaced_only_on_request_and_never_in_the_checkpoint(small, s
     assert refused.returncode == 4 and "--force" in refused.stderr and output.read_text() == "mine"
     assert command("extract", small, "attn.q", "-o", output, "--force").returncode == 0 and set(load_file(output)) == {"attn.q"}
     inside = command("extract", small, "attn.q", "-o", small / "more.safetensors")
-    assert inside.returncode == 4 and "lies in the checkpoint" in inside.stderr and not (small / "more.safetensors").exists()
+    assert inside.returncode == 4 and "is inside the checkpoint" in inside.stderr and not (small / "more.safetensors").exists()
     folder = command("extract", small, "attn.q", "-o", scratch, "--force")
-    assert folder.returncode == 4 and "no regular file" in folder.stderr
+    assert folder.returncode == 4 and "not a regular file" in folder.stderr

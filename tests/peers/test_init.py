@@ -48,7 +48,7 @@ def test_every_format_that_it_says_is_possible_is(target_format, scratch):
     source = DATA / "moe-tp2-pp2-ep2"
     offered = reshard(scratch, "init", source)
     if f'"{target_format}"' not in next(line for line in offered.splitlines() if line.startswith("# Possible for this source:")):
-        assert f'Not possible without changes: "{target_format}"' in offered
+        assert f'Not possible as it is: "{target_format}"' in offered
         assert f"--target-format {target_format}" in reshard(scratch, "init", source, "--target-format", target_format, code=USAGE)
         return
     reshard(scratch, "init", source, "--target-format", target_format, "-o", "job.toml")

@@ -318,13 +318,13 @@ def test_what_cannot_be_merged_is_refused(program, scratch):
     refuse(program, base, changed(bias="lora_only"), target, "bias", "lora_only")
     refuse(program, base, changed(peft_type="IA3"), target, "IA3", "LORA")
     refuse(program, base, changed(init_lora_weights="pissa_niter_4"), target, "pissa_niter_4")
-    refuse(program, base, changed(r=5), target, "rank 4", "says rank 5")
+    refuse(program, base, changed(r=5), target, "rank 4", "states rank 5")
     refuse(program, base, changed(lambda t: {name: tensor[:, 1:] if name == first else tensor for name, tensor in t.items()}), target, "[4, 47]", "[4, 48]")
     refuse(program, base, changed(lambda t: {name.replace("q_proj", "query"): tensor for name, tensor in t.items()}), target,
            "model.layers.0.self_attn.query", "does not have")
-    refuse(program, base, changed(lambda t: {name: tensor for name, tensor in t.items() if name != first}), target, "lora_B.weight' and not '" + first)
+    refuse(program, base, changed(lambda t: {name: tensor for name, tensor in t.items() if name != first}), target, "lora_B.weight', but '" + first)
     refuse(program, base, changed(lambda t: t | {"base_model.model.lm_head.weight": t[first].clone()}), target, "lm_head.weight")
-    refuse(program, base, changed(lora_alpha=1e308), target, "lora_alpha", "no finite number")
+    refuse(program, base, changed(lora_alpha=1e308), target, "lora_alpha", "not a finite 32-bit number")
     refuse(program, base, changed(lambda t: t | {first: t[first].index_fill(1, torch.tensor([5]), float("inf"))}), target,
            "'model.layers.0.self_attn.q_proj.weight': with the adapter", "becomes")
     refuse(program, base, good, target, "model.adapter", code=2, model={})

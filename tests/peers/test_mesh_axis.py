@@ -104,11 +104,11 @@ def test_folders_of_shards_have_no_number_for_it(maps, scratch):
 
 def test_a_size_that_does_not_divide_is_refused(maps, scratch):
     said = reshard(scratch, maps, "run", job(scratch, SOURCE, "cut", "torch_dist", "zz = 3"), code=USAGE)
-    assert f"[target] layout.zz = 3: axis 'hidden' has {HIDDEN} indices, which 3 does not divide" in said
+    assert f"[target] layout.zz = 3: axis 'hidden' (from hidden_size) has {HIDDEN} indices, which 3 does not divide" in said
 
 
 def test_an_axis_that_cuts_nothing_of_the_model_is_refused(maps, scratch):
     core = maps / "mcore.toml"
     core.write_text(core.read_text().replace('zz = [ "hidden" ]', 'zz = [ "ih" ]'))  # of models with an indexer
     said = reshard(scratch, maps, "run", job(scratch, SOURCE, "cut", "torch_dist", "zz = 2"), code=USAGE)
-    assert "[target] layout.zz = 2: mcore.toml cuts no axis of this model along it" in said
+    assert "[target] layout.zz = 2: no rule of mcore.toml splits this model along it" in said

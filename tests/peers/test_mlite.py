@@ -162,7 +162,7 @@ def test_the_config_of_another_model_is_refused_with_both_sizes(change, says, pr
 @pytest.mark.long_but("stage", "unknown")
 @pytest.mark.parametrize("edit, says", [
     (lambda state: rename(state, "model_pp1.", "model_pp2."), "no keys of stage model_pp1"),
-    (lambda state: rename(state, "model_pp0.layers.0.", "model_pp0.layers.7."), "the highest is number 7"),
+    (lambda state: rename(state, "model_pp0.layers.0.", "model_pp0.layers.7."), "the highest number is 7"),
     (lambda state: drop(state, "model_pp1."), "holds 2 layers"),
     (lambda state: state | {"model.layers.0.mlp_norm.weight": torch.ones(4)}, "names a pipeline stage"),
     (lambda state: state | {"model_pp1.embed.embedding.weight": torch.ones(4)}, "for several pipeline stages"),

@@ -148,7 +148,7 @@ def test_args_that_no_config_says_are_told(program, scratch):
     assert "the checkpoint has \"off-by-one\", and no member of config.json states it" in said
     shutil.rmtree(scratch / "other" / "huggingface")
     said = convert(program, scratch / "other", scratch / "bare", "huggingface")
-    assert 'no member of it states rotary_interleaved = true, softmax_type = "off-by-one"' in said
+    assert 'it has no member for rotary_interleaved = true, softmax_type = "off-by-one"' in said
 
 
 def test_a_number_that_is_none_is_refused(program, scratch):

@@ -138,7 +138,7 @@ def test_a_named_map_without_config_says_that_it_is_not_used(program, folder, sc
     tree = program.run(folder, scratch / "tree", "megatron", target_options={"layout": ONE.toml()})
     (scratch / "named.toml").write_text('base = "decoder"\nmatch = { model_type = ["named"] }\n')
     outcome = program.attempt(tree, scratch / "out", "megatron", target_options={"layout": ONE.toml()}, model={"map": str(scratch / "named.toml")})
-    warned(outcome, "named.toml has no [config], so the checkpoint's args alone describe the model", "Set source.config")
+    warned(outcome, "named.toml has no [config], so only the checkpoint's args describe the model", "Set source.config")
 
 
 # --- patterns of hybrid models ------------------------------------------------------------------------------------

@@ -302,7 +302,7 @@ def test_a_folder_that_was_moved_away_is_not_followed(ending, bad_jobs):
     shutil.move(folder_of_run, elsewhere)
     folder_of_run.symlink_to(elsewhere)
     before = sorted(path.name for path in elsewhere.iterdir())
-    assert_afresh(bad_jobs, *attempt(bad_jobs, text(bad_jobs)), "is no folder", whole("megatron")[0])
+    assert_afresh(bad_jobs, *attempt(bad_jobs, text(bad_jobs)), "is not a folder", whole("megatron")[0])
     assert sorted(path.name for path in elsewhere.iterdir()) == before and not bad_jobs.target.is_symlink()
 
 
@@ -406,7 +406,7 @@ def test_after_lost_writes_a_run_begins_afresh(bad_jobs):
     settings = ["run.verify=streamed"]
     outcome, _ = attempt(bad_jobs, text(bad_jobs), signal.SIGUSR1, settings=settings, prefix=lost_writes(bad_jobs))
     expect(outcome, INTERRUPTED, ("Nothing was published",))
-    assert_afresh(bad_jobs, *attempt(bad_jobs, text(bad_jobs), settings=settings), "a sync had failed", expected)
+    assert_afresh(bad_jobs, *attempt(bad_jobs, text(bad_jobs), settings=settings), "a sync failed", expected)
 
 
 @pytest.mark.long
@@ -417,7 +417,7 @@ def test_after_lost_writes_of_an_earlier_run_the_next_one_begins_afresh(bad_jobs
     attempt(bad_jobs, text(bad_jobs), signal.SIGKILL, settings=settings)  # nothing was synced
     outcome, _ = attempt(bad_jobs, text(bad_jobs), settings=settings, prefix=lost_writes(bad_jobs))
     expect(outcome, IO, ("fsync", ".pt"))
-    assert_afresh(bad_jobs, *attempt(bad_jobs, text(bad_jobs), settings=settings), "a sync had failed", expected)
+    assert_afresh(bad_jobs, *attempt(bad_jobs, text(bad_jobs), settings=settings), "a sync failed", expected)
 
 
 # --- leftovers --------------------------------------------------------------------------------------------------------

@@ -174,9 +174,9 @@ def test_why_files_differ(ranks, tmp_path):
         "more/text": "differ from byte 2 on",
         "order.safetensors": "differ in the order of their tensors",
         "padding.safetensors": "differ only in the padding of the header (152 and 512 bytes)",
-        "set.safetensors": "hold other tensors: 'v' in A alone, 'z' in B alone",
-        "spelled.json": "differ only in how the same values are spelled or ordered",
-        "spelling.safetensors": "differ only in how the header is spelled",
+        "set.safetensors": "hold other tensors: 'v' only in A, 'z' only in B",
+        "spelled.json": "differ only in how the same values are written or ordered",
+        "spelling.safetensors": "differ only in how the header is written",
         "value.safetensors": "differ in the bytes of 1 of 2 tensors: 'w'",
     }
     assert compare(a, a, ranks=ranks).returncode == 0

@@ -135,7 +135,7 @@ def test_another_layout_shares_nothing_and_is_said_so(nights, days):
     report = convert(program, days[2], "today", yesterday, options=other)
     convert(program, days[2], "plain", options=other)
     assert tree_hashes(program.scratch / "today") == tree_hashes(program.scratch / "plain")
-    assert "its format, layout or dtypes are others" in report["since"]["refused"]
+    assert "it has another format, layout or dtypes" in report["since"]["refused"]
 
 
 @pytest.mark.long

@@ -220,7 +220,7 @@ def test_what_is_no_record_is_not_replaced(targets, tmp_path):
     notes = tmp_path / "notes"
     notes.write_text("mine")
     outcome = look("verify", targets["huggingface"], "--subset", "1/2", "--record", notes)
-    assert outcome.returncode == 2 and "no record of verified files" in outcome.stderr and notes.read_text() == "mine"
+    assert outcome.returncode == 2 and "not a record of verified files" in outcome.stderr and notes.read_text() == "mine"
 
 
 # --- SHA256SUMS -----------------------------------------------------------------------------------------------------

@@ -72,6 +72,22 @@ def test_the_exit_code_is_that_of_srun(stage, script, code):
 
 
 @pytest.mark.parametrize("script", NAMES)
+@pytest.mark.parametrize("mpi, options", [("pmi2", ["--mpi=pmi2"]), ("", [])])
+def test_a_site_chooses_how_srun_starts_mpi(stage, script, mpi, options):
+    stage.run(script, RESHARD_MPI=mpi)
+    assert stage.called("srun")[:len(options) + 1] == [*options, "--kill-on-bad-exit=1"]
+
+
+@pytest.mark.parametrize("script", NAMES)
+def test_a_site_has_lines_to_uncomment(script):
+    """Each is an option that sbatch knows once the first # is gone, and changes nothing before."""
+    lines = (SCRIPTS / script).read_text().splitlines()
+    prepared = [line for line in lines if line.startswith("##SBATCH --")]
+    assert {line.split("=")[0] for line in prepared} >= {"##SBATCH --account", "##SBATCH --partition", "##SBATCH --qos"}
+    assert any(line.startswith("# module load ") for line in lines)
+
+
+@pytest.mark.parametrize("script", NAMES)
 def test_the_command_and_its_options_reach_srun(stage, script):
     file = "list.txt" if script == "array.sbatch" else "job.toml"
     stage.run(script, [file, "--set", "run.memory=2 GiB"], SLURM_CPUS_PER_TASK="6", RESHARD_BIN="/opt/the program")

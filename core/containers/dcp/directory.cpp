@@ -83,8 +83,8 @@ std::string read_backend(fs::path const& folder, fs::path const& root) {
   Json const* const backend = json.find("sharded_backend");
   if (backend == nullptr || backend->text() == nullptr)
     fail(ErrorKind::source,
-         "{}: has no string \"sharded_backend\", so it is not from a Megatron checkpoint. Restore "
-         "it from the original.",
+         "{}: has no string \"sharded_backend\", so it does not belong to a Megatron "
+         "checkpoint. Restore it from the original.",
          path.string());
   return *backend->text();
 }
@@ -104,12 +104,13 @@ void expect_torch_dist(fs::path const& folder, fs::path const& root) {
   if (has(names, backend_name)) expect_torch_dist(folder, root);
   if (std::ranges::any_of(names, is_metadata_of_rank))
     fail(ErrorKind::source,
-         "{}: has one metadata file per rank ({}) and no common one: it was saved without a "
-         "coordinator, which is not supported. Load it with torch and save it with a coordinator.",
+         "{}: has a metadata file for each rank ({}) but none for all ranks: it was saved "
+         "without a coordinator, which is not supported. Load it with torch, and save it with "
+         "a coordinator.",
          folder.string(), shown(names));
   if (std::ranges::any_of(names, is_item_file) || has(names, backend_name))
     fail(ErrorKind::source,
-         "{}: has no {}, which is written last, so the save or the copy is incomplete. Found: {}. "
+         "{}: has no {}, which is written last. The save or the copy is incomplete. Found: {}. "
          "Choose another save.",
          folder.string(), metadata_name, shown(names));
   fail(
@@ -161,7 +162,9 @@ std::string tracked(fs::path const& root, std::vector<std::string> const& names,
         "{}: {} names {}, but the saves here are: {}. Give one of them by its path, or restore the missing one.",
         root.string(), tracker_name, text_of(step), shown(saves_in(root, names)));
   if (found.size() > 1)
-    fail(ErrorKind::source, "{}: {} names {}, which {} all have. Give one of them by its path.",
+    fail(ErrorKind::source,
+         "{}: {} names {}, and several folders are of it: {}. Give one of "
+         "them by its path.",
          root.string(), tracker_name, text_of(step), listed(found));
   return found.front();
 }

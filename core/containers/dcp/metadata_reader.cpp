@@ -197,7 +197,7 @@ std::uint32_t Assembler::file(std::uint32_t path, std::uint32_t key) {
   if (number != unset) return number;
   if (!stays_in_folder(records_.strings[path]))
     refuse(
-        "the item of {} lies in {}, which is not a file in the checkpoint's folder. The file is "
+        "the item of {} is in {}, which is not a file in the checkpoint's folder. The file is "
         "hostile.",
         quoted(key), quoted(path));
   number = static_cast<std::uint32_t>(out_.files.size());

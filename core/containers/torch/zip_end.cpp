@@ -24,7 +24,7 @@ template <class... Args>
 std::uint64_t find_end_record(FileRange const& file, std::uint64_t size) {
   std::uint64_t const tail_bytes = std::min(size, end_bytes + longest_comment_bytes);
   if (tail_bytes < end_bytes)
-    damaged(file, "{} bytes are too few for an end record of {}.", size, end_bytes);
+    damaged(file, "it has {} bytes, and its end record needs {}.", size, end_bytes);
   std::vector<std::byte> tail(tail_bytes);
   file.read_at(size - tail_bytes, tail);
   std::uint64_t found = 0;
@@ -37,7 +37,7 @@ std::uint64_t find_end_record(FileRange const& file, std::uint64_t size) {
     ++count;
   }
   if (count == 0)
-    damaged(file, "there is no end record in the last {} of the {} bytes.", tail_bytes, size);
+    damaged(file, "no end record in its last {} bytes (file size {}).", tail_bytes, size);
   if (count > 1) damaged(file, "{} end records found, expected one.", count);
   return found;
 }

@@ -186,8 +186,8 @@ Checkpoint BoxedSafetensors::open(fs::path const& path, OpenChoice const& /*choi
   checkpoint.stamps = std::move(read.stamps);
   checkpoint.stamped_by = std::move(read.stamped_by);
   checkpoint.warnings.push_back(
-      "safetensors files of a distributed save do not record how large a tensor is: the largest "
-      "box decides, so a missing last file is not detected");
+      "safetensors files of a distributed save do not record the size of a tensor. It is taken "
+      "from the largest box, so a missing last file is not detected");
   return checkpoint;
 }
 

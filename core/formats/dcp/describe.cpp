@@ -116,7 +116,8 @@ class DcpReport {
     if (metadata.chunks.size() > many_chunks ||
         (median < small_chunk_bytes && metadata.chunks.size() > 1000))
       notes_.push_back(
-          fmt::format("{} chunks of {} at the median: loading is slow; rewrite with larger chunks",
+          fmt::format("{} chunks, of {} at the median: loading is slow. Rewrite it with larger "
+                      "chunks",
                       metadata.chunks.size(), human_bytes(median)));
     for (StoredTensor const& tensor : metadata.tensors)
       if (std::string const fault = fault_of(metadata, tensor);
@@ -131,14 +132,14 @@ class DcpReport {
     bool const faulty = state.optimizer.form == StateForm::by_layout;
     bool const named = state.optimizer.form == StateForm::by_weight;
     if (faulty) notes_.push_back(state.optimizer.fault + "; or drop optimizer state");
-    add("optimizer", named ? fmt::format("{}: by the names of parameters, in the shapes of weights",
-                                         fmt::join(state.slots, ", "))
-                     : faulty          ? std::string("cannot be matched with weights")
-                     : state.optimizer ? "in files of single ranks; can only be dropped"
-                                       : "none");
+    add("optimizer",
+        named    ? fmt::format("{}: one tensor for each parameter", fmt::join(state.slots, ", "))
+        : faulty ? std::string("cannot be matched with weights")
+        : state.optimizer ? "in files of single ranks; can only be dropped"
+                          : "none");
     add("can_become",
         named ? "weights and optimizer: dcp; with the model's config.json and F32 weights "
-                "torch_dist, megatron, fsdp_dtensor, hdf5. Weights alone: huggingface"
+                "torch_dist, megatron, fsdp_dtensor, hdf5. Only weights: huggingface"
               : "weights: huggingface, dcp, hdf5; with the model's config.json every format");
   }
 
@@ -174,10 +175,12 @@ class DcpReport {
     if (checkpoint.format->id() != FormatId::torch_dist || checkpoint.has_common_file) return;
     auto const& objects = checkpoint.stored.objects;
     if (std::ranges::find(objects, common_key, &StoredObject::name) != objects.end())
-      notes_.push_back("no common.pt: the common state is an item (Megatron-Core 0.19 and later)");
+      notes_.push_back(
+          "no common.pt: the common state is an object in the .distcp files "
+          "(Megatron-Core 0.19 and later)");
     else
       mismatches_.push_back(
-          "neither common.pt nor an item of common state: nothing describes the model, and "
+          "no common.pt and no object with the common state: nothing describes the model, and "
           "Megatron does not load it");
   }
 

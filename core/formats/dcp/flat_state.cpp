@@ -63,14 +63,14 @@ class Buffers {
         *std::ranges::find_if(states, [](std::size_t tensor) { return tensor != no_tensor; });
     if (bucket != expected)
       fail(ErrorKind::source,
-           "{}: '{}' is of bucket {}, and there is none with the number {}. The checkpoint is "
+           "{}: '{}' belongs to bucket {}, and bucket {} is missing. The checkpoint is "
            "incomplete: choose another save.",
            checkpoint_.place, name(one), bucket, expected);
     for (std::size_t s = 0; s < states.size(); ++s) {
       if (states[s] == no_tensor)
         fail(ErrorKind::source,
-             "{}: '{}' is there, and '{}' of the same bucket is not. The checkpoint is incomplete: "
-             "choose another save.",
+             "{}: '{}' is stored, but '{}' of the same bucket is missing. The checkpoint is "
+             "incomplete: choose another save.",
              checkpoint_.place, name(one), view_.states[s]);
       auto const& shape = checkpoint_.stored.tensors[states[s]].shape;
       auto const& other = checkpoint_.stored.tensors[one].shape;

@@ -72,9 +72,10 @@ class SettingWriter {
     });
     if (found != list.end()) return *found;
     fail(ErrorKind::source,
-         "source: the optimizer has no parameter group {} weight decay, which '{}' of the target "
-         "belongs to. The run had groups of its own, which fsdp_dtensor has for each parameter: "
-         "choose target.format = \"torch_dist\", or set source.optimizer = \"drop\".",
+         "source: the optimizer has no parameter group {} weight decay, which '{}' of the "
+         "target belongs to. The run had its own parameter groups, and fsdp_dtensor needs one "
+         "for each parameter: choose target.format = \"torch_dist\", or set source.optimizer = "
+         "\"drop\".",
          decays ? "with" : "without", name.name);
   }
 

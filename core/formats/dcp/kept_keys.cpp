@@ -32,7 +32,8 @@ class KeptKeys {
       draft_.warnings.push_back(
           "the keys of the target are logical names of the HDF5 container (" +
           job_.tensors.front().key +
-          ", …), which other programs do not know: for Hugging Face or Megatron convert the container itself");
+          ", …), which other programs do not know. For Hugging Face or Megatron, convert the "
+          "container itself");
     std::optional<RunRecord> found = dist || fsdp ? kept_record() : std::nullopt;
     if (found) settle_foreign_classes(*found, job_.request.foreign_classes, draft_.warnings);
     RunRecord const* record = found ? &*found : nullptr;

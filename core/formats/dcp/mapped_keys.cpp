@@ -81,9 +81,9 @@ class MappedKeys {
 void lay_out_mapped(MappedTarget const& job, TargetDraft& draft) {
   if (!job.read.target_names)
     fail(ErrorKind::usage,
-         "[target] format = \"dcp\": a plain DCP target keeps the names of the source, and a "
-         "Megatron source has names of single ranks only. Set target.map to the map whose names "
-         "the target shall have, or choose torch_dist or huggingface.");
+         "[target] format = \"dcp\": a plain DCP target keeps the names of the source, and "
+         "names in a Megatron source depend on the rank. Set target.map to a map that names "
+         "the tensors, or choose torch_dist or huggingface.");
   MappedKeys(job, *job.read.target_names, draft).run();
 }
 

@@ -239,9 +239,9 @@ void note_steps(std::span<Value const> steps, TorchOptimizer& optimizer) {
       first = step.name;
     } else if (*optimizer.steps != *number && optimizer.fault.empty()) {
       optimizer.fault = fmt::format(
-          "'{}' is {} and '{}' is {}, and Megatron counts one step for all parameters. The files "
-          "are of two saves, which must be restored, or parameters were trained for different "
-          "times.",
+          "'{}' is {} and '{}' is {}, but Megatron counts one step for all parameters. The "
+          "files are of two saves: restore those of one. Or parameters were trained for "
+          "different numbers of steps",
           first, *optimizer.steps, step.name, *number);
     }
   }

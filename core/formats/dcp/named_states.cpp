@@ -110,8 +110,8 @@ class Matcher {
     }
     if (found.size() > 1)
       note(
-          fmt::format("'{}' may be state of '{}' or of '{}', and nothing tells which: change "
-                      "one of these names",
+          fmt::format("'{}' may be state of '{}' or of '{}': its name fits both. Change one of "
+                      "these names",
                       name(candidate.tensor), found[0].first, found[1].first));
     if (found.size() != 1) return rest_.push_back(candidate);
     add(candidate.tensor, found.front().first, found.front().second);
@@ -129,8 +129,8 @@ class Matcher {
                        name(known->second), name(tensor), weight));
     else if (!step && shape != expected)
       note(
-          fmt::format("'{}' is [{}], and its weight '{}' is [{}]. State of another shape has no "
-                      "place in Megatron's optimizers: remove it",
+          fmt::format("'{}' is [{}], and its weight '{}' is [{}]. Megatron's optimizers cannot "
+                      "hold state of another shape: remove it",
                       name(tensor), fmt::join(shape, ", "), weight, fmt::join(expected, ", ")));
     else
       return (step ? result_.steps : result_.states).push_back({weight, reading.slot, tensor});
@@ -146,8 +146,8 @@ class Matcher {
       if (!beside && !is_optimizer_key(name(candidate.tensor))) continue;
       result_.strays.push_back(candidate.tensor);
       note(fmt::format(
-          "'{}' is optimizer state, and no weight has the name of its parameter. The names are "
-          "those of two models, or changed: check them with reshard ls",
+          "'{}' is optimizer state, and no weight has the name of its parameter. The folder "
+          "mixes two models, or names were changed: check them with `reshard ls`",
           name(candidate.tensor)));
     }
     for (auto const& [weight, tensor] : weights_)

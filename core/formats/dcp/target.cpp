@@ -62,10 +62,10 @@ class DistTarget {
   void check_further_axes(Side const& side) const {
     for (MeshAxis const& axis : megatron::further_axes(request().mesh))
       if (axis.size > 1 && !side.cuts(axis.name))
-        fail(
-            ErrorKind::usage,
-            "[target] layout.{} = {}: {} cuts no axis of this model along it. Remove the key, or name an axis in the map's [rules].",
-            axis.name, axis.size, job_.read.maps.core.name);
+        fail(ErrorKind::usage,
+             "[target] layout.{} = {}: no rule of {} splits this model along it. Remove the "
+             "key, or name an axis in the map's [rules].",
+             axis.name, axis.size, job_.read.maps.core.name);
   }
 
   void finish_dist(DcpTarget& target, TargetParts const& parts, DistTensors const& tensors,
@@ -211,10 +211,10 @@ class DistTarget {
         (*ep > 1) == record.experts_apart)
       return;
     draft_.warnings.push_back(fmt::format(
-        "experts {} in the target, as a run with target.layout.ep = {} needs it; the source was "
-        "saved with ep = {}. Set target.layout.ep to the size that training will use",
-        record.experts_apart ? "have an optimizer of their own"
-                             : "share one optimizer with all else",
+        "experts {} in the target, because target.layout.ep = {}; the source was saved with ep "
+        "= {}. Set target.layout.ep to the size that training will use",
+        record.experts_apart ? "have their own optimizer"
+                             : "share one optimizer with the other weights",
         request().mesh.size(mesh_axis_of(job_.read.maps.core, "expert")), *ep));
   }
 

@@ -102,11 +102,10 @@ std::vector<std::string> by_rank(std::map<int, std::string> const& files, fs::pa
   std::vector<std::string> result;
   for (auto const& [rank, name] : files) {
     if (rank != std::ssize(result))
-      fail(
-          ErrorKind::source,
-          "{}: has the file of rank {} ('{}') and none of rank {}. The file of a rank was lost, or "
-          "the save was interrupted: restore it, or choose another save.",
-          folder.string(), rank, name, result.size());
+      fail(ErrorKind::source,
+           "{}: has the file of rank {} ('{}'), and that of rank {} is missing. The file of a "
+           "rank was lost, or the save was interrupted: restore it, or choose another save.",
+           folder.string(), rank, name, result.size());
     result.push_back(name);
   }
   return result;
@@ -161,8 +160,9 @@ void add_rank_files(Folder& found, std::vector<std::string> const& names) {
   if (found.universal) found.model_files.resize(1);
   if (found.split && !found.universal && found.model_files.size() != found.optimizer_files.size())
     fail(ErrorKind::source,
-         "{}: has {} files of model states and {} of optimizer states: stage 3 has one of each for "
-         "every rank, and the weights lie in those of the optimizer. Restore the missing files.",
+         "{}: has {} files of model states and {} of optimizer states: stage 3 has one of each "
+         "for every rank, and the weights are in those of the optimizer. Restore the missing "
+         "files.",
          found.folder.string(), found.model_files.size(), found.optimizer_files.size());
 }
 
@@ -176,11 +176,10 @@ void add_parameters(Folder& found) {
     found.parameters.push_back(std::move(parameter));
   }
   if (found.parameters.empty())
-    fail(
-        ErrorKind::source,
-        "{}: holds no folder of a parameter. The conversion to a universal checkpoint did not come "
-        "to its end: repeat it.",
-        zero.string());
+    fail(ErrorKind::source,
+         "{}: holds no folder of a parameter. The conversion to a universal checkpoint did not "
+         "complete: repeat it.",
+         zero.string());
 }
 
 /// The folder that `latest` names.

@@ -91,7 +91,7 @@ class Holder {
         place(), headers_.optimizers.size(),
         expected > 0
             ? fmt::format(", and its files say that {} ranks shared the parameters", expected)
-            : ", and in stage 3 they hold the weights");
+            : ", and in stage 3 these files hold the weights");
   }
 
   void check_ranks(Index ranks) const {

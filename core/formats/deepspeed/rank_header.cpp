@@ -51,7 +51,9 @@ class Reader {
     NodeId const root = document_.root;
     NodeId const module = document_.find(root, "module");
     if (module == no_node || !mapping(module))
-      refuse("'module' is no dict of tensors. The file is not DeepSpeed's, or damaged: restore it");
+      refuse(
+          "'module' is not a dict of tensors. The file is not DeepSpeed's, or damaged: "
+          "restore it");
     for (auto const& [name, value] : document_.members(module))
       if (is_tensor(value)) found.module.push_back(tensor(value, name));
     read_shapes(document_.find(root, "param_shapes"), found.groups);
@@ -84,7 +86,8 @@ class Reader {
     NodeId const state = document_.find(document_.root, "optimizer_state_dict");
     if (state == no_node || !mapping(state))
       refuse(
-          "'optimizer_state_dict' is no dict. The file is not DeepSpeed's, or damaged: restore it");
+          "'optimizer_state_dict' is not a dict. The file is not DeepSpeed's, or damaged: "
+          "restore it");
     OptimizerStates found;
     found.version = text(state, "ds_version");
     if (found.version.empty()) found.version = text(document_.root, "ds_version");
@@ -93,9 +96,9 @@ class Reader {
     found.scales_loss = is_true(document_.find(state, "dynamic_loss_scale"));
     if (is_set(document_.find(state, "ds_zero_partition_groups")))
       refuse(
-          "'ds_zero_partition_groups' deals parameters to several groups of ranks (AutoEP), which "
-          "this version cannot join. Run DeepSpeed's ds_to_universal.py, and convert the folder "
-          "that it writes");
+          "'ds_zero_partition_groups' spreads parameters over several groups of ranks "
+          "(AutoEP), which this version cannot join. Run DeepSpeed's ds_to_universal.py, and "
+          "convert the folder that it writes");
     if (NodeId const masters = document_.find(state, "fp32_flat_groups"); masters != no_node)
       add_groups(found, masters, document_.find(state, "optimizer_state_dict"), no_node, state);
     else
@@ -192,7 +195,8 @@ class Reader {
         good = good && document_.at(item).kind == Kind::integer && document_.at(item).integer >= 0;
         result.push_back(document_.at(item).integer);
       }
-    if (!good) refuse(fmt::format("the shape of '{}' is no list of sizes. Restore the file", name));
+    if (!good)
+      refuse(fmt::format("the shape of '{}' is not a list of sizes. Restore the file", name));
     (void)checked_volume(result, ErrorKind::source, fmt::format("{}: '{}'", path_, name));
     return result;
   }
@@ -257,13 +261,13 @@ class Reader {
     std::vector<NodeId> const list = items(masters);
     if (list.empty())
       refuse(
-          "holds no FP32 weights of a ZeRO optimizer. States that were offloaded to NVMe lie in "
-          "other files: save the checkpoint without that");
+          "holds no FP32 weights of a ZeRO optimizer. States that were offloaded to NVMe are "
+          "in other files: save the checkpoint without offloading");
     std::vector<NodeId> const mappings = items(slices);
     for (std::size_t g = 0; g < list.size(); ++g) {
       StateGroup group;
       if (!is_tensor(list[g]))
-        refuse(fmt::format("the FP32 weights of group {} are no tensor. Restore the file", g));
+        refuse(fmt::format("the FP32 weights of group {} are not a tensor. Restore the file", g));
       group.slots.push_back(tensor(list[g], std::string(master_word)));
       NodeId const states = state_of(base, g);
       if (states != no_node) add_states(group, states, g);

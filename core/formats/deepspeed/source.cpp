@@ -75,7 +75,7 @@ std::string uses_of(Checkpoint const& checkpoint) {
                      });
   if (!state) return "weights: huggingface, dcp, hdf5; with the model's config.json every format";
   return "weights and optimizer: dcp, a universal checkpoint (deepspeed); with the model's "
-         "config.json torch_dist. Weights alone: huggingface, and every format";
+         "config.json torch_dist. Only weights: huggingface, and every format";
 }
 
 }  // namespace
@@ -120,8 +120,8 @@ Checkpoint DeepSpeedFormat::open(fs::path const& path, OpenChoice const& /*choic
       checkpoint.state.optimizer = {StateForm::in_rank_files, folder.model_files.front()};
     if (run.scales_loss)
       checkpoint.warnings.push_back(
-          "the loss scale of the FP16 run is not carried: training starts with that of its own "
-          "configuration");
+          "the loss scale of the FP16 run is not converted: training starts with the one in "
+          "its own configuration");
     checkpoint.summary =
         fmt::format("{}, {} ranks, {} files", form_of(run), run.ranks, checkpoint.files.size());
   });

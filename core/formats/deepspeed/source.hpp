@@ -23,6 +23,7 @@ class DeepSpeedFormat final : public Format {
   std::vector<std::pair<std::string, std::string>> made_objects(
       Checkpoint const& checkpoint) const override;
   TargetTraits target() const override;
+  void lay_out(MappedTarget const& job, TargetDraft& draft) const override;
   void lay_out_named(NamedTarget const& job, TargetDraft& draft) const override;
   std::optional<huggingface::Folder> model_files(Checkpoint const& checkpoint) const override;
 };

@@ -53,11 +53,11 @@ class Universal {
       add_state(t, *state);
     }
     if (trained.empty())
-      fail(
-          ErrorKind::usage,
-          "[target] format = \"deepspeed\": {} holds no optimizer state, or the job drops it, and a "
-          "universal checkpoint is made of that. Choose huggingface or dcp for weights alone.",
-          job_.source.place);
+      fail(ErrorKind::usage,
+           "[target] format = \"deepspeed\": {} holds no optimizer state, or the job drops it, "
+           "and a universal checkpoint needs it. Choose huggingface or dcp to convert only "
+           "weights.",
+           job_.source.place);
     for (std::string_view const parameter : trained)
       if (!stepped.contains(parameter)) add_step(parameter);
     warn_of_untrained(weights, trained);
@@ -134,8 +134,9 @@ class Universal {
   void add_settings() {
     if (run_.optimizer.settings.empty() || !run_.optimizer.steps)
       fail(ErrorKind::source,
-           "{}: does not say the parameter groups or the steps of its optimizer, which DeepSpeed "
-           "needs. Save without elastic_checkpoint, or choose dcp as the target's format.",
+           "{}: does not state the parameter groups or the steps of its optimizer, which "
+           "DeepSpeed needs. Save without elastic_checkpoint, or choose dcp as the target's "
+           "format.",
            job_.source.place);
     Document const settings = settings_of(run_.optimizer);
     Document document;
@@ -173,7 +174,7 @@ class Universal {
                             false,
                             {}});
     if (!lost_.empty())
-      draft_.warnings.push_back("dropped, because they are no plain values: " +
+      draft_.warnings.push_back("dropped, because they are not plain values: " +
                                 listed(std::vector<std::string>(lost_.begin(), lost_.end()), 6));
   }
 
@@ -210,7 +211,7 @@ class Universal {
         names.push_back(name);
     if (names.empty()) return;
     draft_.warnings.push_back(fmt::format(
-        "{} tensors without optimizer state ({}) are in {}, but DeepSpeed does not restore them from "
+        "{} tensors without optimizer state ({}) are in {}. DeepSpeed does not load them from "
         "a universal checkpoint: load them in the training program",
         names.size(), listed(names, 4), model_states_name));
   }
@@ -226,6 +227,13 @@ class Universal {
   std::set<std::string> lost_;
 };
 
+[[noreturn]] void refuse_another_source(Checkpoint const& source) {
+  fail(ErrorKind::usage,
+       "[target] format = \"deepspeed\": only a DeepSpeed checkpoint becomes a universal "
+       "checkpoint, and {} is a {} checkpoint. Choose dcp or huggingface.",
+       source.place, source.format->name());
+}
+
 }  // namespace
 
 TargetTraits DeepSpeedFormat::target() const {
@@ -237,13 +245,12 @@ TargetTraits DeepSpeedFormat::target() const {
           .carries_state = true};
 }
 
+void DeepSpeedFormat::lay_out(MappedTarget const& job, TargetDraft& /*draft*/) const {
+  refuse_another_source(job.source);
+}
+
 void DeepSpeedFormat::lay_out_named(NamedTarget const& job, TargetDraft& draft) const {
-  if (!job.source.deepspeed)
-    fail(
-        ErrorKind::usage,
-        "[target] format = \"deepspeed\": a universal checkpoint is made of a DeepSpeed checkpoint "
-        "only, and {} is a {} one. Choose dcp or huggingface.",
-        job.source.place, job.source.format->name());
+  if (!job.source.deepspeed) refuse_another_source(job.source);
   Universal(job, draft).run();
 }
 

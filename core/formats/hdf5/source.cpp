@@ -106,7 +106,7 @@ class Collector {
              files_[f].string(), number, count, parts_.size());
       if (!seen.insert(number).second || number < 1 || number > count)
         fail(ErrorKind::source,
-             "{}: states that it is part {} of {}, and so does another file. Move files of other "
+             "{}: is part {} of {}, and another file is the same part. Move files of other "
              "checkpoints elsewhere.",
              files_[f].string(), number, count);
       for (std::string_view const key : {names_key, map_key})

@@ -172,7 +172,7 @@ void open_adapter(Folder& folder, std::vector<std::string> const& names) {
   read_adapter_config(folder, names);
   if (folder.adapter.is_null())
     fail(ErrorKind::source,
-         "{}: has {} and no {}, which says how the adapter is scaled. Download that file too.",
+         "{}: has {} and no {}, which states how the adapter is scaled. Download that file too.",
          folder.path.string(), folder.files.front().string(), adapter_config_name);
 }
 

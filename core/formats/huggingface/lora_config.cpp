@@ -24,7 +24,7 @@ struct Refused {
 };
 constexpr Refused refused[] = {
     {"use_dora", "its weights are normalised (DoRA)"},
-    {"modules_to_save", "it holds modules that were trained as a whole"},
+    {"modules_to_save", "it holds modules that were trained completely"},
     {"trainable_token_indices", "it holds rows of the embedding"},
     {"layer_replication", "it repeats layers of the model"},
     {"lora_bias", "its products have biases"},
@@ -124,14 +124,15 @@ LoraConfig::LoraConfig(Json config, std::string place, LoraUse use)
   for (Refused const& one : refused)
     if (says(config_.find(one.member)))
       fail(ErrorKind::source,
-           "{}: {} = {}: {}, so it is more than a product that is added to weights. {}", place_,
-           one.member, shown(config_.find(one.member)), one.meaning, merge_with_peft);
+           "{}: {} = {}: {}. This version reads only adapters that add a product of two "
+           "matrices to weights. {}",
+           place_, one.member, shown(config_.find(one.member)), one.meaning, merge_with_peft);
   check_types();
   Json const* const bias = config_.find("bias");
   if (bias != nullptr && bias->text() != nullptr && *bias->text() != "none")
     fail(ErrorKind::source,
-         "{}: bias = {}: biases of the model were trained, too, and this version reads \"none\" "
-         "only. {}",
+         "{}: bias = {}: biases of the model were trained too. This version reads only bias = "
+         "\"none\". {}",
          place_, shown(bias), merge_with_peft);
   Json const* const start = config_.find("init_lora_weights");
   if (start != nullptr && start->text() != nullptr)
@@ -177,7 +178,8 @@ void LoraConfig::judge_start(std::string const& start, LoraUse use) {
          "{}. Save it with peft's path_initial_model_for_weight_conversion, or merge it with peft.",
          what);
   warnings_.push_back(what +
-                      ". It is carried as it is: do not use it with the base model as published");
+                      ". The adapter is copied unchanged: do not use it with the published "
+                      "base model");
 }
 
 std::optional<Json> LoraConfig::pattern(std::string_view table, std::string_view module) const {
@@ -195,8 +197,8 @@ bool LoraConfig::uniform() const { return same_alpha() && !says(config_.find("ra
 void LoraConfig::check(std::string_view module, Index rank) const {
   if (Index const stated = this->rank(module); stated != rank)
     fail(ErrorKind::source,
-         "{}: says rank {} for '{}', and the tensors have rank {}. The files are two adapters': "
-         "copy both from one.",
+         "{}: states rank {} for '{}', and the tensors have rank {}. The two files belong to "
+         "different adapters: copy both from one.",
          place_, stated, module, rank);
   scale(module, rank);
 }
@@ -224,11 +226,10 @@ float LoraConfig::scale(std::string_view module, Index rank) const {
   auto const r = static_cast<double>(rank);
   double const scale = *alpha / (by_root_ ? std::sqrt(r) : r);
   if (!(std::abs(scale) <= static_cast<double>(std::numeric_limits<float>::max())))
-    fail(
-        ErrorKind::source,
-        "{}: {} of '{}' is {}, and over rank {} this scale is no finite number of 32 bits. Correct "
-        "it, or copy the adapter again.",
-        place_, member, module, shown(stated), rank);
+    fail(ErrorKind::source,
+         "{}: {} of '{}' is {}, and divided by rank {} it is not a finite 32-bit number. "
+         "Correct it, or copy the adapter again.",
+         place_, member, module, shown(stated), rank);
   return static_cast<float>(scale);
 }
 

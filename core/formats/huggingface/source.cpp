@@ -99,6 +99,32 @@ Checkpoint HuggingFaceFormat::open(fs::path const& path, OpenChoice const& /*cho
   return checkpoint;
 }
 
+namespace {
+
+std::uint64_t elements_of(std::vector<Index> const& shape) {
+  std::uint64_t count = 1;
+  for (Index const size : shape) count *= static_cast<std::uint64_t>(size);
+  return count;
+}
+
+/// "7615616512 (7.62 billion)".
+std::string counted(std::uint64_t count) {
+  if (count < 1'000'000) return fmt::format("{}", count);
+  auto const number = static_cast<double>(count);
+  return count < 1'000'000'000 ? fmt::format("{} ({:.1f} million)", count, number / 1e6)
+                               : fmt::format("{} ({:.2f} billion)", count, number / 1e9);
+}
+
+/// The method that config.json names; "none" where it names none.
+std::string quantisation_of(Json const& config) {
+  Json const* const settings = config.find("quantization_config");
+  if (settings == nullptr || settings->is_null()) return "none";
+  Json const* const method = settings->find("quant_method");
+  return method != nullptr && method->text() != nullptr ? *method->text() : "by an unknown method";
+}
+
+}  // namespace
+
 Inspection HuggingFaceFormat::describe(fs::path const& path,
                                        megatron::UserSizes const& /*sizes*/) const {
   Folder const folder = open_folder(path);
@@ -107,6 +133,7 @@ Inspection HuggingFaceFormat::describe(fs::path const& path,
   std::vector<std::string> notes = folder.warnings;
   std::vector<std::string> mismatches;
   std::int64_t tensors = 0;
+  std::uint64_t values = 0;
   for (std::size_t f = 0; f < folder.files.size(); ++f) {
     auto const error = capture([&] {
       safetensors::Header const header =
@@ -118,6 +145,7 @@ Inspection HuggingFaceFormat::describe(fs::path const& path,
         DTypeTotal& total = dtypes[std::string(reshard::name(header.tensors[i].dtype))];
         ++total.tensors;
         total.bytes += header.tensors[i].size_bytes;
+        values += elements_of(header.tensors[i].shape);
       }
     });
     if (error) mismatches.push_back(error->sentence());
@@ -143,16 +171,20 @@ Inspection HuggingFaceFormat::describe(fs::path const& path,
       .set("format", name())
       .set("model_type", model_type)
       .set("files", static_cast<std::int64_t>(folder.files.size()));
+  std::string const quantisation = quantisation_of(folder.config);
   result.json.set("index", !folder.weight_map.empty())
       .set("tensors", tensors)
+      .set("elements", values)
+      .set("quantisation", quantisation)
       .set("dtypes", kinds)
       .set("sidecars", array(folder.sidecars));
   result.json.set("mismatches", array(mismatches)).set("notes", array(notes));
   result.text = fmt::format(
-      "path              {}\nformat            huggingface\nmodel_type        {}\nfiles             {}{}\ntensors           {}\ndtypes            "
+      "path              {}\nformat            huggingface\nmodel_type        {}\nfiles             {}{}\ntensors           {}\nelements          {}\nquantised         {}\ndtypes            "
       "{}\n",
       path.string(), model_type, folder.files.size(),
-      folder.weight_map.empty() ? "" : " with an index", tensors, kinds_text);
+      folder.weight_map.empty() ? "" : " with an index", tensors, counted(values),
+      quantisation == "none" ? "no" : quantisation, kinds_text);
   for (std::string const& sentence : mismatches)
     result.text += "mismatch          " + sentence + "\n";
   for (std::string const& note : notes) result.text += "note              " + note + "\n";

@@ -67,10 +67,10 @@ Integrity parse_integrity(std::string_view text, std::string const& file) {
   Integrity integrity;
   for (auto const& [path, value] : document.object("files")) {
     if (!is_inner_path(path))
-      fail(
-          ErrorKind::source,
-          "{}: lists the path {}, which is not of a file inside the checkpoint. Do not trust this file.",
-          file, json_quoted(path));
+      fail(ErrorKind::source,
+           "{}: lists the path {}, which is not a file inside the checkpoint. Do not trust this "
+           "file.",
+           file, json_quoted(path));
     if (value.text() == nullptr || !is_sha256(*value.text()))
       JsonPlace{file, "files", document.member("files")}.fail_member(
           path, "a string of 64 lower-case hexadecimal digits");

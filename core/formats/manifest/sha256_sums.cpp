@@ -89,17 +89,15 @@ std::vector<FileSum> parse_sums(std::string_view text, std::string const& file) 
     if (line.empty() || line.starts_with('#')) continue;
     auto sum = parsed_line(line);
     if (!sum)
-      fail(
-          ErrorKind::source,
-          "{}: line {} is no line of sha256sum: 64 hexadecimal digits, two spaces, a path. Make the "
-          "file again, or remove it.",
-          file, number);
+      fail(ErrorKind::source,
+           "{}: line {} is not a line of sha256sum: 64 hexadecimal digits, two spaces, a path. "
+           "Make the file again, or remove it.",
+           file, number);
     if (!is_inner_path(sum->path) || sum->path == sums_name)
-      fail(
-          ErrorKind::source,
-          "{}: line {} has the path {}, which is not of another file inside the checkpoint. Do not "
-          "trust this file.",
-          file, number, json_quoted(sum->path));
+      fail(ErrorKind::source,
+           "{}: line {} has the path {}, which is not another file inside the checkpoint. Do "
+           "not trust this file.",
+           file, number, json_quoted(sum->path));
     sums.push_back(std::move(*sum));
   }
   std::ranges::sort(sums, {}, &FileSum::path);
@@ -114,7 +112,7 @@ std::optional<std::vector<FileSum>> find_sums(std::filesystem::path const& folde
   std::filesystem::path const path = folder / sums_name;
   if (!sees_anything(path)) return std::nullopt;
   if (!sees_file(path))
-    fail(ErrorKind::source, "{}: is no regular file. Remove it, or restore it from a copy.",
+    fail(ErrorKind::source, "{}: is not a regular file. Remove it, or restore it from a copy.",
          path.string());
   return parse_sums(read_text_file(allowed_member(folder, sums_name), largest_sums), path.string());
 }

@@ -39,11 +39,11 @@ void refuse_weight_sharding(Json const& args, std::string_view place) {
   for (std::string_view const key : {"gtp_weight_remat_size", "expert_gtp_weight_remat_size",
                                      "tensor_parallel_num_weight_shards"})
     if (auto const value = integer(args, key).value_or(1); value > 1)
-      fail(
-          ErrorKind::source,
-          "{}: args.{} is {}: weights sharded over a further axis (GTP), of which mp_rank_* files hold one slice only. "
-          "Save the checkpoint with this size 1, or as torch_dist.",
-          place, key, value);
+      fail(ErrorKind::source,
+           "{}: args.{} is {}: weights are sharded along one more axis (GTP), and mp_rank_* "
+           "files hold only one slice of it. Save the checkpoint with this size 1, or as "
+           "torch_dist.",
+           place, key, value);
 }
 
 std::optional<Index> moe_fc1_rows(Json const& args) {

@@ -100,12 +100,13 @@ class Classifier {
       for (auto const& [count, names] : by_count)
         if (count != fields_)
           add(fmt::format(
-              "{} have {} numbers, while {} have {}: two checkpoints in one directory? Keep one.",
+              "these names have {1} numbers: {0}; these have {3}: {2}. Two checkpoints may be "
+              "in one directory: keep one.",
               listed(names, 4), count, listed(most->second, 4), fields_));
     if (fields_ > 3)
       add(fmt::format(
-          "{} have {} numbers, expected at most tensor, pipeline and expert rank: one of them is a data-parallel rank. "
-          "Give the directory that holds the weights.",
+          "{} have {} numbers. Expected are at most tensor, pipeline and expert rank, so one "
+          "is a data-parallel rank. Give the directory that holds the weights.",
           some_names(), fields_));
     largest_.assign(fields_, 0);
     for (auto const& shard : shards_)
@@ -146,7 +147,8 @@ class Classifier {
       if (chunks_ == 0) chunks_ = shard.keys->chunks;
       if (shard.keys->chunks != chunks_)
         add(fmt::format(
-            "{} has {} model chunks, others have {}: shards of two saves are mixed. Restore one of them.",
+            "{} has {} model chunks, and others have {}: shards of two saves are mixed. "
+            "Restore one of them.",
             shard.name, shard.keys->chunks, chunks_));
     }
   }

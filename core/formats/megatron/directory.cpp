@@ -169,7 +169,7 @@ void refuse_other_formats(fs::path const& path, std::vector<Entry> const& entrie
     if (!entry.directory && deepspeed_file(entry.name))
       fail(ErrorKind::source,
            "{}: {} is a file of a DeepSpeed checkpoint; a Megatron shard is a directory "
-           "mp_rank_TT[_PPP][_EEE]. DeepSpeed checkpoints are not supported.",
+           "mp_rank_TT[_PPP][_EEE]. Leave out source.format.",
            path.string(), entry.name);
 }
 
@@ -225,11 +225,11 @@ void set_optimizer_directories_apart(Directory& found) {
   }
   found.shards = std::move(kept);
   if (found.shards.empty())
-    fail(
-        ErrorKind::source,
-        "{}: {} hold an optimizer file (optim.pt, distrib_optim.pt) and no {}: their last number is a data-parallel rank, and "
-        "there are no weights here. Give the directory that holds the weights.",
-        found.iteration_dir.string(), listed(found.optimizer_only, 4), model_file_name);
+    fail(ErrorKind::source,
+         "{}: {} hold an optimizer file (optim.pt, distrib_optim.pt) and no {}. Their last "
+         "number is a data-parallel rank, so there are no weights here. Give the directory that "
+         "holds the weights.",
+         found.iteration_dir.string(), listed(found.optimizer_only, 4), model_file_name);
   if (!found.optimizer_only.empty())
     found.notes.push_back(fmt::format(
         "{} directories of data-parallel ranks hold only optimizer files and are not read: {}",
@@ -287,7 +287,8 @@ Directory open_tracked(fs::path const& root, std::vector<Entry> const& entries) 
   auto const exact = std::find(names.begin(), names.end(), wanted);
   if (exact == names.end() && names.size() > 1)
     fail(ErrorKind::source,
-         "{}: {} names iteration {}, and {} all have this number. Give one of them by its path.",
+         "{}: {} names iteration {}, and several folders have this number: {}. Give one of "
+         "them by its path.",
          root.string(), tracker_name, step.iteration, listed(names));
   return read_iteration(root, root, root / (exact == names.end() ? names.front() : *exact), step);
 }
@@ -304,9 +305,9 @@ Directory open_untracked(fs::path const& root, std::vector<Entry> const& entries
                       : "one of the iterations by its path");
   }
   auto found = read_iteration(root, root, root / names.front(), *parse_step(names.front()));
-  found.notes.push_back(fmt::format(
-      "{} is missing; {} was taken because it is the only iteration. Its save may not have been completed.",
-      tracker_name, names.front()));
+  found.notes.push_back(
+      fmt::format("{} is missing, so the only iteration is used: {}. Its save may be incomplete.",
+                  tracker_name, names.front()));
   return found;
 }
 

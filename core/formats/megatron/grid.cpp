@@ -48,7 +48,7 @@ class Grid {
     }
     if (!result.without_file.empty())
       add(fmt::format(
-          "{} contain no model_optim_rng.pt. The save was interrupted, or files were lost: "
+          "model_optim_rng.pt is missing in {}. The save was interrupted, or files were lost: "
           "restore them.",
           listed(result.without_file, 6)));
   }
@@ -65,7 +65,8 @@ class Grid {
     }
     if (!outside.empty())
       add_against_sizes(fmt::format(
-          "{} lie outside the sizes {}. Remove directories of another save, or correct the sizes.",
+          "{} are outside the sizes {}. Remove directories of another save, or correct the "
+          "sizes.",
           listed(outside, 6), sizes_text()));
     else if (!result_.extra.empty())
       result_.notes.push_back(fmt::format("{} belong to no rank of this grid and are not needed",
@@ -90,7 +91,8 @@ class Grid {
       }
     if (lost.empty()) return;
     add_against_sizes(fmt::format(
-        "{} are in no file{}, with the sizes {}.{} Restore the missing directories, or correct the sizes.",
+        "no file holds {}{}. The sizes are {}.{} Restore the missing directories, or correct "
+        "the sizes.",
         listed(lost, 6), absent(), sizes_text(), cause(lost_ranks)));
   }
 
@@ -105,7 +107,8 @@ class Grid {
             lost.push_back(fmt::format("ep {} (etp {}) of pp {}", ep, etp, pp));
     if (lost.empty()) return;
     add_against_sizes(fmt::format(
-        "experts of {} are in no file{}, with the sizes {}. Restore the missing directories, or correct the sizes.",
+        "no file holds the experts of {}{}. The sizes are {}. Restore the missing directories, "
+        "or correct the sizes.",
         listed(lost, 6), absent(), sizes_text()));
   }
 
@@ -172,15 +175,16 @@ bool expert_slices_expressible(Classification& result) {
   if (sizes.etp > sizes.tp)
     result.mismatches.push_back(
         {fmt::format(
-             "expert tensor size {} is above tensor size {}: {} ranks wrote each file and the last one won, so only one "
-             "slice of the experts is left. Save the checkpoint as torch_dist.",
+             "expert tensor size {} is above tensor size {}: {} ranks wrote each file and the "
+             "last one overwrote the others, so only one slice of the experts is left. Save "
+             "the checkpoint as torch_dist.",
              sizes.etp, sizes.tp, sizes.etp / sizes.tp + (sizes.etp % sizes.tp != 0 ? 1 : 0)),
          user});
   else
     result.mismatches.push_back(
         {fmt::format(
-             "expert tensor size {} does not divide tensor size {}: which slice of the experts a file holds cannot be "
-             "told from its name. Save the checkpoint as torch_dist.",
+             "expert tensor size {} does not divide tensor size {}: the name of a file does "
+             "not show which slice of the experts it holds. Save the checkpoint as torch_dist.",
              sizes.etp, sizes.tp),
          user});
   return false;
@@ -195,9 +199,9 @@ void check_grid(Classification& result, std::vector<ShardFacts> const& shards, N
   if (experts && !expert_slices_expressible(result)) return;
   if (!listable(result.sizes)) {
     result.mismatches.push_back(
-        {fmt::format(
-             "sizes tensor {}, pipeline {}, expert {} ask for more than {} directories. Check args or the sizes given.",
-             result.sizes.tp, result.sizes.pp, result.sizes.ep, most_shards),
+        {fmt::format("sizes tensor {}, pipeline {}, expert {} need more than {} directories. Check "
+                     "args or the sizes given.",
+                     result.sizes.tp, result.sizes.pp, result.sizes.ep, most_shards),
          false});
     return;
   }

@@ -70,11 +70,10 @@ void check_hybrid_pattern(Json const& args, std::string_view letters, std::strin
   if (layers == nullptr || layers->integer() == nullptr ||
       *layers->integer() == static_cast<std::int64_t>(decoder.size()))
     return;
-  fail(
-      ErrorKind::source,
-      "{}: args.{} = \"{}\" has {} decoder layers, and args.num_layers is {}. The pattern and the files are two models': correct args, or choose "
-      "another save.",
-      place, pattern->key, *args.find(pattern->key)->text(), decoder.size(), *layers->integer());
+  fail(ErrorKind::source,
+       "{}: args.{} = \"{}\" has {} decoder layers, and args.num_layers is {}. The pattern and "
+       "the files belong to different models: correct args, or choose another save.",
+       place, pattern->key, *args.find(pattern->key)->text(), decoder.size(), *layers->integer());
 }
 
 }  // namespace reshard::megatron

@@ -207,11 +207,10 @@ void MegatronNames::check_counted_layers(Json const& args) const {
     bool const none = value.is_null() || value == Json(0) || value == Json(1) ||
                       (value.items() != nullptr && value.items()->empty());
     if (!none && (renumbers() || paired_))
-      fail(
-          ErrorKind::usage,
-          "[target] model: args.{} = {} counts layers, whose numbers are others in a hybrid model. "
-          "Set model to the class of the source.",
-          key, value.dump());
+      fail(ErrorKind::usage,
+           "[target] model: args.{} = {} counts layers, and a hybrid model numbers its layers "
+           "differently. Set model to the class of the source.",
+           key, value.dump());
   }
 }
 

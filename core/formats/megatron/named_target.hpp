@@ -10,8 +10,8 @@
 namespace reshard::megatron {
 
 inline constexpr char const* renumbered_states_warning =
-    "states of modules (FP8 scales of Transformer Engine) are left behind: the target's layers have "
-    "other numbers. Its loader makes them anew";
+    "states of modules (FP8 scales of Transformer Engine) are left out, because the target's "
+    "layers have other numbers. Its loader creates them";
 
 /// Whether modules have states of their own in it.
 bool has_module_states(Checkpoint const& source);

@@ -112,7 +112,7 @@ std::string not_in_hybrid(Model const& model) {
        {"ffn.post_norm", "norms behind the MLP"},
        {"attn.q_norm_wide", "norms over all heads at once"},
        {"embed.position", "learned positions"},
-       {"router.table", "layers whose experts tokens choose by number"}}};
+       {"router.table", "layers that choose experts by token number"}}};
   for (auto const& [tensor, what] : others)
     if (exists(model, tensor)) return what;
   return "";

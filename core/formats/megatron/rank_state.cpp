@@ -88,8 +88,8 @@ class Reader {
     }
     if (!state_.steps.empty() && state_.steps.size() != with_state_)
       fail(ErrorKind::source,
-           "{}: {} of {} parameters with optimizer state have a 'step', which all have or none. "
-           "The file is damaged: restore it, or set source.optimizer = \"drop\".",
+           "{}: {} of {} parameters with optimizer state have a 'step'; either all have one or "
+           "none. The file is damaged: restore it, or set source.optimizer = \"drop\".",
            path_, state_.steps.size(), with_state_);
     if (!settings.tensors.empty())
       fail(ErrorKind::source,
@@ -123,7 +123,7 @@ class Reader {
   // --- distrib_optim.pt ---------------------------------------------------------------------
 
   void add_buffers(NodeId optimizer, Index chain) {
-    if (!is_dict(document_, optimizer)) fail_state(chain, "is no dict of buffers");
+    if (!is_dict(document_, optimizer)) fail_state(chain, "is not a dict of buffers");
     NodeId const coalesced = document_.find(optimizer, "buckets_coalesced");
     if (coalesced == no_node || document_.at(coalesced).kind != Kind::boolean ||
         !document_.at(coalesced).boolean)
@@ -134,7 +134,7 @@ class Reader {
            path_, chain);
     for (auto const& [buffer, by_dtype] : numbered(document_, optimizer)) {
       if (!is_dict(document_, by_dtype))
-        fail_state(chain, fmt::format("has a buffer {} that is no dict", buffer));
+        fail_state(chain, fmt::format("has a buffer {} that is not a dict", buffer));
       auto const& items = document_.at(by_dtype).items;
       for (std::size_t i = 0; i + 1 < items.size(); i += 2)
         add_buffer(chain, weights_of(chain, buffer, items[i]), items[i + 1]);
@@ -247,7 +247,7 @@ class Reader {
     std::vector<FileTensor> result;
     if (master != no_node) {
       if (document_.at(master).kind != Kind::tensor)
-        fail_state(chain, "has a master weight that is no tensor");
+        fail_state(chain, "has a master weight that is not a tensor");
       result.push_back(tensor(master, std::string(master_slot)));
     }
     auto const state = states.find(number_of(key));
@@ -292,8 +292,8 @@ void read_steps(FileState& state, File const& file) {
     file.read_at(step.offset_bytes, std::as_writable_bytes(std::span(&value, 1)));
     if (state.torch_steps && *state.torch_steps != double{value})
       fail(ErrorKind::source,
-           "{}: parameters of the optimizer are at step {} and at step {}, and the formats of "
-           "Megatron have one step for all. Restore the file if it was changed, or set "
+           "{}: parameters of the optimizer are at step {} and at step {}, and Megatron's "
+           "formats have one step for all. Restore the file if it was changed, or set "
            "source.optimizer = \"drop\".",
            file.path().string(), *state.torch_steps, value);
     state.torch_steps = value;

@@ -167,8 +167,8 @@ void add_rank_states(Checkpoint& checkpoint, std::vector<FileState> files,
   if (states->settings.empty()) return;
   if (!states->slots.empty() && std::ranges::all_of(states->slots, is_master_slot))
     fail(ErrorKind::source,
-         "{}: the optimizer has master weights and no moments: it was saved before its first step, "
-         "and Megatron loads no such state. Set source.optimizer = \"drop\".",
+         "{}: the optimizer has master weights and no moments: it was saved before its first "
+         "step, and Megatron does not load such state. Set source.optimizer = \"drop\".",
          states->places.front());
   if (states->buffers.empty() && states->lists.empty())
     fail(ErrorKind::source,

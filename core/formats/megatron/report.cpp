@@ -243,9 +243,9 @@ Json optimizer_json(Directory const& directory, Headers headers) {
   return result;
 }
 
-/// Strings on a terminal: as they are, but control characters escaped (names come from a disk that
-/// anyone may write to).
-std::string shown(Json const& value) {
+}  // namespace
+
+std::string report_value(Json const& value) {
   if (value.is_null()) return "-";
   if (auto const* word = value.text()) {
     auto const quoted = json_quoted(*word);
@@ -253,22 +253,20 @@ std::string shown(Json const& value) {
   }
   std::string out;
   if (auto const* items = value.items()) {
-    for (auto const& item : *items) out += (out.empty() ? "" : ", ") + shown(item);
+    for (auto const& item : *items) out += (out.empty() ? "" : ", ") + report_value(item);
     return value.items()->empty() ? "-" : "[" + out + "]";
   }
   if (auto const* members = value.members()) {
     auto const* source = value.find("source");
     auto const* number = value.find("value");
     if (source != nullptr && number != nullptr)
-      return fmt::format("{} ({})", shown(*number), shown(*source));
+      return fmt::format("{} ({})", report_value(*number), report_value(*source));
     for (auto const& [key, member] : *members)
-      out += (out.empty() ? "" : ", ") + key + " " + shown(member);
+      out += (out.empty() ? "" : ", ") + key + " " + report_value(member);
     return out;
   }
   return value.dump();
 }
-
-}  // namespace
 
 std::vector<ShardFacts> shard_facts(Directory const& directory, Headers headers) {
   std::vector<ShardFacts> facts;
@@ -324,14 +322,15 @@ std::string inspect_text(Json const& report) {
     auto const* members = value.members();
     if (items != nullptr && !items->empty()) {
       for (std::size_t i = 0; i < items->size(); ++i)
-        line(i == 0 ? std::string_view(field) : "", shown((*items)[i]));
+        line(i == 0 ? std::string_view(field) : "", report_value((*items)[i]));
     } else if (members != nullptr && !members->empty()) {
       bool first = true;
       for (auto const& [key, member] : *members)
-        line(first ? std::string_view(field) : "", fmt::format("{:<24}{}", key, shown(member))),
+        line(first ? std::string_view(field) : "",
+             fmt::format("{:<24}{}", key, report_value(member))),
             first = false;
     } else {
-      line(field, shown(value));
+      line(field, report_value(value));
     }
   }
   return out;

@@ -2,6 +2,7 @@
 
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "core/base/json.hpp"
 #include "core/formats/megatron/classify.hpp"
@@ -23,5 +24,14 @@ Json inspect_json(Directory const& directory, Classification const& classificati
 
 /// The same as text: one aligned line per field. Takes what inspect_json made.
 std::string inspect_text(Json const& report);
+
+/// The same in about ten lines: what it is, and what is wrong with it. Of the notes, one that
+/// begins with `size_not_given` is left out.
+std::string inspect_summary(Json const& report);
+constexpr std::string_view size_not_given = "expert_parallel_size was not given";
+
+/// A value of the report as a terminal may show it: control characters are escaped, since names
+/// come from a disk that anyone may write to; "-" for null and for an empty list.
+std::string report_value(Json const& value);
 
 }  // namespace reshard::megatron

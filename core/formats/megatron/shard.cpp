@@ -151,11 +151,10 @@ class HeaderReader {
   }
 
   [[noreturn]] void fail_twice() const {
-    fail(
-        ErrorKind::source,
-        "{}: has 'model' beside a numbered 'model0' or the same number twice; expected one 'model', or 'model0', 'model1', … alone. "
-        "The file was put together by hand: keep one form.",
-        path_);
+    fail(ErrorKind::source,
+         "{}: has 'model' beside a numbered 'model0' or the same number twice; expected one "
+         "'model', or only 'model0', 'model1', …. The file was changed by hand: keep one form.",
+         path_);
   }
 
   void check_version() const {
@@ -165,7 +164,7 @@ class HeaderReader {
         "{}: checkpoint_version is {}, expected {:.1f}{}. Load and save it once with a current Megatron.",
         path_, header_.checkpoint_version, supported_version,
         header_.checkpoint_version < supported_version
-            ? ": older files order QKV rows or name their sizes in another way"
+            ? ": older files order the rows of QKV or name sizes differently"
             : "");
   }
 

@@ -25,8 +25,8 @@ std::vector<fs::path> model_files_in(Directory const& directory) {
   for (Shard const& shard : directory.shards) {
     if (shard.model_file.empty())
       fail(ErrorKind::source,
-           "{}: holds no {}, so the weights of this rank are missing. The save was interrupted, or "
-           "the file was moved: restore it.",
+           "{}: holds no {}, so the weights of this rank are missing. The save was "
+           "interrupted, or the file was moved: restore it.",
            shard.path.string(), model_file_name);
     files.push_back(shard.model_path());
   }
@@ -192,7 +192,7 @@ Checkpoint MegatronFormat::open(fs::path const& path, OpenChoice const& choice,
     checkpoint.chunks_per_file = static_cast<std::size_t>(found.sizes.vpp);
     checkpoint.warnings = directory.notes;
     for (std::string const& note : found.notes)
-      if (!note.starts_with("expert_parallel_size was not given"))
+      if (!note.starts_with(size_not_given))
         checkpoint.warnings.push_back(note);  // a job has no such key to give
     checkpoint.args = headers.front().args;
     check_iterations(headers, checkpoint);
@@ -230,8 +230,10 @@ Inspection MegatronFormat::describe(fs::path const& path, UserSizes const& sizes
   result.json.set("path", path.string()).set("format", name());
   Json const report = inspect_json(directory, found, pointers);
   for (auto const& [key, value] : *report.members()) result.json.set(key, value);
-  result.text = fmt::format("path              {}\nformat            {}\n{}", path.string(), name(),
-                            inspect_text(report));
+  std::string const head =
+      fmt::format("path              {}\nformat            {}\n", path.string(), name());
+  result.text = head + inspect_text(report);
+  result.summary = head + inspect_summary(report);
   Json const* mismatches = report.find("mismatches");
   result.sound =
       mismatches != nullptr && mismatches->items() != nullptr && mismatches->items()->empty();

@@ -267,9 +267,9 @@ std::vector<std::vector<StateTarget::Member>> StateTarget::members(
       if (found == groups.end())
         fail(ErrorKind::source,
              "source: optimizer {} has no parameter group {} weight decay, which '{}' of the "
-             "target belongs to. The run had groups of its own, which this version cannot write "
-             "into model_optim_rng.pt: choose target.format = \"torch_dist\" or target.optimizer = "
-             "\"distributed\", or set source.optimizer = \"drop\".",
+             "target belongs to. The run had its own parameter groups, which this version "
+             "cannot write into model_optim_rng.pt: choose target.format = \"torch_dist\" or "
+             "target.optimizer = \"distributed\", or set source.optimizer = \"drop\".",
              chain, decay ? "with" : "without", name);
       result[static_cast<std::size_t>(found - groups.begin())].push_back(member);
     }
@@ -309,8 +309,8 @@ void StateTarget::add_groups(Optimizer& to, MeshPlace const& at, int stage, std:
 void StateTarget::refuse_copy(StoredName const& name) const {
   if (!masters_ || !has(name, *masters_)) return;
   fail(ErrorKind::usage,
-       "[target] optimizer = \"inline\": '{}' is F32, and the source's distributed optimizer has a "
-       "copy of it, for which model_optim_rng.pt has no place. Set target.optimizer = "
+       "[target] optimizer = \"inline\": '{}' is F32, and the source's distributed optimizer "
+       "has a copy of it, which model_optim_rng.pt cannot hold. Set target.optimizer = "
        "\"distributed\", or target.format = \"torch_dist\".",
        name.name);
 }

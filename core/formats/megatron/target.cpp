@@ -216,7 +216,7 @@ class StatePlan {
             : fmt::format("with --overlap-grad-reduce --ddp-bucket-size {}", *size.integer());
     return fmt::format(
         "distrib_optim.pt: places in it depend on the gradient buckets of the run ({}): start "
-        "training {}, or choose target.format = \"torch_dist\", where nothing depends on them",
+        "training {}, or choose target.format = \"torch_dist\", which does not depend on them",
         flat_rule_text(all_args_), flags);
   }
 
@@ -309,8 +309,8 @@ void MegatronFormat::lay_out(MappedTarget const& job, TargetDraft& draft) const 
   draft.opaque = plan_megatron_target(draft, parts, target);
   if (state && !state->frozen().empty())
     draft.warnings.push_back(fmt::format(
-        "{} parameters have no optimizer state: the optimizer of the target does not have them, as "
-        "if they were frozen ({})",
+        "{} parameters have no optimizer state, and the optimizer of the target treats them as "
+        "frozen ({})",
         state->frozen().size(),
         listed(std::vector<std::string>(state->frozen().begin(), state->frozen().end()), 6)));
   if (state && state->depends_on_buckets()) draft.warnings.push_back(plan->bucket_warning());

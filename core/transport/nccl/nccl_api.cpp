@@ -18,7 +18,7 @@ std::string_view name_of(NcclResult result) {
     case NcclResult::remote_error: return "ncclRemoteError";
     case NcclResult::in_progress: return "ncclInProgress";
   }
-  return "a result that this program does not know";
+  return "an unknown result";
 }
 
 }  // namespace

@@ -3,8 +3,13 @@ const mostTallCells = 16;
 const mostLargeCells = 64;
 const mostCells = 4096;
 
+/* "layer 0", "layers 0 to 3"; '' where a file has none. */
+function layersText(layers) {
+  return layers && `${/^\d+$/.test(layers) ? 'layer' : 'layers'} ${layers}`;
+}
+
 function ownerTip(owner) {
-  return tipPart(owner.label, owner.file, `${bytesText(owner.bytes)} in ${plural(owner.tensors, 'tensor')}`, owner.layers && `layers ${owner.layers}`,
+  return tipPart(owner.label, owner.file, `${bytesText(owner.bytes)} in ${plural(owner.tensors, 'tensor')}`, layersText(owner.layers),
     owner.experts && `experts ${owner.experts}`);
 }
 
@@ -93,7 +98,7 @@ class Owners {
 
 function stageLayers(owners) {
   const texts = [...new Set(owners.map((owner) => owner.layers).filter(Boolean))];
-  return texts.length === 1 ? `layers ${texts[0]}` : '';
+  return texts.length === 1 ? layersText(texts[0]) : '';
 }
 
 /* So that ranks of a tensor-parallel group stand side by side, and long names have room. */

@@ -64,8 +64,7 @@ class PairReader {
     Index const size = found < 0 ? 0 : model_.axes()[static_cast<AxisId>(found)].size;
     if (size != axis.size)
       fail(ErrorKind::source,
-           "the adapter of '{}' has {} {}, and the model has {}. Name the adapter of this "
-           "base.",
+           "the adapter of '{}' has {} {}, but the model has {}. Name the adapter of this base.",
            one.module, axis.name, axis.size, size);
     return static_cast<AxisId>(found);
   }

@@ -71,9 +71,9 @@ void check_adapter_places(Model const& model, MapFile const& core, Catalog const
     for (std::string const& other : fused_with(model, core, weight))
       if (adapted_layers(model, other) != own)
         fail(ErrorKind::usage,
-             "[target] adapter: this form has one adapter for the fused weight of '{}' and '{}', "
-             "and the source adapts '{}' in {} layers and '{}' in {}. Set target.adapter = "
-             "\"canonical\", which has one for each; other programs need an adapter that was "
+             "[target] adapter: this form has one adapter for the fused weight of '{}' and "
+             "'{}', and the source adapts '{}' in {} layers and '{}' in {}. Set target.adapter "
+             "= \"canonical\", which has one for each. Other programs need an adapter that was "
              "trained on all of them.",
              weight, other, weight, own.size(), other, adapted_layers(model, other).size());
     fail(ErrorKind::usage,

@@ -80,21 +80,21 @@ MatrixName read_name(MapAdapter const& form, std::string_view name) {
            place, tensor, matrix.module);
     if (word.starts_with("weight"))
       fail(ErrorKind::source,
-           "{}: '{}' adapts '{}', which no map describes as a linear layer. Merge it with peft, or "
-           "name a map that stores its weight as out x in.",
+           "{}: '{}' adapts '{}', which no map describes as a linear layer. Merge it with "
+           "peft, or name a map that stores this weight as [out, in].",
            place, tensor, matrix.module);
     parameters = parameters || !word.starts_with("bias");
   }
   if (parameters || matrix.packed)
     fail(ErrorKind::source,
-         "{}: '{}' adapts a parameter of '{}', and target_parameters of {} ({}) names none of it "
-         "that is left. The two files are two adapters': copy both from one.",
+         "{}: '{}' adapts a parameter of '{}', and target_parameters of {} ({}) does not list "
+         "it. The two files belong to different adapters: copy both from one.",
          place, tensor, matrix.module, huggingface::adapter_config_name,
          names.packed.empty() ? "empty" : listed(names.packed));
   std::string const near = nearest(matrix.module + ".weight", known);
   fail(ErrorKind::source,
        "{}: '{}' adapts '{}', which the model does not have{}. Name the adapter of this base "
-       "(source.config says which base it is), or a map that describes this weight.",
+       "(source.config names the base), or a map that describes this weight.",
        place, tensor, matrix.module,
        near.empty() ? std::string() : fmt::format(" ('{}' is the nearest)", near));
 }
@@ -145,8 +145,8 @@ bool holds_adapter(Checkpoint const& source, StoredView const& view) {
          place, copied);
   if (adapters < all && peft)
     fail(ErrorKind::source,
-         "{}: holds an adapter (LoRA) and '{}', which is no matrix of one (modules_to_save, or "
-         "another kind of adapter). {}",
+         "{}: holds an adapter (LoRA) and '{}', which is not a matrix of an adapter "
+         "(modules_to_save, or another kind of adapter). {}",
          place, other, merge_first);
   return adapters == all;
 }
@@ -235,8 +235,8 @@ void add_adapters(Model& model, Side const& side, LinearWeights const& linear,
   }
   if (!finder.found())
     fail(ErrorKind::source,
-         "{}: holds an adapter (LoRA), and none of its {} tensors belongs to a weight of {}. The "
-         "config is another model's: set source.config to that of the base model.",
+         "{}: holds an adapter (LoRA), and none of its {} tensors belongs to a weight of {}. "
+         "The config belongs to another model: set source.config to that of the base model.",
          source.folder.string(), source.stored.tensors.size(), model.origin());
   finder.apply(model);
 }

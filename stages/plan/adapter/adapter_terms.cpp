@@ -67,8 +67,8 @@ MatrixTerms AdapterTerms::of(TensorId weight, MatrixPlace const& place, Index ra
   std::string const& name = model_.tensor(weight).name;
   if (found == nullptr && !config_.same_alpha())
     fail(ErrorKind::source,
-         "{}: alpha_pattern names modules of the model's family, and no map tells which of them "
-         "'{}' is. Name the family's map with model.map.",
+         "{}: alpha_pattern names modules of the model's family, and no map describes which of "
+         "them '{}' is. Name the family's map with model.map.",
          config_.place(), name);
   std::string const& module = found != nullptr ? *found : name;
   if (found != nullptr && config_.states_rank()) config_.check(module, rank);

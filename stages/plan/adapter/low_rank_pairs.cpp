@@ -44,8 +44,8 @@ void check_factor(AdaptedTensor const& one, std::string const& weight, std::stri
   for (FactorPart const& part : parts) held += volume(part);
   if (held != rows * one.rank)
     fail(ErrorKind::source,
-         "adapter '{}': its {} holds {} numbers of '{}', which has {} x {} there. A file "
-         "of the adapter is missing, or it is another model's: copy the adapter again.",
+         "adapter '{}': its {} holds {} numbers of '{}', which has {} x {} there. A file of "
+         "the adapter is missing, or the adapter is of another model: copy the adapter again.",
          one.module, factor, held, weight, rows, one.rank);
 }
 
@@ -208,7 +208,7 @@ void LowRankPairs::check_weights(TensorId tensor, Catalog const& catalog) const 
   if (model_.quantised(tensor))
     fail(ErrorKind::source,
          "'{}' is quantised, and an adapter is merged into weights of F32, BF16 or F16 only. "
-         "Dequantise the model in a job of its own first (model.quant = \"dequantise-bf16\").",
+         "Dequantise the model in a separate job first (model.quant = \"dequantise-bf16\").",
          name);
   if (catalog.tensors[index(tensor)].blobs.empty())
     fail(ErrorKind::source,
@@ -218,8 +218,8 @@ void LowRankPairs::check_weights(TensorId tensor, Catalog const& catalog) const 
   for (std::uint32_t const blob : catalog.tensors[index(tensor)].blobs)
     if (catalog.blobs[blob].file >= catalog.real_files())
       fail(ErrorKind::source,
-           "'{}' is computed from other values in this source, and an adapter cannot be merged in "
-           "the same job. Convert the source first, and merge then.",
+           "'{}' is computed from other values of this source, so an adapter cannot be merged "
+           "in the same job. Convert the source first, then merge.",
            catalog.blobs[blob].name);
 }
 

@@ -13,7 +13,7 @@ SourceModel peft_adapter(Checkpoint const& adapter, SourceModel const& base,
   result.view = adapter.format->view(adapter, "");
   if (!holds_adapter(adapter, result.view))
     fail(ErrorKind::source,
-         "{}: holds tensors, and no adapter (LoRA) alone. Name the folder of the adapter.",
+         "{}: holds tensors that are not of an adapter (LoRA). Name the folder of the adapter.",
          adapter.place);
   std::vector<MapAdapter> const& forms = base.maps.core.adapters;
   AdapterNames const names = adapter_names(adapter, result.view, forms, config.parameters());

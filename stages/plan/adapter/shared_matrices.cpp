@@ -62,10 +62,10 @@ void check_comparable(Model const& model, Catalog const& source, TensorId tensor
                       std::ranges::find(to.pieces, digits, &Piece::digits) != to.pieces.end();
     if (same && is_run(from.pieces[i])) continue;
     fail(ErrorKind::source,
-         "source: '{}' in '{}' and '{}' lie in different ways, so they cannot be compared. The "
-         "target holds both in one tensor: {}.",
+         "source: '{}' in '{}' and '{}' are stored differently, so they cannot be compared. "
+         "The target holds both in one tensor: {}.",
          model.tensor(tensor).name, source.blobs[from.blobs[i]].name, model.tensor(first).name,
-         model.adapter_ranks().empty() ? "choose a format that stores their weights apart"
+         model.adapter_ranks().empty() ? "choose a format that stores their weights separately"
                                        : "set target.adapter = \"canonical\" to keep each");
   }
 }

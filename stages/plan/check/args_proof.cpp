@@ -197,8 +197,10 @@ void check_made_args(Model const& model, MapFile const& core, std::string const&
   ArgsDifference const difference = args_difference(model, core, args, options, ArgsReader::map);
   if (difference.empty()) return;
   warnings.push_back(fmt::format(
-      "the target's args do not describe all of it: {}. So {} alone cannot read it: name this model's map (model.map) and config.json "
-      "(source.config) in every later job, and give Megatron code for such layers. `reshard check-map` says what to correct in [args] of {}",
+      "the target's args do not describe all of it: {}. {} cannot read it without help: name "
+      "this model's map (model.map) and config.json (source.config) in every later job, and "
+      "give Megatron code for such layers. `reshard check-map` shows what to correct in [args] "
+      "of {}",
       first_difference(difference), core.name, family));
 }
 

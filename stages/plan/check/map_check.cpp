@@ -349,7 +349,7 @@ class MapChecker {
   void check_args() {
     if (family_->args.empty())
       return result_.notes.push_back(
-          "no [args]: a Megatron checkpoint cannot be made from config.json alone");
+          "no [args]: a Megatron checkpoint cannot be made from only a config.json");
     result_.args = model_->evaluate(family_->args);
     Json const args{Json::Object(result_.args)};
     Model described(maps_.core, maps_.core, {args, "args"});
@@ -411,9 +411,12 @@ class MapChecker {
           choose_maps("auto", request_.map_folders, Json(), Json(Json::Object(result_.args)), true)
               .family;
       if (found->name != map_->name)
-        result_.notes.push_back(fmt::format("from args alone, \"auto\" chooses {}", found->name));
+        result_.notes.push_back(
+            fmt::format("from args without a config.json, \"auto\" chooses "
+                        "{}",
+                        found->name));
     } catch (Error const& error) {
-      result_.notes.push_back("from args alone: " +
+      result_.notes.push_back("from args without a config.json: " +
                               error.sentence().substr(0, error.sentence().find(". ")));
     }
   }

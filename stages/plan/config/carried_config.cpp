@@ -221,8 +221,8 @@ class Reviser {
     for (ArgDifference const& arg : result_.untold)
       result_.warnings.push_back(fmt::format(
           "{}: its config.json gives args.{} = {}, the checkpoint has {}, and no member of "
-          "config.json states it. The config.json is not changed: give target.reference if the "
-          "model computes something else by now",
+          "config.json states it. The config.json is not changed. Give target.reference if the "
+          "model has been changed since",
           folder_, arg.name, shown_value(arg.first), shown_value(arg.second)));
   }
 
@@ -287,9 +287,9 @@ std::string untold_warning(MapFile const& family, MapFile const& core, Json cons
     untold.push_back(fmt::format("{} = {}", arg.name, shown_value(arg.second)));
   if (untold.empty()) return "";
   return fmt::format(
-      "config.json is made from the checkpoint's args, and no member of it states {}: the model "
+      "config.json is made from the checkpoint's args, and it has no member for {}: the model "
       "that it describes computes something else. Give target.reference, the folder of a model "
-      "whose config.json states it",
+      "whose config.json has it",
       listed(untold, 20));
 }
 

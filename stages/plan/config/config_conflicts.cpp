@@ -70,8 +70,10 @@ std::string contradiction(NamedDescription const& counts, NamedDescription const
   if (counts.model.config == other.model.config && counts.model.args == other.model.args) return "";
   ConfigComparison const found = compared(counts.model, other.model, request);
   if (!found.not_compared.empty())
-    return fmt::format("{} and {} differ, and it is not known whether that matters: {} {}",
-                       counts.name, other.name, found.not_compared, outcome);
+    return fmt::format(
+        "{} and {} differ, and whether this changes the model was not checked: "
+        "{} {}",
+        counts.name, other.name, found.not_compared, outcome);
   if (found.differences.empty()) return "";
   return fmt::format("{} and {} contradict each other: {}. {}", counts.name, other.name,
                      listed_differences(found, counts.model.config, other.model.config), outcome);

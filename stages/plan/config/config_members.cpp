@@ -135,8 +135,8 @@ void refuse_special_numbers(MapFile const& family, Json const& args) {
   for (auto const& [name, value] : *args.members())
     if (special_number(value) != nullptr)
       fail(ErrorKind::source,
-           "config.json: args.{} would be {}, by {} of {}. No model can use that: correct the "
-           "member of config.json.",
+           "config.json: args.{} would be {}, from {} of {}. No model can use that: correct "
+           "the member of config.json.",
            name, shown_value(value), expression_of(family, name), family.name);
 }
 

@@ -161,7 +161,9 @@ class Drafter {
     MapFile const changed = derived(map, head(candidate));
     Expected const expected = expected_by(changed, core_, request_.config, stored_);
     if (expected.groups.empty())
-      fail(ErrorKind::usage, "{}: describes no tensor of this config.json. Name another map",
+      fail(ErrorKind::usage,
+           "{}: does not describe any tensor of this config.json. Name "
+           "another map",
            map.name);
     std::vector<NameMacro> macros;
     for (MapMacro const& macro : map.macros)

@@ -37,10 +37,10 @@ SourceView dequantised(QuantScheme const& scheme, QuantMatch const& match, std::
     auto const stored = match.stored_parts[p].empty() ? std::nullopt : find(match.stored_parts[p]);
     if (!stored) continue;
     if (part.name == "pre_quant_scale")
-      fail(
-          ErrorKind::usage,
-          "'{}' has a pre-quantisation scale, which belongs to its input: the weight alone cannot be dequantised. Set model.quant = \"keep\".",
-          name);
+      fail(ErrorKind::usage,
+           "'{}' has a pre-quantisation scale, which applies to its input, so the weight cannot "
+           "be dequantised. Set model.quant = \"keep\".",
+           name);
     StoredPlace const& place = *stored;
     if (p == 0) {
       view.stored = place;

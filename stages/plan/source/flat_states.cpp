@@ -123,10 +123,10 @@ class FlatStates {
     for (StateList const& list : read_.view.lists) {
       if (list.chain > (sizes_.ep > 1 ? 1 : 0))
         fail(ErrorKind::source,
-             "{}: weights are shared among {} optimizers or more, of several kinds such as Muon "
-             "and Adam, which this version reads in torch_dist only. Load the checkpoint in "
-             "Megatron at the old sizes and save it as torch_dist, or set source.optimizer = "
-             "\"drop\".",
+             "{}: weights are shared among {} optimizers or more, of several kinds such as "
+             "Muon and Adam, which this version reads only in torch_dist. Load the checkpoint "
+             "in Megatron at the old sizes and save it as torch_dist, or set source.optimizer "
+             "= \"drop\".",
              list.where, list.chain + 1);
       MeshPlace const place = place_of(list.chain, list.group);
       auto const rank =

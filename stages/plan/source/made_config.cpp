@@ -29,8 +29,8 @@ void warn_of_guesses(Checkpoint const& source, SourceModel& read) {
       guessed_members(family, read.maps.core, args_that_say(source, read.args), read.config);
   if (!guessed.empty())
     read.warnings.push_back(fmt::format(
-        "config.json is made from the checkpoint's args, which do not state everything: {} {} "
-        "guessed. Give target.reference to take a model's own config and tokenizer",
+        "config.json is made from the checkpoint's args, which do not contain everything: {} "
+        "{} guessed. Give target.reference to use a model's own config and tokenizer",
         listed(guessed, 6), guessed.size() == 1 ? "is" : "are"));
   std::string untold = untold_warning(family, read.maps.core, read.config, read.args);
   if (!untold.empty()) read.warnings.push_back(std::move(untold));
@@ -58,9 +58,9 @@ void compare_facts(TargetRequest const& request, SourceModel const& read) {
   Model const described = described_by_args(request, read);
   if (auto const conflict = axis_conflict(*read.model, described, read.args))
     fail(ErrorKind::source,
-         "facts: {} is {} in {} and {} in args. They describe two different models: {}.",
-         conflict->axis, conflict->by_config,
-         read.reference ? config_name_of(*read.reference) : "config.json", conflict->by_args,
+         "{} is {} in {} and {} in args. They describe two different models: {}.", conflict->axis,
+         conflict->by_config, read.reference ? config_name_of(*read.reference) : "config.json",
+         conflict->by_args,
          !request.reference.empty() ? "check target.reference"
          : !request.source_config.empty()
              ? "check source.config"

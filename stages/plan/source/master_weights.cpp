@@ -86,8 +86,8 @@ void check_dtypes(Checkpoint const& source, SourceModel const& read) {
     if (dtype != DType::f32 && has_state(*read.model, weight))
       fail(ErrorKind::source,
            "{}: '{}' is {} and has optimizer state, but no F32 master weight, which Megatron's "
-           "optimizers need: the run trained in {} alone. Continue it in its own program, or set "
-           "source.optimizer = \"drop\".",
+           "optimizers need: the run trained only in {}. Continue it in its own program, or "
+           "set source.optimizer = \"drop\".",
            source.place, read.model->tensor(weight).name, name(dtype), name(dtype));
   }
 }
@@ -142,9 +142,9 @@ void put_masters_in_place(SourceModel& read) {
     DType const dtype = catalog.blobs[catalog.tensors[index(weight)].blobs.front()].dtype;
     if (dtype != DType::bf16 && dtype != DType::f16 && dtype != DType::f32)
       fail(ErrorKind::source,
-           "source: '{}' is {}, and its master weight cannot be compared with it, which alone the "
-           "target would hold. Choose target.format = \"torch_dist\", or set source.optimizer = "
-           "\"drop\".",
+           "source: '{}' is {}, and cannot be compared with its master weight, and the target "
+           "would hold only that. Choose target.format = \"torch_dist\", or set "
+           "source.optimizer = \"drop\".",
            read.model->tensor(weight).name, name(dtype));
     catalog.tensors[index(weight)] = std::move(catalog.tensors[index(master)]);
     catalog.tensors[index(master)] = {};

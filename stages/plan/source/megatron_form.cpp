@@ -13,8 +13,9 @@ void require_megatron_form(Model const& model, std::string_view map_name, std::s
   std::string const reason = no_megatron_reason(model);
   if (!reason.empty())
     fail(ErrorKind::usage,
-         "{}: {} has no Megatron form for this model: {}. Choose huggingface, hdf5 or dcp.", side,
-         map_name, reason);
+         "{}: {} describes no Megatron names for this model: {}. Choose huggingface, hdf5 or "
+         "dcp.",
+         side, map_name, reason);
 }
 
 }  // namespace reshard

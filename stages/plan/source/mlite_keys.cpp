@@ -99,10 +99,10 @@ class Stages {
       if (apart->layer) of_part.insert(*apart->layer);
     }
     if (!staged_.empty() && !unstaged_.empty())
-      fail(
-          ErrorKind::source,
-          "{}: '{}' names a pipeline stage and '{}' none. Set source.prefix, or use the checkpoint of one run.",
-          place_, staged_, unstaged_);
+      fail(ErrorKind::source,
+           "{}: '{}' names a pipeline stage, and '{}' does not. Set source.prefix, or use the "
+           "checkpoint of one run.",
+           place_, staged_, unstaged_);
     count();
   }
 
@@ -131,8 +131,8 @@ class Stages {
       auto const held = static_cast<Index>(found->second.size());
       if (held > 0 && *found->second.rbegin() != held - 1)
         fail(ErrorKind::source,
-             "{}: {} has {} layers, and the highest is number {}: layers are missing. The save was "
-             "interrupted: choose another one.",
+             "{}: {} has {} layers, and the highest number is {}: layers are missing. The save "
+             "was interrupted: choose another one.",
              place_, shown(part), held, *found->second.rbegin());
       first_[part] = first;
       first += held;
@@ -213,8 +213,8 @@ class Options {
     }
     if (!asked && source_.tp != 1)
       fail(ErrorKind::usage,
-           "[source] tp = {}: with the names of {} nothing depends on it. Remove the key.",
-           source_.tp, source_.map.name);
+           "[source] tp = {}: this has no effect with the names of {}. Remove the key.", source_.tp,
+           source_.map.name);
     Index const cuts = asked ? dense_columns_cut() : source_.tp;
     if (cuts % source_.tp != 0 || (source_.tp == 1 && cuts > 1))
       warnings.push_back(fmt::format(
@@ -251,8 +251,8 @@ class Options {
     auto const held = static_cast<Index>(found_.experts.size());
     if (*found_.experts.rbegin() != held - 1)
       fail(ErrorKind::source,
-           "{}: names of {} experts, and the highest is number {}: experts are missing. The save "
-           "was interrupted: choose another one.",
+           "{}: has names of {} experts, and the highest number is {}: experts are missing. "
+           "The save was interrupted: choose another one.",
            source_.place, held, *found_.experts.rbegin());
     if (all == 0 || all % held != 0)
       fail(ErrorKind::source,

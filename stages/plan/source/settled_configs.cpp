@@ -80,7 +80,7 @@ class Settler {
                            layers.integer() == nullptr ? 0 : *layers.integer()});
     if (auto const conflict = axis_conflict(by_config, by_args, model_.args))
       fail(ErrorKind::source,
-           "facts: {} is {} in {} and {} in args. They describe two different models: check {}.",
+           "{} is {} in {} and {} in args. They describe two different models: check {}.",
            conflict->axis, conflict->by_config, place(), conflict->by_args,
            request_.source_config.empty() ? "that config.json" : "source.config");
   }

@@ -98,12 +98,11 @@ class CatalogBuilder {
     bool const alone = choice_.map_names.find(' ') == std::string::npos;
     if (alone && source_.names == NameOwner::megatron &&
         megatron::behind_root(first->second, view_.traits.names.root).empty())
-      fail(
-          ErrorKind::source,
-          "{}: '{}' is beside the language model, and matches no entry of {}. Set source.config to "
-          "the model's config.json, whose map may know it; or set model.unmapped = \"drop\" to "
-          "leave out everything but the language model.",
-          file_of(tensor), tensor.name, choice_.map_names);
+      fail(ErrorKind::source,
+           "{}: '{}' is beside the language model, and {} does not describe it. Set "
+           "source.config to the model's config.json, whose map may describe it; or set "
+           "model.unmapped = \"drop\" to convert only the language model.",
+           file_of(tensor), tensor.name, choice_.map_names);
     fail_unexplained(file_of(tensor), tensor.name, names, model_, choice_.map_names);
   }
 
@@ -119,13 +118,15 @@ class CatalogBuilder {
       case Storage::shares:
         fail(ErrorKind::source,
              "{}: lacks '{}', which {} expects here. The save was interrupted, or the parallel "
-             "sizes or the map are another checkpoint's: choose another save, or check model.map.",
+             "sizes or the map belong to another checkpoint: choose another save, or check "
+             "model.map.",
              share.where, name.name, entry);
       case Storage::chunks:
         fail_behind_prefix(share, name);
         fail(ErrorKind::source,
-             "{}: lacks '{}', which {} expects. The save was interrupted, or the facts or the map "
-             "are another checkpoint's: check source.config and model.map, or choose another save.",
+             "{}: lacks '{}', which {} expects. The save was interrupted, or the config or the "
+             "map belongs to another checkpoint: check source.config and model.map, or choose "
+             "another save.",
              share.where, name.name, entry);
       case Storage::whole: break;
     }
@@ -134,8 +135,9 @@ class CatalogBuilder {
     fail(ErrorKind::source, "{}: lacks '{}', which {} expects. {}.", share.where, name.name, entry,
          listed_there
              ? "The index lists it, so the download is incomplete: download the folder again"
-             : "Weights and config.json are two models', or the map does not describe this form of "
-               "the model: compare both, or name another map with model.map");
+             : "Weights and config.json belong to different models, or the map does not "
+               "describe this form of the model: compare both, or name another map with "
+               "model.map");
   }
 
   /// The Error where this name is there behind a prefix that other keys have too.
@@ -148,14 +150,14 @@ class CatalogBuilder {
     std::string_view const prefix = *prefixes.begin();
     auto const behind = static_cast<std::size_t>(std::ranges::count_if(
         share.tensors, [&](auto const& one) { return one.first.starts_with(prefix); }));
-    fail(
-        ErrorKind::source,
-        "{}: '{}' is stored as '{}{}', and {} of {} keys begin with '{}'. Set source.prefix = "
-        "\"{}\"{}.",
-        share.where, name.name, prefix, name.name, behind, share.tensors.size(), prefix, prefix,
-        behind == share.tensors.size()
-            ? ""
-            : "; the other keys are no part of what the map describes, and model.unmapped = \"drop\" leaves them out");
+    fail(ErrorKind::source,
+         "{}: '{}' is stored as '{}{}', and {} of {} keys begin with '{}'. Set source.prefix = "
+         "\"{}\"{}.",
+         share.where, name.name, prefix, name.name, behind, share.tensors.size(), prefix, prefix,
+         behind == share.tensors.size()
+             ? ""
+             : "; the map does not describe the other keys, and model.unmapped = \"drop\" "
+               "leaves them out");
   }
 
   void add_tensor(StoredShare const& share, StoredName const& name, StoredTensor const& tensor,

@@ -113,8 +113,8 @@ class SourceReader {
         !to_huggingface() && !family_names() && !source_.adapter) {
       if (named && maps.family->keep.empty()) {
         ignored_map_ = fmt::format(
-            "model.map = \"{}\" is not used: {} has no [config], so the checkpoint's args alone describe the model. Set source.config to the model's "
-            "config.json",
+            "model.map = \"{}\" is not used: {} has no [config], so only the checkpoint's args "
+            "describe the model. Set source.config to the model's config.json",
             request_.map, maps.family->name);
         result_.warnings.push_back(ignored_map_);
       }
@@ -193,11 +193,10 @@ class SourceReader {
     Json const untied = fact(result_.args, "untie_embeddings_and_output_weights");
     std::optional<TensorId> const head = result_.model->find_tensor("lm_head");
     if (untied.boolean() != nullptr && *untied.boolean() && head && !result_.model->exists(*head))
-      fail(
-          ErrorKind::source,
-          "facts: the checkpoint has an output layer of its own (args.untie_embeddings_and_output_weights), and config.json ties it to the "
-          "embedding. "
-          "Its weights would be lost: set tie_word_embeddings = false in a copy of target.reference.");
+      fail(ErrorKind::source,
+           "the checkpoint has its own output layer (args.untie_embeddings_and_output_weights), "
+           "and config.json ties it to the embedding. Its weights would be lost: set "
+           "tie_word_embeddings = false in a copy of target.reference.");
   }
 
   void make_family_side(std::map<std::string, Json> values, bool decide = true) {
@@ -299,8 +298,9 @@ class SourceReader {
         fact(result_.args, "tensor_model_parallel_size").integer() != nullptr)
       return;
     fail(ErrorKind::source,
-         "{}: the rows of '{}' lie by the tensor parallelism of the run that saved them, and no "
-         "settings state it. Save the checkpoint with args (tensor_model_parallel_size).",
+         "{}: the order of the rows of '{}' depends on the tensor parallelism of the run that "
+         "saved them, and no settings state it. Save the checkpoint with args "
+         "(tensor_model_parallel_size).",
          place(), result_.model->tensor(*part).name);
   }
 
@@ -345,8 +345,8 @@ class SourceReader {
       if (!result_.model->exists(tensor)) lacking.push_back(result_.model->tensor(tensor).name);
     if (!lacking.empty())
       result_.warnings.push_back(fmt::format(
-          "{} does not hold {}, which models of {} have: the target lacks it too. Take it from the "
-          "checkpoint that the run started with before the target is used",
+          "{} does not hold {}, which models of {} have, so the target lacks it too. Take it "
+          "from the checkpoint that the run started from",
           place(), listed(lacking, 6), result_.model->origin()));
   }
 

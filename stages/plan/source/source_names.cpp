@@ -75,11 +75,10 @@ void fail_unexplained(std::string const& file, std::string const& tensor,
                       std::vector<StoredName> const& names, Model const& model,
                       std::string const& map_names) {
   if (StoredName const* last = last_alike(tensor, names); last != nullptr)
-    fail(
-        ErrorKind::source,
-        "{}: '{}' is beyond the sizes of {}: the last such name is '{}'. The configuration or the parallel sizes are another checkpoint's: put its "
-        "own beside the weights.",
-        file, tensor, model.origin(), last->name);
+    fail(ErrorKind::source,
+         "{}: '{}' is beyond the sizes of {}: the last such name is '{}'. The config.json or "
+         "the parallel sizes belong to another checkpoint: put its own beside the weights.",
+         file, tensor, model.origin(), last->name);
   std::vector<std::string> known;
   for (StoredName const& name : names) known.push_back(name.name);
   std::string const near = nearest(tensor, known);
@@ -99,8 +98,8 @@ void check_stored(std::string const& file, std::string const& tensor, DType dtyp
                   Side const& side, std::uint32_t entry, Model const& model) {
   if (shape != expected)
     fail(ErrorKind::source,
-         "{}: '{}' is {}, {} requires {} with the sizes of {}. The configuration or the parallel "
-         "sizes are another checkpoint's: put its own beside the weights.",
+         "{}: '{}' is {}, {} requires {} with the sizes of {}. The config.json or the parallel "
+         "sizes belong to another checkpoint: put its own beside the weights.",
          file, tensor, shape_text(shape), side.entry_place(entry), shape_text(expected),
          model.origin());
   bool const quantised =
@@ -108,8 +107,8 @@ void check_stored(std::string const& file, std::string const& tensor, DType dtyp
   if (quantised && shape.size() >= 2 && side.part(entry).empty() && !side.as_it_is(entry))
     fail(ErrorKind::source,
          "{}: '{}' is {}, and no matching scale is stored with it: without one its values are "
-         "lost. The download is incomplete, or the block size in quantization_config is another "
-         "checkpoint's: download the folder again.",
+         "lost. The download is incomplete, or the block size in quantization_config belongs "
+         "to another checkpoint: download the folder again.",
          file, tensor, name(dtype));
 }
 

@@ -29,12 +29,11 @@ class ListReader {
     for (std::size_t g = 0; g < members.size(); ++g) {
       StateList::Group const& group = list_.groups[g];
       if (group.members.size() != members[g].size())
-        fail(
-            ErrorKind::source,
-            "{}: group {} of optimizer {} has {} parameters, and {} of the model fall into it. "
-            "Where parameters were frozen, name them in model.frozen. Groups of a run's own cannot "
-            "be resharded: set source.optimizer = \"drop\".",
-            list_.where, g, list_.chain, group.members.size(), members[g].size());
+        fail(ErrorKind::source,
+             "{}: group {} of optimizer {} has {} parameters, and {} of the model fall into it. "
+             "Where parameters were frozen, name them in model.frozen. A run's own groups "
+             "cannot be resharded: set source.optimizer = \"drop\".",
+             list_.where, g, list_.chain, group.members.size(), members[g].size());
       for (std::size_t m = 0; m < group.members.size(); ++m) add(*members[g][m], group.members[m]);
     }
   }
@@ -49,8 +48,8 @@ class ListReader {
     });
     if (found != list_.groups.end()) return static_cast<std::size_t>(found - list_.groups.begin());
     fail(ErrorKind::source,
-         "{}: optimizer {} has no group {} weight decay, which '{}' belongs to. The run had groups "
-         "of its own, which this version cannot reshard: set source.optimizer = \"drop\".",
+         "{}: optimizer {} has no group {} weight decay, which '{}' belongs to. The run had "
+         "its own groups, which this version cannot reshard: set source.optimizer = \"drop\".",
          list_.where, list_.chain, decays ? "with" : "without", parameter.name->name);
   }
 
@@ -61,7 +60,7 @@ class ListReader {
       if (tensor.shape != parameter.shape)
         fail(ErrorKind::source,
              "{}: {} has the shape ({}), and '{}', which the order of parameters gives it, has "
-             "({}). The run had another order or groups of its own, which this version cannot "
+             "({}). The run had another order or its own groups, which this version cannot "
              "reshard: set source.optimizer = \"drop\".",
              list_.where, tensor.name, fmt::join(tensor.shape, ", "), parameter.name->name,
              fmt::join(parameter.shape, ", "));

@@ -26,8 +26,8 @@ MapFile load_table(std::string const& name, std::span<fs::path const> map_folder
     places.push_back(path.string());
   }
   fail(ErrorKind::usage,
-       "model maps: {} is not there, which says what the settings of such a folder mean. Install "
-       "the program with its maps, or copy that file into the folder that RESHARD_MAPS names.",
+       "model maps: {} is missing, which describes the settings of such a folder. Install the "
+       "program with its maps, or copy that file into the folder that RESHARD_MAPS names.",
        listed(places));
 }
 

@@ -23,7 +23,7 @@ class TrainedCheck {
       for (std::string const& member : members)
         if (member.starts_with(request_.source_prefix)) check(member);
     warnings.push_back(
-        "the learning-rate schedule is not carried: give Megatron's own "
+        "the learning-rate schedule is not converted: give Megatron's own "
         "(--override-opt_param-scheduler)");
     warn_of_decay(warnings);
   }
@@ -46,8 +46,8 @@ class TrainedCheck {
       if (!view.state_tables[s].contains(key(member)))
         fail(ErrorKind::source,
              "{}: '{}' is in a parameter group of the optimizer and has no {}, which other "
-             "parameters have. Where it was not trained, name it in model.frozen; else the save is "
-             "not complete: restore it, or set source.optimizer = \"drop\".",
+             "parameters have. If it was not trained, name it in model.frozen. If it was, the "
+             "save is incomplete: restore it, or set source.optimizer = \"drop\".",
              source_.place, member, view.states[s]);
   }
 
@@ -135,8 +135,8 @@ void check_moments(Checkpoint const& source, SourceModel const& read,
         without.size(), listed(without, 4)));
   if (!any)
     fail(ErrorKind::source,
-         "{}: names optimizer state ({}) and holds none. The file is damaged: restore it, or set "
-         "source.optimizer = \"drop\".",
+         "{}: lists optimizer state ({}) and holds none. The file is damaged: restore it, or "
+         "set source.optimizer = \"drop\".",
          source.place, fmt::join(read.view.states, ", "));
 }
 

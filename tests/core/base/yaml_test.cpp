@@ -89,8 +89,8 @@ TEST(Yaml, WhatIsNoSettingsFileIsRefusedWithItsLine) {
   expect_refused("a: 1\nb: [1, 2\n", "run.yaml:3: ");
   expect_refused("a: 1\na: 2\n", R"(the key "a" appears twice)");
   expect_refused("a: 1\n---\nb: 2\n", "a second document begins");
-  expect_refused("? [1]\n: 2\n", "a key that is no text");
-  expect_refused("a: \xff\xfe", "which is no YAML");
+  expect_refused("? [1]\n: 2\n", "a key that is not a string");
+  expect_refused("a: \xff\xfe", "not YAML");
   EXPECT_NE(refusal(std::string(largest_yaml_bytes + 1, ' ')).find("4000001 bytes"),
             std::string::npos);
 }

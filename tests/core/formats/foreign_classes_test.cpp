@@ -135,7 +135,7 @@ class Gate : public testing::Test {
   std::string const evil =
       R"(a.distcp: "evil" at byte 18 holds "os.system", expected plain data; loading the target would import and run it)";
   std::string const broken =
-      R"(a.distcp: "broken" at byte 27: the object cannot be inspected: it is not a zip archive)";
+      R"(a.distcp: "broken" at byte 27: the object cannot be checked: it is not a zip archive)";
 };
 
 TEST_F(Gate, RefusesWhatItDoesNotKnow) {

@@ -26,15 +26,36 @@ TEST(Foreign, EachProgramIsNamed) {
       {{"consolidated.00.pth", "params.json"}, "Meta"},
       {{"checkpoint-100/", "checkpoint-200/", "runs/"}, "such as a/b/checkpoint-200."},
       {{"model.pt"}, "torch.save"},
+      {{"model.nemo"}, "tar"},
+      {{".zgroup", "layer/"}, "--dist-ckpt-format torch_dist"},
+      {{"models--Qwen--Qwen3/"}, "below a/b/models--Qwen--Qwen3/snapshots."},
+      {{"config.json", "rank0.engine"}, "holds rank0.engine, an engine of TensorRT-LLM"},
+      {{"model.ckpt.data-00000-of-00001", "model.ckpt.index"}, "TensorFlow"},
+      {{"weights.npz"}, "NumPy"},
       {{"thesis.tex", "figures/"}, "no *.one (One), no two. It holds figures, thesis.tex. Name"},
   };
   std::vector<std::string_view> const signs = {"*.one (One)", "two"};
   for (Folder folder : folders) {
     std::ranges::sort(folder.names);
-    std::string const said = foreign_folder("a/b", folder.names, signs);
+    std::string const said = foreign_folder("a/b", folder.names, {}, signs);
     EXPECT_NE(said.find(folder.says), std::string::npos) << said;
     EXPECT_TRUE(said.ends_with('.')) << said;
   }
+}
+
+TEST(Foreign, AFolderOfCheckpointsNamesThem) {
+  std::vector<std::string> const names = {"final/", "notes.txt", "other/", "step-1/"};
+  std::vector<std::string> const checkpoints = {"final", "step-1"};
+  EXPECT_EQ(foreign_folder("a/b", names, checkpoints, {}),
+            "is not a checkpoint itself. It holds checkpoints: final, step-1. Name one, such "
+            "as a/b/step-1.");
+}
+
+TEST(Foreign, OnlyNamesOfOneProgramSayWhoseAFolderIs) {
+  std::vector<std::string> const engine = {"config.json", "rank0.engine"};
+  std::vector<std::string> const plain = {"config.json", "notes.txt"};
+  EXPECT_NE(folder_of_another_program("a", engine).find("TensorRT-LLM"), std::string::npos);
+  EXPECT_EQ(folder_of_another_program("a", plain), "");
 }
 
 TEST(Foreign, OfAFileItsFolderIsNamed) {
@@ -43,6 +64,10 @@ TEST(Foreign, OfAFileItsFolderIsNamed) {
   EXPECT_NE(foreign_file("a/x.gguf").find("llama.cpp"), std::string::npos);
   EXPECT_NE(foreign_file("a/x.nemo").find("tar"), std::string::npos);
   EXPECT_NE(foreign_file("a/model_optim_rng.pt").find("torch.save"), std::string::npos);
+  EXPECT_NE(foreign_file("a/config.json").find("Name its folder: a."), std::string::npos);
+  EXPECT_NE(foreign_file("a/job.toml").find("`reshard run`"), std::string::npos);
+  EXPECT_NE(foreign_file("a/model.tar.gz").find("Unpack it"), std::string::npos);
+  EXPECT_NE(foreign_file("a/x.onnx").find("ONNX"), std::string::npos);
   EXPECT_NE(foreign_file("a/x").find("neither a directory nor an HDF5 file"), std::string::npos);
 }
 

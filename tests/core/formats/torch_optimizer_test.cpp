@@ -81,7 +81,7 @@ TEST(TorchOptimizer, MustSayItsSettingsAndSteps) {
   Document document;
   TorchOptimizer optimizer = optimizer_of(document, {add_group(document, 0.01, 0.1)});
   optimizer.steps = std::nullopt;
-  EXPECT_TRUE(says(optimizer, "how many steps"));
+  EXPECT_TRUE(says(optimizer, "does not state its step"));
   optimizer.fault = "two parameters disagree.";
   EXPECT_TRUE(says(optimizer, "two parameters disagree."));
   EXPECT_TRUE(says(TorchOptimizer(), "no param_groups"));

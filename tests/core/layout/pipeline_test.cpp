@@ -102,7 +102,7 @@ TEST(PipelineChunks, RefusalsNameBothNumbers) {
       {{.ranks = 1, .decoder_layers = 6, .first_stage_layers = 3, .last_stage_layers = 3},
        "cannot hold both"},
       {{.ranks = 4, .decoder_layers = 12, .first_stage_layers = 3, .account_for_loss = true},
-       "only one may be set"},
+       "set only one of"},
       {{.ranks = 4, .decoder_layers = 14, .account_for_loss = true}, "15 layers"},
       {{.ranks = 2, .decoder_layers = 2, .layout = "Et|t|L"},
        "it has 3 stages, but pp 2 x vpp 1 is 2"},

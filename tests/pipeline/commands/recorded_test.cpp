@@ -54,6 +54,7 @@ TEST_F(Recorded, MoeThroughEveryFormat) {
          "arrays/one.safetensors", "--json"},
         "arrays");
   check("ls-logical", {"ls", "out/megatron", "--logical", "--json"});
+  check("inspect-verbose", {"inspect", "out/megatron", "--verbose"});
   check("diff", {"diff", "out/hf", "out/hdf5", "--json"});
   check("diff-text", {"diff", "out/hf", "out/hf-made"});
 }
@@ -277,6 +278,11 @@ TEST_F(Recorded, WordsOfTheCommandLine) {
   check("man", {"man", "reshard.1"});
   check("man-job", {"man", "reshard.toml.5"});
   check("no-command", {"frobnicate"});
+  check("json-in-front", {"--json", "inspect", "nowhere"});
+  check("json-alone", {"--json"});
+  check("too-many", {"verify", "a", "b", "c"});
+  check("no-choice", {"run", "job.toml", "--progress", "loud"});
+  check("quiet-and-verbose", {"run", "job.toml", "--quiet", "--verbose"});
   check("no-option", {"run", "job.toml", "--frobnicate"});
 }
 

@@ -65,7 +65,8 @@ TEST(PathChoice, NobodyLooksForGpusThatCouldNotHelp) {
   EXPECT_EQ(reason_against_gpus(load(0, 0)), "every byte is copied from file to file unchanged");
   EXPECT_EQ(
       reason_against_gpus(load(0, 1)),
-      "1.0 GiB rearranged and 0 B computed in the busiest rank, about 0.3 s through host memory, and a GPU would not be faster");
+      "the busiest rank rearranges 1.0 GiB and converts 0 B: about 0.3 s in host memory; a GPU "
+      "would not be faster");
   EXPECT_EQ(reason_against_gpus(load(100, 0)), std::nullopt);
   EXPECT_EQ(choose_path(asked(DeviceChoice::automatic), ranks_with({0, 0}), load(0, 1)).why,
             reason_against_gpus(load(0, 1)));

@@ -247,7 +247,7 @@ TEST(IdentityPlan, NamesOfOtherFormatsNeedAMap) {
   for (FormatId const format : {FormatId::megatron, FormatId::torch_dist, FormatId::fsdp_dtensor}) {
     std::string const sentence =
         refused(ErrorKind::usage, [&] { identity(two_tensors(), kept(format)); });
-    EXPECT_NE(sentence.find("has names of its own, which only a map can give"), std::string::npos)
+    EXPECT_NE(sentence.find("has its own names, which only a map can give"), std::string::npos)
         << sentence;
   }
   std::string const sentence = refused(ErrorKind::usage, [&] {

@@ -87,7 +87,7 @@ TEST(JobPlanRefuses, MegatronWhereTheMapSaysThatTheModelHasNoFormThere) {
 
   MadeCheckpoint const tree = made_megatron(sample_model("llama"));
   expect_refused(tree, with_map(FormatId::huggingface), ErrorKind::usage,
-                 "[source] path: own.toml has no Megatron form for this model");
+                 "[source] path: own.toml describes no Megatron names for this model");
 }
 
 TEST(JobPlanRefuses, ASourceWithADefect) {

@@ -136,8 +136,8 @@ TEST(Copies, WhatDiffersIsCountedOverAllRanks) {
   sample.files[1][25 + CopySample::big - 1] = -1;
   ReplicaFindings const found = sample.copies();
   ASSERT_EQ(found.faults.size(), 1U);
-  for (std::string_view const part : {"\"big\" in b should be a copy of \"big\"",
-                                      "2 of 262144 elements differ, the first of them number 17"})
+  for (std::string_view const part :
+       {"\"big\" in b should be a copy of \"big\"", "2 of 262144 elements differ, first number 17"})
     EXPECT_TRUE(says(found.faults.front(), part)) << found.faults.front();
 }
 

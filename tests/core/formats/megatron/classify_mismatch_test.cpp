@@ -94,14 +94,14 @@ std::vector<Case> const cases = {
      {"mp_rank_00", "mp_rank_02"},
      {},
      {},
-     "tp 1 of pp 0 are in no file (missing: mp_rank_01)",
+     "no file holds tp 1 of pp 0 (missing: mp_rank_01)",
      false},
     {"first tensor rank missing", {"mp_rank_01"}, {}, {}, "tp 0 of pp 0", false},
     {"stage missing",
      {"mp_rank_00_000", "mp_rank_00_002"},
      {.pp = 3},
      {},
-     "tp 0 of pp 1 are in no file (missing: mp_rank_00_001)",
+     "no file holds tp 0 of pp 1 (missing: mp_rank_00_001)",
      true},
     {"one shard of a grid missing",
      {"mp_rank_00_000", "mp_rank_00_001", "mp_rank_01_000"},
@@ -125,7 +125,7 @@ std::vector<Case> const cases = {
      {"mp_rank_00", "mp_rank_01", "mp_rank_02"},
      {},
      args_of(2, 1, 1, 2, 0),
-     "mp_rank_02 lie outside the sizes tensor 2",
+     "mp_rank_02 are outside the sizes tensor 2",
      false},
     {"never written by core 0.10",
      {"mp_rank_00"},
@@ -143,14 +143,9 @@ std::vector<Case> const cases = {
      {"mp_rank_00", "mp_rank_01", "mp_rank_00_000"},
      {},
      {},
-     "mp_rank_00_000 have 2 numbers, while mp_rank_00, mp_rank_01 have 1",
+     "these names have 2 numbers: mp_rank_00_000; these have 1: mp_rank_00, mp_rank_01",
      false},
-    {"four numbers",
-     {"mp_rank_00_000_000_000"},
-     {},
-     {},
-     "one of them is a data-parallel rank",
-     false},
+    {"four numbers", {"mp_rank_00_000_000_000"}, {}, {}, "so one is a data-parallel rank", false},
     {"expert tensor size above tensor size",
      {"mp_rank_00_000", "mp_rank_00_001"},
      {},
@@ -247,8 +242,9 @@ TEST(ClassifyMismatch, ChunksOfTwoSaves) {
   facts[0].keys = KeySummary{};
   facts[1].keys = KeySummary{};
   facts[1].keys->chunks = 2;
-  EXPECT_TRUE(
-      contains(mismatch_text(classify(facts, {})), "mp_rank_01 has 2 model chunks, others have 1"));
+  EXPECT_TRUE(contains(mismatch_text(classify(facts, {})),
+                       "mp_rank_01 has 2 model chunks, and others "
+                       "have 1"));
 }
 
 TEST(ClassifyMismatch, ChunksContradictArgs) {
@@ -287,7 +283,7 @@ TEST(ClassifyMismatch, AShardWithoutItsFileIsNamed) {
   facts[1].has_model_file = false;
   auto const found = classify(facts, {});
   EXPECT_EQ(found.without_file, Names{"mp_rank_01"});
-  EXPECT_TRUE(contains(mismatch_text(found), "mp_rank_01 contain no model_optim_rng.pt"));
+  EXPECT_TRUE(contains(mismatch_text(found), "model_optim_rng.pt is missing in mp_rank_01"));
   EXPECT_TRUE(contains(mismatch_text(found), "tp 1 of pp 0"));
 }
 
@@ -295,8 +291,9 @@ TEST(ClassifyMismatch, RequireReadableThrowsAllAtOnce) {
   auto const clean = classify(named({"mp_rank_00"}), {});
   EXPECT_NO_THROW(require_readable(clean, "/ckpt"));
   auto const gap = classify(named({"mp_rank_00", "mp_rank_02"}), {});
-  EXPECT_TRUE(
-      sentence_of([&] { require_readable(gap, "/ckpt"); }).starts_with("/ckpt: tp 1 of pp 0"));
+  EXPECT_TRUE(sentence_of([&] { require_readable(gap, "/ckpt"); })
+                  .starts_with("/ckpt: no file holds "
+                               "tp 1 of pp 0"));
   auto const user =
       classify(named({"mp_rank_00_000_001"}), {.tp = {}, .pp = {}, .ep = 1, .etp = {}});
   EXPECT_TRUE(contains(sentence_of([&] { require_readable(user, "/ckpt"); }, ErrorKind::usage),

@@ -64,7 +64,7 @@ TEST(OpenDirectory, TakesTheOnlyIterationWithoutTrackerAndSaysSo) {
   auto const found = open_directory(root.path());
   EXPECT_EQ(found.iteration, 7);
   ASSERT_EQ(found.notes.size(), 1U);
-  EXPECT_TRUE(contains(found.notes[0], "iter_0000007 was taken"));
+  EXPECT_TRUE(contains(found.notes[0], "the only iteration is used: iter_0000007"));
 }
 
 TEST(OpenDirectory, TakesAnIterationDirectoryItself) {
@@ -159,7 +159,7 @@ std::vector<Refusal> const refusals = {
      {{"latest_checkpointed_iteration.txt", "3"},
       {"iter_3/mp_rank_00/x", ""},
       {"iter_03/mp_rank_00/x", ""}},
-     "all have this number"},
+     "several folders have this number"},
     {"torch_dist iteration",
      {{"latest_checkpointed_iteration.txt", "3"},
       {"iter_0000003/.metadata", ""},
@@ -175,7 +175,7 @@ std::vector<Refusal> const refusals = {
     {"DeepSpeed optimizer", {{"bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt", ""}}, "DeepSpeed"},
     {"optimizer only",
      {{"mp_rank_00_000/distrib_optim.pt", ""}, {"mp_rank_00_001/distrib_optim.pt", ""}},
-     "their last number is a data-parallel rank"},
+     "Their last number is a data-parallel rank"},
     {"empty iteration",
      {{"latest_checkpointed_iteration.txt", "3"}, {"iter_0000003/progress.txt", ""}},
      "found progress.txt"},

@@ -104,8 +104,9 @@ TEST(HybridPattern, NamesAnUnknownLetterAndAWrongLength) {
       "letters are M*-E. Correct the letter, or name a map that knows it with RESHARD_MAPS.");
   EXPECT_EQ(
       refusal(args_with("M*-M|E", 6)),
-      "here: args.hybrid_layer_pattern = \"M*-M|E\" has 5 decoder layers, and args.num_layers is 6. The pattern and the files are two models': "
-      "correct args, or choose another save.");
+      "here: args.hybrid_layer_pattern = \"M*-M|E\" has 5 decoder layers, and args.num_layers "
+      "is 6. The pattern and the files belong to different models: correct args, or choose "
+      "another save.");
 }
 
 }  // namespace

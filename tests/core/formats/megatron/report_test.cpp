@@ -130,6 +130,31 @@ TEST(Inspect, TextIsOneFieldALine) {
       << text;
 }
 
+TEST(Inspect, TheSummarySaysWhatItIsInAFewLines) {
+  EXPECT_EQ(inspect_summary(report_of(example())),
+            "layout            tp 2 (from args), pp 2 (from args), vpp 1 (from args), ep 1 (from "
+            "args), etp 2 (from default)\n"
+            "iteration         10\n"
+            "folders           4, named mp_rank_{tp:02}_{pp:03}\n"
+            "model             4 layers, hidden size 8, 2 experts, GQA, 4 heads in 2 groups, "
+            "padded to 128\n"
+            "modules           local layers, SequentialMLP\n"
+            "optimizer         distributed\n"
+            "random state      no\n"
+            "mismatches        -\n");
+}
+
+TEST(Inspect, TheSummaryHasEveryMismatchAndWhatIsMissing) {
+  auto e = example();
+  for (auto& header : e.headers) header.args.set("num_layers", Json(6));
+  e.directory.foreign = {"\x1b[31mred"};
+  auto const text = inspect_summary(report_of(e));
+  EXPECT_TRUE(contains(text, "mismatches        pp 0 vpp 0: args give 3 decoder layers")) << text;
+  EXPECT_TRUE(contains(text, "\n                  pp 1 vpp 0: args give 3")) << text;
+  EXPECT_TRUE(contains(text, "other files       [\\u001b[31mred]\n")) << text;
+  EXPECT_FALSE(contains(text, "\x1b"));
+}
+
 TEST(Inspect, TextDoesNotPassControlCharactersOn) {
   auto e = example();
   e.directory.foreign = {"\x1b[31mred"};

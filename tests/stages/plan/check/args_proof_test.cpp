@@ -99,10 +99,11 @@ TEST(ArgsProof, AMissingNormIsAWarningAndOwnArgsSettleIt) {
   made.model.set_exists(made.model.find_tensor("attn.norm").value(), false);
   EXPECT_EQ(
       made.warnings(),
-      (Texts{
-          "the target's args do not describe all of it: args ask for 3 tensors: decoder.layers.*.self_attention.linear_qkv.layer_norm_weight "
-          "(3). So mcore.toml alone cannot read it: name this model's map (model.map) and config.json (source.config) in every later job, and "
-          "give Megatron code for such layers. `reshard check-map` says what to correct in [args] of llama.toml"}));
+      (Texts{"the target's args do not describe all of it: args ask for 3 tensors: "
+             "decoder.layers.*.self_attention.linear_qkv.layer_norm_weight (3). mcore.toml cannot "
+             "read it without help: name this model's map (model.map) and config.json "
+             "(source.config) in every later job, and give Megatron code for such layers. "
+             "`reshard check-map` shows what to correct in [args] of llama.toml"}));
   made.args.set("no_input_norm", true);
   EXPECT_EQ(made.warnings(), Texts());
   EXPECT_EQ(shown(made.difference(ArgsReader::megatron).missing),

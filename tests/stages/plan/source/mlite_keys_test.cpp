@@ -91,8 +91,8 @@ TEST(MliteKeys, WithAPartMissingAreRefused) {
                  "here: has keys of stage model_pp2, but no keys of stage model_pp1");
   expect_refused({"model_pp1.layers.0.w"}, "but no keys of stage model_pp0");
   expect_refused({"model_pp0.layers.0.w", "model_pp0.layers.2.w"},
-                 "stage model_pp0 has 2 layers, and the highest is number 2");
-  expect_refused({"model.layers.1.w"}, "the model has 1 layers, and the highest is number 1");
+                 "stage model_pp0 has 2 layers, and the highest number is 2");
+  expect_refused({"model.layers.1.w"}, "the model has 1 layers, and the highest number is 1");
   expect_refused({"model_pp0.1.layers.0.w", "model_pp1.0.layers.0.w", "model_pp0.0.layers.0.w"},
                  "no keys of stage model_pp1, chunk 1");
   expect_refused({"model_pp999999.layers.0.w", "model_pp0.999999.layers.0.w"},
@@ -101,7 +101,8 @@ TEST(MliteKeys, WithAPartMissingAreRefused) {
 
 TEST(MliteKeys, ThatContradictEachOtherAreRefused) {
   expect_refused({"model.layers.0.w", "model_pp0.layers.0.w"},
-                 "'model_pp0.layers.0.w' names a pipeline stage and 'model.layers.0.w' none");
+                 "'model_pp0.layers.0.w' names a pipeline stage, and 'model.layers.0.w' does "
+                 "not");
   expect_refused({"model_pp0.embed.weight", "model_pp1.embed.weight"},
                  "'embed.weight' is in the checkpoint for several pipeline stages");
   expect_refused({"model.layers.0.w", "layers.0.w"},
@@ -203,7 +204,7 @@ TEST(MliteOptions, CountsThatTheModelDoesNotHaveAreRefused) {
                "has 100 rows, which are no whole number of expert-parallel ranks");
   MliteModel hole(4, 64);
   hole.add("layers.0.moe.experts.fc1.weight7", {64, 32});
-  expect_unfit(std::move(hole), "names of 5 experts, and the highest is number 7");
+  expect_unfit(std::move(hole), "names of 5 experts, and the highest number is 7");
   MliteModel routers(4, 64);
   routers.add("layers.0.moe.router.gate.weight", {4, 32});
   expect_unfit(std::move(routers), "chooses among 4 experts, and config.json gives 8");
@@ -227,7 +228,7 @@ TEST(MliteOptions, SharesOfTensorParallelRanksAreThoseThatTheMapAsksFor) {
   MliteModel without(4, 64);
   sentence = refusal([&] { mlite_options(without.mlite(1, 2), without.model, without.warnings); },
                      ErrorKind::usage);
-  EXPECT_NE(sentence.find("[source] tp = 2: with the names of"), std::string::npos) << sentence;
+  EXPECT_NE(sentence.find("[source] tp = 2: this has no effect with the names of"), std::string::npos) << sentence;
 }
 
 TEST(MliteOptions, OfATargetFollowFromItsMesh) {

@@ -1,0 +1,122 @@
+#include <algorithm>
+#include <array>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "core/formats/megatron/report.hpp"
+
+namespace reshard::megatron {
+namespace {
+
+constexpr std::array<std::pair<char const*, char const*>, 5> axes = {{{"tensor", "tp"},
+                                                                      {"pipeline", "pp"},
+                                                                      {"virtual_pipeline", "vpp"},
+                                                                      {"expert", "ep"},
+                                                                      {"expert_tensor", "etp"}}};
+
+/// What a folder can have too few or too many of.
+constexpr std::array<std::pair<char const*, char const*>, 5> lists = {
+    {{"missing", "missing"},
+     {"extra", "too many"},
+     {"without_model_file", "without weights"},
+     {"optimizer_only", "optimizer only"},
+     {"foreign", "other files"}}};
+
+/// A member of a member; null where there is none.
+Json at(Json const& report, std::string_view table, std::string_view key) {
+  Json const* const members = report.find(table);
+  Json const* const value = members == nullptr ? nullptr : members->find(key);
+  return value == nullptr ? Json() : *value;
+}
+
+bool is_true(Json const& value) { return value.boolean() != nullptr && *value.boolean(); }
+bool is_empty(Json const& value) {
+  return value.is_null() || (value.items() != nullptr && value.items()->empty());
+}
+
+/// "tp 2, pp 2 (from args)"; each with its source where they differ.
+std::string sizes_text(Json const& report) {
+  std::vector<std::string> sizes;
+  std::vector<std::string> sources;
+  for (auto const& [key, word] : axes) {
+    Json const size = at(report, "sizes", key);
+    Json const* const value = size.find("value");
+    Json const* const source = size.find("source");
+    if (value == nullptr || source == nullptr) continue;
+    sizes.push_back(fmt::format("{} {}", word, report_value(*value)));
+    std::string const origin = report_value(*source);
+    sources.push_back(origin == "user" ? "as given" : "from " + origin);
+  }
+  bool const alike = std::ranges::all_of(
+      sources, [&](std::string const& source) { return source == sources.front(); });
+  if (alike && !sizes.empty())
+    return fmt::format("{} ({})", fmt::join(sizes, ", "), sources.front());
+  for (std::size_t i = 0; i < sizes.size(); ++i) sizes[i] += fmt::format(" ({})", sources[i]);
+  return fmt::format("{}", fmt::join(sizes, ", "));
+}
+
+/// What args say of the model's sizes.
+std::string model_text(Json const& report) {
+  std::vector<std::string> facts;
+  auto const add = [&](std::string_view text, char const* key) {
+    if (Json const value = at(report, "model", key); value.integer() != nullptr)
+      facts.push_back(fmt::format(fmt::runtime(text), *value.integer()));
+  };
+  add("{} layers", "num_layers");
+  add("hidden size {}", "hidden_size");
+  add("{} experts", "num_experts");
+  facts.push_back(report_value(at(report, "model", "attention")));
+  add("vocabulary {}", "vocab_size");
+  add("padded to {}", "padded_vocab_size");
+  return fmt::format("{}", fmt::join(facts, ", "));
+}
+
+/// How the layers are made.
+std::string modules_text(Json const& report) {
+  std::vector<std::string> words = {report_value(at(report, "model", "spec")) + " layers"};
+  if (std::string const experts = report_value(at(report, "model", "experts")); experts != "none")
+    words.push_back(experts);
+  for (auto const& [key, word] : {std::pair("multi_token_prediction", "multi-token prediction"),
+                                  std::pair("state_space", "state-space layers"),
+                                  std::pair("vision", "parts beside the language model")})
+    if (is_true(at(report, "model", key))) words.emplace_back(word);
+  return fmt::format("{}", fmt::join(words, ", "));
+}
+
+}  // namespace
+
+std::string inspect_summary(Json const& report) {
+  std::string out;
+  auto const line = [&](std::string_view label, std::string const& text) {
+    out += fmt::format("{:<18}{}\n", label, text);
+  };
+  line("layout", sizes_text(report));
+  line("iteration", is_true(at(report, "found", "release"))
+                        ? "release"
+                        : report_value(at(report, "found", "iteration")));
+  line("folders", fmt::format("{}, named {}", report_value(at(report, "found", "directories")),
+                              report_value(*report.find("expected_pattern"))));
+  for (auto const& [key, word] : lists)
+    if (Json const names = at(report, "found", key); !is_empty(names))
+      line(word, report_value(names));
+  line("model", model_text(report));
+  line("modules", modules_text(report));
+  line("optimizer", report_value(at(report, "optimizer", "kind")));
+  line("random state", is_true(*report.find("rng")) ? "yes" : "no");
+  for (std::string_view const key : {"mismatches", "notes"}) {
+    Json const& list = *report.find(key);
+    if (is_empty(list) && key == "notes") continue;
+    if (is_empty(list)) line(key, "-");
+    std::string_view label = key;
+    for (Json const& item : *list.items()) {
+      if (report_value(item).starts_with(size_not_given)) continue;
+      line(std::exchange(label, ""), report_value(item));
+    }
+  }
+  return out;
+}
+
+}  // namespace reshard::megatron

@@ -1,0 +1,100 @@
+// What the report of a job says, and how long it is.
+
+#include "pipeline/run/run_report.hpp"
+
+#include <algorithm>
+
+#include <gtest/gtest.h>
+
+namespace reshard {
+namespace {
+
+/// A job with everything a report can say: adapters merged, state, a GPU, a previous target.
+RunReport everything() {
+  RunReport r;
+  r.job.source.path = "/train/moe";
+  r.job.target.path = "/next/moe";
+  r.job.target.since = "/next/yesterday";
+  r.ranks = 2;
+  r.source_format = "megatron";
+  r.source_layout = "tp 2 · pp 2, 4 shards";
+  r.map = "qwen3_moe.toml";
+  r.parts = "3 tensors beside the language model";
+  r.device = "cuda";
+  r.device_name = "H100";
+  r.path_reason = "set by the job";
+  r.transport = "nccl";
+  r.write_mode = "direct";
+  r.total_digest = "00112233445566778899aabbccddeeff";
+  r.states = {"exp_avg"};
+  r.state_bytes = 8;
+  r.payload_read = 24;
+  r.source_files = r.target_files = 4;
+  r.earlier_runs = 1;
+  r.since_files = 2;
+  r.files_reused = 1;
+  r.reused_verified = "2026-01-02";
+  r.tensors_changed = 3;
+  r.changed_tensors = {"a", "b"};
+  r.masters_compared = r.moments_compared = 5;
+  r.bytes_read = r.bytes_written = 1024;
+  r.bytes_cloned = r.bytes_exchanged = r.bytes_copied = 2048;
+  r.bytes_verified = r.bytes_shared = 4096;
+  r.read = {1U << 30U, 2.0, 0.5};
+  r.stream_seconds = 4;
+  r.total_seconds = 5;
+  return r;
+}
+
+std::ptrdiff_t lines(std::string const& text) { return std::count(text.begin(), text.end(), '\n'); }
+
+bool has(std::string const& text, std::string_view part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST(RunReport, TheBriefOneFitsFifteenLinesWithAllThatAJobCanHave) {
+  std::string const text = report_text(everything(), ReportDetail::brief);
+  EXPECT_LE(lines(text), brief_report_lines) << text;
+  for (std::string_view const part :
+       {"/train/moe", "/next/moe", "4 files", "1.0 KiB read, 1.0 KiB written, 2.0 KiB cloned",
+        "2.0 KiB sent between ranks", "00112233445566778899aabbccddeeff, verified: 4.0 KiB",
+        "1 earlier run\n", "3 tensors: a, b, …", "5.00 s"})
+    EXPECT_TRUE(has(text, part)) << part << "\n" << text;
+}
+
+TEST(RunReport, AShortJobHasAShortReport) {
+  RunReport r;
+  r.total_digest = "0";
+  EXPECT_LE(lines(report_text(r, ReportDetail::brief)), 8);
+  r.planned_only = true;
+  EXPECT_LE(lines(report_text(r, ReportDetail::brief)), 7);
+}
+
+TEST(RunReport, TheFullOneHasTheBriefOnesLinesAndTheRest) {
+  RunReport const r = everything();
+  std::string const full = report_text(r, ReportDetail::full);
+  std::string const brief = report_text(r, ReportDetail::brief);
+  for (std::size_t at = 0; at < brief.size();) {
+    std::size_t const end = brief.find('\n', at) + 1;
+    EXPECT_TRUE(has(full, std::string_view(brief).substr(at, end - at)))
+        << brief.substr(at, end - at);
+    at = end;
+  }
+  for (std::string_view const part :
+       {"transport nccl", "write mode direct", "2.0 KiB in memory", "0.50 GiB/s), waiting 0.50 s",
+        "source.path = \"/train/moe\"", "target.since = "})
+    EXPECT_TRUE(has(full, part)) << part << "\n" << full;
+}
+
+TEST(RunReport, ThePlanSaysWhatItNeeds) {
+  RunReport r = everything();
+  r.planned_only = true;
+  std::string const text = report_text(r, ReportDetail::brief);
+  EXPECT_LE(lines(text), brief_report_lines) << text;
+  for (std::string_view const part : {"\nplan ", "\nmemory ", "\ndisk ", "\nsince "})
+    EXPECT_TRUE(has(text, part)) << part << "\n" << text;
+  EXPECT_FALSE(has(text, "\ndata ")) << text;
+}
+
+}  // namespace
+}  // namespace reshard
