@@ -17,7 +17,7 @@ class SuspectsCommand : public Command {
         app.add_subcommand(
                "suspects",
                "read every weight once and list what a sound model does not have: NaN and infinity, tensors of zeros or of one value, equal experts or layers, "
-               "subnormal floods, scales of zero; exit code 1 when there is any")
+               "subnormal floods, scales of zero, replicas, tied weights or master weights that differ, padding that is not zero; exit code 1 when there is any")
             ->footer("mpirun -n 8 reshard suspects /data/model-hf");
     sub->add_option("PATH", path_, "a checkpoint")->required()->type_name("");
     add_map(*sub, map_);

@@ -112,12 +112,14 @@ DigestedCheckpoint ordered_digests(DigestQuery const& query, std::vector<TensorH
   return result;
 }
 
-/// [{"at": "layer 3, expert 5", "sha256": "…"}], of a tensor with several.
+/// [{"at": "layer 3, expert 5", "sha256": "…"}], of a tensor with layers.
 Json part_hashes(Model const& model, TensorId tensor, TensorHashes const& hashes) {
   Json parts = Json::array();
   std::vector<std::string> const names = sliced_tensor(model, tensor, DType::u8).tensor.slices;
-  for (std::size_t p = 0; p < hashes.parts.size(); ++p)
-    parts.push(Json().set("at", names[p]).set("sha256", hex_of(hashes.parts[p])));
+  for (std::size_t p = 0; p < names.size() && !names[p].empty(); ++p)
+    parts.push(Json()
+                   .set("at", names[p])
+                   .set("sha256", hex_of(names.size() == 1 ? hashes.sha256 : hashes.parts[p])));
   return parts;
 }
 
@@ -144,8 +146,8 @@ DigestReport digest_report(DigestQuery const& query, Comm const& comm) {
       TensorId const id = *model.find_tensor(tensor.name);
       shown = hex_of(hashes[index(id)].sha256);
       item.set("sha256", shown);
-      if (!hashes[index(id)].parts.empty())
-        item.set("parts", part_hashes(model, id, hashes[index(id)]));
+      if (Json parts = part_hashes(model, id, hashes[index(id)]); !parts.items()->empty())
+        item.set("parts", std::move(parts));
     }
     if (tensor.add != 0) item.set("add", tensor.add);
     tensors.push_back(std::move(item));

@@ -158,7 +158,8 @@ void share(std::vector<HashTask> const& mine, std::vector<TensorHashes>& hashes,
 std::vector<TensorHashes> hash_tensors(Checkpoint const& checkpoint, JobPlan const& catalogue,
                                        std::uint64_t memory_bytes, std::size_t threads,
                                        Comm const& comm) {
-  std::vector<TensorHashes> hashes(catalogue.model->tensors().size());
+  TensorHashes const of_nothing{0, Sha256().digest(), {}};
+  std::vector<TensorHashes> hashes(catalogue.model->tensors().size(), of_nothing);
   std::vector<HashTask> mine;
   FileSet files(checkpoint.files, FileSet::Access::read);
   together(comm, [&] {

@@ -18,8 +18,8 @@ struct TensorHashes {
   std::vector<Sha256Digest> parts;  ///< of each layer and expert, in order; empty where it has one
 };
 
-/// Reads every logical tensor once, in order, and hashes it; by number of the tensor, zeros for
-/// those that do not exist. A tensor is one rank's work. Takes up to `memory_bytes` of a rank. The
+/// Reads every logical tensor once, in order, and hashes it; by number of the tensor, of no
+/// bytes for those that do not exist. A tensor is one rank's work. Takes up to `memory_bytes` of a rank. The
 /// same on every rank; collective. Errors: source, resources, io.
 std::vector<TensorHashes> hash_tensors(Checkpoint const& checkpoint, JobPlan const& catalogue,
                                        std::uint64_t memory_bytes, std::size_t threads,
