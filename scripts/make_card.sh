@@ -3,7 +3,7 @@
 # docs/cards/NAME.md: a card. docs/cards/README.md says what a card proves.
 #   scripts/make_card.sh MODEL_FOLDER [--name NAME] [--revision TEXT] [--weights TEXT] [--scratch FOLDER] [--ranks N] [--out FOLDER] [--consume]
 #     --name NAME        of the card; default: the folder's
-#     --revision TEXT    what the files are; default: the commit in a path of the hub's cache, else "not known"
+#     --revision TEXT    what the files are; default: the commit that `hf download --local-dir` has noted, else "not known"
 #     --weights TEXT     where the weights are from, such as "random"; default: "released"
 #     --made-by COMMAND  that made the folder, for models that were made for a card
 #     --scratch FOLDER   for what is made on the way (default: a new one in the folder of temporary files): twice the size of the model. Each checkpoint is
@@ -48,8 +48,8 @@ done
 model=$(realpath "$model")
 name=${name:-$(basename "$model")}
 if [[ -z $revision ]]; then
-  revision='not known'
-  [[ $model =~ /snapshots/([0-9a-f]{40})$ ]] && revision=${BASH_REMATCH[1]}
+  revision=$(head -1 "$model/.cache/huggingface/download/config.json.metadata" 2>/dev/null || true)
+  revision=${revision:-not known}
 fi
 mkdir -p "$out"
 out=$(realpath "$out")
@@ -88,7 +88,8 @@ PYTHON
 }
 mapfile -t layouts < <(plan)
 
-sums() (cd "$1" && find . -type f ! -name SHA256SUMS ! -name reshard.json -printf '%P\n' | LC_ALL=C sort | xargs -d '\n' sha256sum)
+# Without hidden files and folders: those of a download are no part of the model.
+sums() (cd "$1" && find . -type f ! -path '*/.*' ! -name SHA256SUMS ! -name reshard.json -printf '%P\n' | LC_ALL=C sort | xargs -d '\n' sha256sum)
 
 # step NUMBER FORMAT KEY=VALUE…: converts what is there. A form that this model does not have is left out, with the reason.
 current=$model
@@ -116,6 +117,12 @@ step() {
 }
 
 sums "$model" >"$records/before"
+reference=$model
+if [[ $consume == yes ]]; then # what lies beside the weights
+  reference=$work/reference
+  mkdir "$reference"
+  find "$model" -maxdepth 1 -type f ! -name '*.safetensors' -exec cp {} "$reference/" \;
+fi
 mpirun --oversubscribe --bind-to none -n "$ranks" "$reshard" digest "$model" --json >"$records/digest.json"
 # shellcheck disable=SC2086
 {
@@ -123,7 +130,7 @@ mpirun --oversubscribe --bind-to none -n "$ranks" "$reshard" digest "$model" --j
   step 2 torch_dist ${layouts[1]}
   step 3 hdf5
   step 4 megatron ${layouts[2]}
-  step 5 huggingface
+  step 5 huggingface "target.reference=$reference"
 }
 [[ -f $records/5.step && $(sed -n 3p "$records/5.step") == 0 ]] || stop "the way back to Hugging Face was refused: $(tail -1 "$records/5.err")"
 sums "$current" >"$records/after"

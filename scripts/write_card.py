@@ -2,7 +2,6 @@
 """Writes a card from what scripts/make_card.sh recorded: scripts/write_card.py RECORDS CARD.md. Exit code 1: the files are not the same."""
 
 import json
-import re
 import sys
 from pathlib import Path
 
@@ -23,7 +22,7 @@ def step_rows(records, total):
     rows, good = [], True
     for path in sorted(records.glob("*.step")):
         form, settings, code, seconds, count = (lines(path) + [""] * 5)[:5]
-        layout = " ".join(re.sub(r"^target\.layout\.", "", word) for word in settings.split())
+        layout = " ".join(word.removeprefix("target.layout.") for word in settings.split() if word.startswith("target.layout."))
         report = json.loads((records / f"{path.stem}.json").read_text() or "{}")
         if code != "0":
             rows.append(f"| {path.stem} | `{form}` | {layout} | refused: {report.get('error', 'no reason given')} | | | |")
@@ -49,7 +48,8 @@ def main():
     text += ["| | |", "|---|---|", f"| weights | {weights} |", f"| revision | {revision} |", f"| map | `{digest['map']}` |",
              f"| tensors | {len(digest['tensors'])} logical ones, {size(digest['bytes'])} |", f"| digest | `{digest['total']}` |", f"| program | {version} |",
              f"| hardware | {processor}, {cores} cores, {memory} GiB of memory, {files}; {kernel} |", f"| ranks | {ranks} |", f"| day | {day} |", ""]
-    text += ["## The way", "", "Each checkpoint was made of the one before, and read back from the device. The digest is that of the model in its files.", "",
+    text += ["## The way", "", "Each checkpoint was made of the one before, and read back from the device. The digest is that of the model in its files. The last step had config, index and the other files beside "
+             "the weights as `target.reference`.", "",
              "| step | format | layout | digest | size | time, with reading back | peak memory of a rank |", "|---|---|---|---|---|---|---|", *rows, ""]
     text += ["## Files", "", "SHA-256 of each file before and after, by `sha256sum`.", "", "| file | before | after |", "|---|---|---|"]
     for file in sorted({*before, *after}):

@@ -7,12 +7,28 @@ import sys
 from pathlib import Path
 
 import pytest
+from safetensors.torch import save_file
 
 from family_models import FAMILIES, save_family
+from hf_models import read_hf
 from reshard_job import BINARY
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.skipif(not BINARY, reason="needs the program")
+
+
+def save_in_shards(folder):
+    """Several files and an index, as larger models have them."""
+    state = read_hf(folder)
+    (folder / "model.safetensors").unlink()
+    names = sorted(state)
+    parts = {f"model-{number + 1:05d}-of-00003.safetensors": names[number::3] for number in range(3)}
+    for file, chosen in parts.items():
+        save_file({name: state[name] for name in chosen}, folder / file, metadata={"format": "pt"})
+    places = {name: file for file, chosen in parts.items() for name in chosen}
+    total = sum(tensor.numel() * tensor.element_size() for tensor in state.values())
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {"total_size": total}, "weight_map": places}, indent=2) + "\n")
+    return len(parts)
 
 
 def make(folder, *words):
@@ -22,11 +38,16 @@ def make(folder, *words):
 
 @pytest.mark.parametrize("name", ["qwen3-moe", pytest.param("llama-tied", marks=pytest.mark.long)])
 def test_a_model_goes_through_every_format(name, scratch):
-    folder = save_family(scratch / "models--tiny" / "snapshots" / ("0123456789" * 4), FAMILIES[name])
+    folder = save_family(scratch / "tiny", FAMILIES[name])
+    shards = save_in_shards(folder)
+    noted = folder / ".cache" / "huggingface" / "download" / "config.json.metadata"  # as `hf download --local-dir` leaves it
+    noted.parent.mkdir(parents=True)
+    noted.write_text("0123456789" * 4 + "\nabc\n1.5\n")
     outcome = make(folder, "--name", "tiny", "--out", scratch / "cards", "--scratch", scratch / "work")
     assert outcome.returncode == 0, outcome.stdout + outcome.stderr
     card = (scratch / "cards" / "tiny.md").read_text()
-    count = len(list(folder.iterdir()))
+    count = len([path for path in folder.iterdir() if path.is_file()])
+    assert count > 3 and shards > 1
     assert f"{count} of {count} files came back as the same bytes." in card
     assert f"| revision | {'0123456789' * 4} |" in card and "| weights | released |" in card
     steps = [line.split("|")[2].strip() for line in card.splitlines() if line.startswith("| ") and line[2].isdigit()]
