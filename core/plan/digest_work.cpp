@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "core/base/integers.hpp"
 #include "core/layout/join.hpp"
 #include "core/plan/part_plan.hpp"
 #include "core/plan/region_maker.hpp"
@@ -66,6 +67,7 @@ class Worker {
         std::uint64_t const box = box_hash(all.pieces[i]);
         if (copies && !counting.contains(box)) continue;
         add_share(tensor, all.pieces[i], all.blobs[i]);
+        work_.shares.back().piece = narrow<std::uint32_t>(i);
         work_.shares.back().same_as = counting.emplace(box, share).first->second;
       }
   }

@@ -19,6 +19,9 @@ class DigestCommand : public Command {
     sub->add_option("PATH", path_, "a checkpoint")->required()->type_name("");
     add_map(*sub, map_);
     add_config(*sub, config_);
+    sub->add_flag("--sha256", sha256_,
+                  "SHA-256 of the row-major bytes of each tensor instead; --json also has the "
+                  "digests, and the SHA-256 of each layer and expert");
     add_json(*sub, json_);
     return sub;
   }
@@ -28,6 +31,7 @@ class DigestCommand : public Command {
     query.path = path_;
     query.map = map_;
     query.config = config_;
+    query.sha256 = sha256_;
     query.map_folders = surroundings.map_folders;
     DigestReport const report = digest_report(query, comm);
     if (comm.rank() == 0) write_to_stdout(json_ ? report.json.dump(2) + "\n" : report.text);
@@ -38,6 +42,7 @@ class DigestCommand : public Command {
   std::string path_;
   std::string map_ = "auto";
   std::string config_;  ///< config.json or its folder; "" for none
+  bool sha256_ = false;
   bool json_ = false;
 };
 

@@ -17,8 +17,9 @@ class SuspectsCommand : public Command {
         app.add_subcommand(
                "suspects",
                "read every weight and list what a sound model does not have: NaN and infinity, "
-               "tensors of zeros or of one value, equal experts or layers, many subnormal "
-               "values, scales of zero. Exit code 1: there are some")
+               "tensors of zeros or of one value, equal experts or layers, many subnormal values, "
+               "scales of zero, replicas, tied weights or master weights that differ, padding "
+               "that is not zero. Exit code 1: there are some")
             ->footer("mpirun -n 8 reshard suspects /data/model-hf");
     sub->add_option("PATH", path_, "a checkpoint")->required()->type_name("");
     add_map(*sub, map_);

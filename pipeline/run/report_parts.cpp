@@ -162,6 +162,7 @@ void add_written(RunReport& report, JobRun const& run, WrittenJob const& written
   if (!committed.left_behind.empty()) report.warnings.push_back(committed.left_behind);
   add_io_warnings(report, run, written);
   report.io = io_of(written.io);
+  if (!written.streamed.suspicious.empty()) report.warnings.push_back(written.streamed.suspicious);
   report.earlier_runs = written.earlier_runs;
   report.bytes_reused = written.bytes_reused;
   if (written.rounds_left) set_counts(report, *written.rounds_left);

@@ -7,6 +7,7 @@
 #include "core/io/file_set.hpp"
 #include "pipeline/run/job_choices.hpp"
 #include "pipeline/run/opened_path.hpp"
+#include "pipeline/run/suspicious_parts.hpp"
 #include "stages/write/extent_writer.hpp"
 #include "stages/write/hdf5_sink.hpp"
 
@@ -101,6 +102,8 @@ StreamedJob stream_job(JobRun const& run, PlannedJob const& job, SourceWatch con
   if (run.spec.source.verify != SourceVerify::off) options.records = &record_sums;
   StateSums const states(job.plan.plan, *job.plan.model, job.plan.source.files);
   if (!states.empty()) options.states = &states;
+  std::unique_ptr<PartSums> const parts = part_sums_of(job);
+  options.parts = parts.get();
   options.finished = [&](FinishedRound const& round) {
     target.rounds.note(round);
     streamed_bytes += target_bytes_of(job.plan.plan, round.cells);
@@ -116,6 +119,7 @@ StreamedJob stream_job(JobRun const& run, PlannedJob const& job, SourceWatch con
   sink->close();
   sources.close();
   if (is_by_library(run.spec)) sync_everywhere(target.begun.layouts, run.comm);
+  streamed.suspicious = suspicious_parts(job, parts.get(), run.comm);
   streamed.write_mode = sink->mode_name();
   streamed.seconds = seconds_since(start);
   return streamed;

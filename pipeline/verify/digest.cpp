@@ -8,10 +8,15 @@
 #include "core/transport/shared_sight.hpp"
 #include "pipeline/job/target_request.hpp"
 #include "pipeline/target/target_check.hpp"
+#include "pipeline/verify/suspect_tensors.hpp"
+#include "pipeline/verify/tensor_hashes.hpp"
 #include "stages/read/open_source.hpp"
 
 namespace reshard {
 namespace {
+
+/// Of staging, where tensors are read in order.
+constexpr std::uint64_t hash_memory_bytes = std::uint64_t{128} << 20;
 
 std::uint64_t bytes_in_all(DigestWork const& work) {
   std::uint64_t bytes = 0;
@@ -77,8 +82,56 @@ DigestedCheckpoint digest_checkpoint(DigestQuery const& query, Comm const& comm)
   return result;
 }
 
+namespace {
+
+/// As digest_checkpoint(), from tensors that are read in order.
+DigestedCheckpoint ordered_digests(DigestQuery const& query, std::vector<TensorHashes>& hashes,
+                                   Comm const& comm) {
+  DigestedCheckpoint result;
+  together_seeing(comm, [&] { check_checkpoint_folder(query.path); });
+  result.checkpoint = open_source(query.path, FormatId::automatic, {}, comm);
+  result.catalogue = open_logical(result.checkpoint, query, comm);
+  hashes = hash_tensors(result.checkpoint, result.catalogue, hash_memory_bytes, rank_threads(comm),
+                        comm);
+  together(comm, [&] {
+    Model const& model = *result.catalogue.model;
+    std::vector<std::uint64_t> digests;
+    for (TensorHashes const& one : hashes) digests.push_back(one.crc64);
+    result.tensors = tensor_list(model, result.catalogue.source, !result.catalogue.stored_names,
+                                 digests, result.catalogue.adds);
+    result.total = total_digest(result.tensors);
+    for (std::size_t t = 0; t < hashes.size(); ++t) {
+      auto const& blobs = result.catalogue.source.tensors[t].blobs;
+      bool const there = model.exists(TensorId(t)) && !blobs.empty();
+      result.work.tensor_bytes.push_back(
+          there
+              ? static_cast<std::uint64_t>(logical_volume(model, TensorId(t)) *
+                                           bits(result.catalogue.source.blobs[blobs[0]].dtype) / 8)
+              : 0);
+    }
+    result.found.bytes_read = bytes_in_all(result.work);
+  });
+  return result;
+}
+
+/// [{"at": "layer 3, expert 5", "sha256": "…"}], of a tensor with layers.
+Json part_hashes(Model const& model, TensorId tensor, TensorHashes const& hashes) {
+  Json parts = Json::array();
+  std::vector<std::string> const names = sliced_tensor(model, tensor, DType::u8).tensor.slices;
+  for (std::size_t p = 0; p < names.size() && !names[p].empty(); ++p)
+    parts.push(Json()
+                   .set("at", names[p])
+                   .set("sha256", hex_of(names.size() == 1 ? hashes.sha256 : hashes.parts[p])));
+  return parts;
+}
+
+}  // namespace
+
 DigestReport digest_report(DigestQuery const& query, Comm const& comm) {
-  DigestedCheckpoint const found = digest_checkpoint(query, comm);
+  std::vector<TensorHashes> hashes;
+  DigestedCheckpoint const found =
+      query.sha256 ? ordered_digests(query, hashes, comm) : digest_checkpoint(query, comm);
+  Model const& model = *found.catalogue.model;
   DigestReport report;
   Json::Array tensors;
   for (TensorDigest const& tensor : found.tensors) {
@@ -90,11 +143,19 @@ DigestReport digest_report(DigestQuery const& query, Comm const& comm) {
         .set("shape", Json(std::move(shape)))
         .set("axes", Json(std::move(axes)));
     item.set("crc64", hex64(tensor.crc64));
+    std::string shown = hex64(tensor.crc64);
+    if (query.sha256) {
+      TensorId const id = *model.find_tensor(tensor.name);
+      shown = hex_of(hashes[index(id)].sha256);
+      item.set("sha256", shown);
+      if (Json parts = part_hashes(model, id, hashes[index(id)]); !parts.items()->empty())
+        item.set("parts", std::move(parts));
+    }
     if (tensor.add != 0) item.set("add", tensor.add);
     tensors.push_back(std::move(item));
     report.text +=
-        fmt::format("{}  {:<8}  [{}]  {}{}\n", hex64(tensor.crc64), tensor.dtype,
-                    fmt::join(tensor.shape, ", "), shown_name(tensor.name),
+        fmt::format("{}  {:<8}  [{}]  {}{}\n", shown, tensor.dtype, fmt::join(tensor.shape, ", "),
+                    shown_name(tensor.name),
                     tensor.add == 0 ? "" : fmt::format("  (stored: the value {:+})", tensor.add));
   }
   std::string_view const format = found.checkpoint.format->name();

@@ -21,6 +21,7 @@ struct DigestQuery {
   bool file_hashes = false;
   Index vocab = 0;  ///< rows that are vocabulary, where they are known; 0: as the checkpoint says
   bool states = false;  ///< optimizer state is compared with its weights
+  bool sha256 = false;  ///< of digest_report(): SHA-256 of each tensor, layer and expert as well
   std::vector<std::filesystem::path> map_folders;
 };
 
@@ -47,7 +48,8 @@ struct DigestReport {
   std::string text;
 };
 
-/// `reshard digest`: the digest of every logical tensor and the total.
+/// `reshard digest`: the digest of every logical tensor and the total. With DigestQuery::sha256
+/// tensors are read in order, each by one rank.
 DigestReport digest_report(DigestQuery const& query, Comm const& comm);
 
 }  // namespace reshard

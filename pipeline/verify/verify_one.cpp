@@ -13,6 +13,7 @@
 #include "core/transport/shared_sight.hpp"
 #include "pipeline/verify/look_at_masters.hpp"
 #include "pipeline/verify/own_record.hpp"
+#include "pipeline/verify/rank_state_look.hpp"
 #include "stages/read/open_source.hpp"
 
 namespace reshard {
@@ -136,25 +137,6 @@ bool holds_states(Checkpoint const& checkpoint) {
   return form == StateForm::by_weight || form == StateForm::in_buffers;
 }
 
-/// Optimizer state in files of single ranks.
-struct RankStateLook {
-  bool readable = false;
-  std::optional<Error> fault;  ///< why it is not
-};
-
-RankStateLook look_at_rank_states(fs::path const& path, Checkpoint const& checkpoint,
-                                  Comm const& comm) {
-  RankStateLook look;
-  if (checkpoint.storage != Storage::shares || !checkpoint.state.optimizer) return look;
-  OpenChoice choice;
-  choice.rank_states = true;
-  look.fault = capture([&] {
-    look.readable = open_source(path, FormatId::automatic, choice, comm).rank_states != nullptr;
-  });
-  if (look.fault && look.fault->kind() != ErrorKind::source) throw *look.fault;
-  return look;
-}
-
 /// A checkpoint whose headers cannot be read may still say which of its files is to blame.
 VerifyReport verify_unreadable(fs::path const& path, Error const& error, Comm const& comm) {
   std::optional<OwnRecord> own;
@@ -208,7 +190,7 @@ VerifyReport verify_one(DigestQuery query, Comm const& comm) {
     });
   });
   RankStateLook const rank_states = look_at_rank_states(query.path, checkpoint, comm);
-  bool const states = rank_states.readable || holds_states(checkpoint);
+  bool const states = rank_states.opened || holds_states(checkpoint);
   if (nothing &&
       !((replicas || states || rank_states.fault) && nothing->kind() == ErrorKind::usage))
     throw *nothing;

@@ -228,6 +228,7 @@ JobPlan catalogue(Checkpoint const& source, TargetRequest const& request, Master
   job.model = std::move(model.model);
   job.source = std::move(model.catalog);
   job.adds = std::move(model.adds);
+  job.padded_vocab = model.traits.padded_vocab;
   return job;
 }
 

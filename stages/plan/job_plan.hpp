@@ -20,8 +20,10 @@ struct JobPlan : TargetDraft {
   std::optional<Catalog> weights;  ///< the source before master weights took the place of weights
                                    ///< (Catalog::masters); nothing where they did not
   Json merged_adapter;             ///< what was merged into the source's weights; null for nothing
-  std::vector<int> adds;  ///< of catalogue(): what stored values of the source have over logical
-                          ///< ones (Side::adds); empty: nothing
+  std::vector<int> adds;   ///< of catalogue(): what stored values of the source have over logical
+                           ///< ones (Side::adds); empty: nothing
+  Index padded_vocab = 0;  ///< of catalogue(): rows that the files have of the vocabulary, padding
+                           ///< included; 0 where no format pads
   /// Tensors that the target holds in the bytes of another, and that one (shared_matrices.hpp):
   /// they are no tensors of the plan.
   std::vector<std::pair<TensorId, TensorId>> same_as;

@@ -223,11 +223,12 @@ void StreamThreads::take_digests(StagedRound& round) {
   workers_.run(parts.size(), [&](std::size_t p, std::size_t) {
     DigestPart const& part = parts[p];
     if (part.digest == DigestId::none) return;
-    std::byte const* const from = round.staging + part.from;
-    shares[p].push_back({part.digest,
-                         strided_digest(from, part.run_bytes, part.dims,
-                                        part.tensor_bytes - part.at - part.run_bytes),
-                         bytes_of(part)});
+    std::uint64_t const share =
+        options_.parts != nullptr
+            ? options_.parts->add(part, round.staging)
+            : strided_digest(round.staging + part.from, part.run_bytes, part.dims,
+                             part.tensor_bytes - part.at - part.run_bytes);
+    shares[p].push_back({part.digest, share, bytes_of(part)});
     if (options_.states != nullptr) options_.states->add(part, round.staging, shares[p]);
   });
   for (std::vector<DigestShare> const& one : shares)

@@ -12,6 +12,7 @@
 #include "core/transport/comm.hpp"
 #include "stages/read/record_shares.hpp"
 #include "stages/redistribute/device_exchange.hpp"
+#include "stages/stream/part_sums.hpp"
 #include "stages/stream/state_sums.hpp"
 #include "stages/stream/trace.hpp"
 #include "stages/write/extent_sink.hpp"
@@ -68,6 +69,9 @@ struct StreamOptions {
   RecordSums const* records = nullptr;
   /// Looks at optimizer state, of which digests are taken. May be null. Outlives the call.
   StateSums const* states = nullptr;
+  /// Takes the sums of layers and experts of what digests are taken of on the host. May be null.
+  /// Outlives the call.
+  PartSums* parts = nullptr;
   /// Told of every round after it is written and counted, in order, by the writing thread. May be
   /// empty.
   std::function<void(FinishedRound const&)> finished = {};

@@ -12,6 +12,7 @@ namespace reshard {
 struct MasterFindings {
   std::uint64_t elements = 0;
   std::uint64_t differing = 0;
+  std::vector<Index> place;  ///< of the first: indices along the axes of the weight
   std::string first;  ///< "layer 3, hidden 17: master 1.5 in 'a' of FILE, weight 1.25 in 'b' of
                       ///< FILE"; "" for none
 };

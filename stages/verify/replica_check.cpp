@@ -11,6 +11,7 @@
 #include "core/layout/join.hpp"
 #include "core/plan/replicas.hpp"
 #include "stages/verify/compare_stats.hpp"
+#include "stages/verify/paired_elements.hpp"
 
 namespace reshard {
 namespace {
@@ -151,22 +152,15 @@ class Comparer {
     std::memcpy(found.b.data(), left_out_.data() + dst, element_);
   }
 
-  /// "layer 3, hidden 17", or "[3, 17]" where axes have no names.
-  std::string place_text(std::uint32_t tensor, Differences const& found) const {
-    std::vector<std::string> names;
+  std::vector<Index> place(std::uint32_t tensor, Differences const& found) const {
     std::vector<Index> indices;
-    bool named = true;
     for (LogicalAxis const& axis : model_.tensors()[tensor].axes) {
       indices.push_back(0);
       for (std::size_t d = 0; d < found.first.size(); ++d)
         if (join_.digits[d].axis == axis.axis)
           indices.back() += found.first[d].first * join_.digits[d].div;
-      std::string const& name = model_.axes()[axis.axis].name;
-      named = named && !(name.front() >= '0' && name.front() <= '9');
-      names.push_back(fmt::format("{} {}", name, indices.back()));
     }
-    return named && !names.empty() ? fmt::format("{}", fmt::join(names, ", "))
-                                   : fmt::format("[{}]", fmt::join(indices, ", "));
+    return indices;
   }
 
   std::string fault(Pair const& pair, Differences const& found) const {
@@ -179,7 +173,8 @@ class Comparer {
         "'{}': {} in {} and {} in {} should be the same: {} of {} elements differ, first at {} ({} and {})",
         model_.tensors()[pair.tensor].name, json_quoted(taken.name), catalog_.files[taken.file],
         json_quoted(left_out.name), catalog_.files[left_out.file], found.differing, found.elements,
-        place_text(pair.tensor, found), value(found.a), value(found.b));
+        place_text(model_, TensorId(pair.tensor), place(pair.tensor, found)), value(found.a),
+        value(found.b));
   }
 
   Model const& model_;

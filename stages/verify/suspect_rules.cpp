@@ -61,6 +61,10 @@ class Judge {
         add(SuspectKind::not_finite, tensor, s,
             fmt::format("{} NaN and {} infinite of {}", is.nan, is.infinite, is.elements),
             is.nan + is.infinite);
+      if (tensor.second_moment && is.negative > 0)
+        add(SuspectKind::negative, tensor, s,
+            fmt::format("{} of {} second moments are negative", is.negative, is.elements),
+            is.negative);
       if (tensor.scale && has_zero(tensor.dtype) && is.zero > 0)
         add(SuspectKind::zero_scale, tensor, s,
             fmt::format("{} of {} are zero", is.zero, is.elements), is.zero);
@@ -147,11 +151,16 @@ class Judge {
 std::string_view word_of(SuspectKind kind) {
   switch (kind) {
     case SuspectKind::not_finite: return "not finite";
+    case SuspectKind::negative: return "negative";
     case SuspectKind::zero_scale: return "zero scale";
     case SuspectKind::zero: return "zero";
     case SuspectKind::constant: return "constant";
     case SuspectKind::subnormal: return "subnormal";
     case SuspectKind::equal: return "equal";
+    case SuspectKind::replica: return "replicas differ";
+    case SuspectKind::tied: return "tied weights differ";
+    case SuspectKind::master: return "master weights differ";
+    case SuspectKind::padding: return "padding";
   }
   return "";
 }
@@ -160,6 +169,8 @@ std::string_view cause_of(SuspectKind kind) {
   switch (kind) {
     case SuspectKind::not_finite:
       return "Training diverged, or a cast overflowed. Take an earlier checkpoint.";
+    case SuspectKind::negative:
+      return "The state is damaged, or is that of another layout. Take an earlier checkpoint.";
     case SuspectKind::zero_scale:
       return "The quantiser saw no data for these blocks. Quantise again with calibration data.";
     case SuspectKind::zero:
@@ -174,6 +185,19 @@ std::string_view cause_of(SuspectKind kind) {
     case SuspectKind::equal:
       return "A converter wrote one expert or layer several times, or the model was grown by "
              "copying and not trained since. Compare with the checkpoint that it was made from.";
+    case SuspectKind::replica:
+      return "Ranks that should hold the same weights drifted apart (a gradient that was not summed "
+             "over all of them, another random seed), or a file is damaged. Look for the first "
+             "checkpoint in which they differ.";
+    case SuspectKind::tied:
+      return "A copy was not updated with the weight that it is tied to, or the model is not tied. "
+             "Compare tie_word_embeddings with how it was trained.";
+    case SuspectKind::master:
+      return "Weights were edited after the save, or the state is that of another layout or step. "
+             "Resume from another checkpoint, or without its optimizer state.";
+    case SuspectKind::padding:
+      return "The vocabulary has more rows than the config says, and the last ones would be lost, "
+             "or a file is damaged. Compare the number of rows with the tokenizer.";
   }
   return "";
 }

@@ -4,9 +4,11 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "core/base/dtype.hpp"
+#include "core/base/wire.hpp"
 #include "stages/verify/value_survey.hpp"
 
 namespace reshard {
@@ -15,16 +17,29 @@ namespace reshard {
 struct SuspectTensor {
   std::string name;
   DType dtype = DType::u8;
-  bool matrix = false;   ///< a slice has at least two axes that are longer than 1
-  bool state = false;    ///< optimizer state, which may be zero
-  bool adapter = false;  ///< a matrix of a low-rank adapter, which may be zero
-  bool scale = false;    ///< scales of quantised weights, which may not
-  bool tied = false;     ///< of the vocabulary: two such tensors may be equal
+  bool matrix = false;         ///< a slice has at least two axes that are longer than 1
+  bool state = false;          ///< optimizer state, which may be zero
+  bool second_moment = false;  ///< state that is not negative
+  bool adapter = false;        ///< a matrix of a low-rank adapter, which may be zero
+  bool scale = false;          ///< scales of quantised weights, which may not
+  bool tied = false;           ///< of the vocabulary: two such tensors may be equal
   std::uint64_t first_slice = 0;
   std::vector<std::string> slices;  ///< what each is: "layer 3, expert 5"; "" where there is one
 };
 
-enum class SuspectKind { not_finite, zero_scale, zero, constant, subnormal, equal };
+enum class SuspectKind {
+  not_finite,
+  negative,
+  zero_scale,
+  zero,
+  constant,
+  subnormal,
+  equal,
+  replica,
+  tied,
+  master,
+  padding
+};
 
 /// "not finite", …
 std::string_view word_of(SuspectKind kind);
@@ -38,6 +53,10 @@ struct Suspect {
   std::string found;        ///< "2 NaN and 1 infinite of 4,096", or what it is equal to
   std::uint64_t count = 0;  ///< elements, or slices that are equal
 };
+constexpr auto wire_fields(Suspect const&) {
+  return std::tuple(WireEnum{&Suspect::kind, SuspectKind::padding}, &Suspect::tensor,
+                    &Suspect::slice, &Suspect::found, &Suspect::count);
+}
 
 /// What a sound model does not have, by kind, then in the order of the tensors. Expected, and
 /// therefore no suspects: vectors that are constant or zero in most layers (norms, biases,

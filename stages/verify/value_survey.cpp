@@ -33,6 +33,7 @@ void count_codes(SliceValues& found, std::span<std::byte const> bytes, FloatBits
   std::uint64_t infinite = 0;
   std::uint64_t zero = 0;
   std::uint64_t subnormal = 0;
+  std::uint64_t negative = 0;
   for (std::size_t at = 0; at < bytes.size(); at += sizeof(Code)) {
     Code code = 0;
     std::memcpy(&code, bytes.data() + at, sizeof code);
@@ -44,12 +45,16 @@ void count_codes(SliceValues& found, std::span<std::byte const> bytes, FloatBits
     infinite += static_cast<std::uint64_t>(top && no_mantissa);
     zero += static_cast<std::uint64_t>(bottom && no_mantissa);
     subnormal += static_cast<std::uint64_t>(bottom && !no_mantissa);
+    bool const sign = (code & static_cast<Code>(~(bits.exponent | bits.mantissa))) != 0;
+    negative +=
+        static_cast<std::uint64_t>(sign && !(bottom && no_mantissa) && !(top && !no_mantissa));
   }
   found.elements = bytes.size() / sizeof(Code);
   found.nan = nan;
   found.infinite = infinite;
   found.zero = zero;
   found.subnormal = subnormal;
+  found.negative = negative;
   found.first = first;
   found.uniform = other == 0 ? 1 : 0;
 }
@@ -96,6 +101,7 @@ void SliceValues::add(SliceValues const& other) {
   infinite += other.infinite;
   zero += other.zero;
   subnormal += other.subnormal;
+  negative += other.negative;
   crc64 ^= other.crc64;
 }
 

@@ -20,6 +20,7 @@ struct SliceValues {
   std::uint64_t infinite = 0;
   std::uint64_t zero = 0;       ///< of either sign
   std::uint64_t subnormal = 0;  ///< of floating-point numbers
+  std::uint64_t negative = 0;   ///< below zero, of floating-point numbers of 16 bits and more
   std::uint64_t first = 0;      ///< the bits of one of the elements
   std::uint64_t uniform = 1;    ///< whether all elements have the same bits
   std::uint64_t crc64 = 0;      ///< of the row-major bytes of the slice (core/base/crc64.hpp)

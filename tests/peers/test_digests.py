@@ -3,7 +3,10 @@
 RESHARD_TEST_LARGE=1 takes every row on every number of ranks.
 """
 
+import hashlib
+import json
 import os
+import subprocess
 
 import pytest
 import torch
@@ -17,7 +20,7 @@ from dcp_cases import names_of
 from logical_tensors import WORDS, digests, logical_tensors, manifest_digests
 from numpy_megatron import write_tree
 from peer_types import LOCAL, TE_GROUPED, TE_SEQUENTIAL, Layout
-from reshard_job import manifest_of
+from reshard_job import BINARY, manifest_of
 from tensor_patterns import crc64, make_globals, raw
 
 RANKS = (1, 2, 3, 4, 7)
@@ -180,3 +183,56 @@ def test_two_rows_that_change_places_change_the_digest(sources, program, scratch
     found = manifest_digests(manifest_of(program.run(source, scratch / "there", "hdf5")))
     expected = expected_digests(MODELS["dense"])
     assert {name for name in found if found[name] != expected[name]} == {"final_norm"}
+
+
+def sha256_of(tensor):
+    return hashlib.sha256(raw(tensor)).hexdigest()
+
+
+def sha256_rows(path, *words, ranks=1):
+    launcher = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", str(ranks)] if ranks > 1 else []
+    outcome = subprocess.run([*launcher, BINARY, "digest", path, "--sha256", "--json", *words], capture_output=True, text=True, timeout=120)
+    assert outcome.returncode == 0, outcome.stderr
+    return json.loads(outcome.stdout)
+
+
+@pytest.mark.long_but("moe-megatron-3")
+@pytest.mark.parametrize("ranks", [1, 3])
+@pytest.mark.parametrize("form", ["huggingface", "megatron", "torch_dist", "hdf5"])
+@pytest.mark.parametrize("name", ["tied", "moe"])
+def test_sha256_is_that_of_the_gathered_tensors(name, form, ranks, sources, program, scratch):
+    """As hashlib computes it of the row-major bytes, of all of a tensor and of each layer and expert; the digests beside it are the usual ones."""
+    config = MODELS[name]
+    layout, spec = layouts_of(name)[1 if name == "tied" else 2]
+    path = hf_models.save_hf(scratch / "hf", config, make_globals(config))
+    if form == "megatron":
+        path = write_tree(scratch / "tree", config, layout, spec, make_globals(config), enums=NOT_NULL)
+    elif form != "huggingface":
+        path = program.run(path, scratch / form, form, target_options={"layout": layout.toml()} if form == "torch_dist" else {})
+    answer = sha256_rows(path, ranks=ranks)
+    expected = logical_tensors(config, make_globals(config))
+    assert {row["name"]: row["sha256"] for row in answer["tensors"]} == {name: sha256_of(tensor.values) for name, tensor in expected.items()}
+    for row in answer["tensors"]:
+        tensor = expected[row["name"]]
+        leading = len([axis for axis in tensor.axes[:2] if axis in ("layer", "expert")])
+        parts = tensor.values.reshape(-1, *tensor.values.shape[leading:]) if leading else ()
+        assert [part["sha256"] for part in row.get("parts", ())] == [sha256_of(part) for part in parts], row["name"]
+    if name == "moe":  # layer 0 has no experts
+        experts = next(row for row in answer["tensors"] if row["name"] == "experts.gate")
+        assert [part["at"] for part in experts["parts"][:2]] == ["layer 1, expert 0", "layer 1, expert 1"]
+    usual = json.loads(subprocess.run([BINARY, "digest", path, "--json"], capture_output=True, text=True).stdout)
+    assert answer["total"] == usual["total"] and answer["bytes"] == usual["bytes"]
+    assert [row["crc64"] for row in answer["tensors"]] == [row["crc64"] for row in usual["tensors"]]
+
+
+@pytest.mark.parametrize("ranks", [1, pytest.param(3, marks=pytest.mark.long)])
+def test_sha256_of_stored_names_is_that_of_the_stored_tensors(ranks, scratch):
+    """Also of a tensor that takes many rounds."""
+    generator = torch.Generator().manual_seed(7)
+    stored = {"large": torch.randn(5000, 4000, generator=generator), "scalar": torch.tensor(3.0), "bytes": torch.arange(201, dtype=torch.uint8),
+              "empty": torch.zeros(0, 4)}
+    scratch.joinpath("folder").mkdir()
+    save_file(stored, scratch / "folder" / "model.safetensors")
+    answer = sha256_rows(scratch / "folder", "--map", "none", ranks=ranks)
+    found = {row["name"]: row["sha256"] for row in answer["tensors"]}
+    assert found == {name: sha256_of(stored[name]) for name in found} and {"large", "scalar", "bytes"} <= set(found)

@@ -3,6 +3,7 @@
 After the program changed the layout, megatron-core trains on to the bits of a run that never stopped."""
 
 import io
+import json
 import re
 import shutil
 import subprocess
@@ -232,3 +233,22 @@ def test_verify_names_masters_and_moments_that_are_wrong(source):
     said = verdict(source, 1)
     assert "master weights do not round to it, first at " in said and "exp_avg_sq)': has a value that is negative" in said, said
     assert said.splitlines()[-1].startswith("damaged: ") and "faults" in said, said
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_suspects_names_masters_and_moments_that_are_wrong(ranks, source):
+    def found():
+        command = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", str(ranks), BINARY, "suspects", str(source), "--json"]
+        answer = json.loads(subprocess.run(command, capture_output=True, text=True).stdout)
+        assert answer["masters"] > 0
+        return answer["suspects"]
+
+    assert found() == []
+    folder = iteration_folder(source)
+    for slot, wrong in ((PARAM, lambda values: torch.roll(values, 1)), (MOMENT, lambda values: -1 - values)):
+        chunk = max(chunks_of(folder, slot), key=lambda one: one[2])
+        write_floats(chunk, wrong(read_floats(chunk)))
+    rows = found()
+    assert {row["kind"] for row in rows} == {"negative", "master weights differ"}, rows
+    assert all(row["count"] > 0 and row["cause"] for row in rows)
+    assert any("master weights do not round to it, first at " in row["found"] for row in rows)

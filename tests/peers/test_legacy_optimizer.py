@@ -198,7 +198,11 @@ def test_buffers_that_are_not_those_of_the_run_are_refused(edit, words, program,
 def test_shifted_masters_are_found_by_their_weights(program, scratch):
     """No other rank has anything to compare them with."""
     legacy_optimizer.train_and_save(world(ODD, Layout(tp=1)), scratch / "source", DISTRIBUTED)
+    sound = subprocess.run([BINARY, "suspects", scratch / "source"], capture_output=True, text=True)
+    assert sound.returncode == 0 and " master weights" in sound.stdout, sound.stdout + sound.stderr
     change(scratch / "source", 0, DISTRIBUTED_FILE, shift)
+    suspects = subprocess.run([BINARY, "suspects", scratch / "source"], capture_output=True, text=True)
+    assert suspects.returncode == 1 and "master weights differ. Weights were edited" in suspects.stdout, suspects.stdout + suspects.stderr
     said = refusal(program, scratch / "source", scratch)
     assert "do not round to it" in said and 'source.optimizer = "drop"' in said, said
 

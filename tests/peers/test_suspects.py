@@ -10,24 +10,40 @@ from safetensors.torch import save_file
 from family_models import save_family
 from hf_models import read_hf
 from reshard_job import BINARY
-from test_families import FAMILIES
+from test_families import FAMILIES, names_of
 
 pytestmark = pytest.mark.skipif(not BINARY, reason="needs the program")
 
 
-def suspects(path, ranks=1):
+def look(path, ranks=1):
     command = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", str(ranks), BINARY, "suspects", path, "--json"]
     outcome = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert outcome.returncode in (0, 1), outcome.stderr
-    found = json.loads(outcome.stdout)["suspects"]
-    assert bool(found) == (outcome.returncode == 1)
-    return found
+    answer = json.loads(outcome.stdout)
+    assert bool(answer["suspects"]) == (outcome.returncode == 1)
+    assert all(row["cause"] for row in answer["suspects"])
+    return answer
+
+
+def suspects(path, ranks=1):
+    return look(path, ranks)["suspects"]
 
 
 @pytest.mark.long_but("glm4-moe-mtp", "gpt-oss-mxfp4", "nemotron-h")
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_sound_model_has_none(name, program, scratch):
-    assert suspects(save_family(scratch / "folder", FAMILIES[name])) == []
+    """Neither as transformers saves it nor in a layout of Megatron, where replicas and padding are; nor does a run warn."""
+    family = FAMILIES[name]
+    folder = save_family(scratch / "folder", family)
+    assert suspects(folder) == []
+    model_type = json.loads((folder / "config.json").read_text())["model_type"]
+    options = dict(model={"map": family.map or model_type, "unmapped": "keep"} if family.keeps_parts else {})
+    outcome = program.attempt(
+        folder, scratch / "tree", "megatron", target_options={"layout": family.a.toml()} | names_of(family.form), arguments=["--json"], **options)
+    assert outcome.returncode == 0, outcome.stderr
+    assert not any("sound model" in text for text in json.loads(outcome.stdout)["warnings"])
+    answer = look(scratch / "tree")
+    assert answer["suspects"] == answer["notes"] == []
 
 
 def plant(state):
@@ -49,12 +65,7 @@ def plant(state):
 def test_planted_faults_are_found_in_every_layout(ranks, program, scratch):
     family = FAMILIES["glm4-moe-mtp"]
     folder = save_family(scratch / "folder", family)
-    state = read_hf(folder)
-    planted = plant(state)
-    for path in folder.glob("*.safetensors"):
-        path.unlink()
-    (folder / "model.safetensors.index.json").unlink(missing_ok=True)
-    save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
+    planted = with_state(folder, plant)
     tree = program.run(folder, scratch / "tree", "megatron", target_options={"layout": family.a.toml()})
     found = {}
     for place in (folder, tree):
@@ -62,6 +73,105 @@ def test_planted_faults_are_found_in_every_layout(ranks, program, scratch):
         found[place] = [(row["kind"], row["tensor"], row["slice"], row["found"]) for row in rows]
         assert {(row["kind"], row["slice"], row["count"] if row["kind"] in ("not finite", "equal") else 0) for row in rows} == planted
     assert found[folder] == found[tree]
+
+
+def with_state(folder, edit):
+    """The folder's weights after `edit`, in one file."""
+    state = read_hf(folder)
+    result = edit(state)
+    for path in folder.glob("*.safetensors"):
+        path.unlink()
+    (folder / "model.safetensors.index.json").unlink(missing_ok=True)
+    save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
+    return result
+
+
+def edited(path, edit):
+    """A file of a rank after `edit` of its weights."""
+    content = torch.load(path, weights_only=False)
+    edit(content["model"])
+    torch.save(content, path)
+
+
+def warnings_of(program, source, target, ranks, **options):
+    outcome = program.attempt(source, target, "megatron", ranks=ranks, arguments=["--json"], **options)
+    assert outcome.returncode == 0, outcome.stderr
+    return [text for text in json.loads(outcome.stdout)["warnings"] if "sound model" in text]
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_a_run_warns_of_what_its_digests_show(ranks, program, scratch):
+    """Equal experts and one that is zero: not NaN and one value, which only the look at all values sees."""
+    family = FAMILIES["glm4-moe-mtp"]
+    options = {"target_options": {"layout": family.a.toml()}}
+    folder = save_family(scratch / "folder", family)
+    assert warnings_of(program, folder, scratch / "sound", ranks, **options) == []
+    with_state(folder, plant)
+    (warning,) = warnings_of(program, folder, scratch / "tree", ranks, **options)
+    assert "2 parts" in warning and "zero: " in warning and "layer 2, expert 2" in warning, warning
+    assert "equal: " in warning and "layer 2, expert 0: the same bytes as " in warning and "layer 2, expert 1" in warning, warning
+    (again,) = warnings_of(program, scratch / "tree", scratch / "other", ranks)
+    assert again == warning
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_replicas_and_padding_are_looked_at(ranks, program, scratch):
+    family = FAMILIES["glm4-moe-mtp"]
+    folder = save_family(scratch / "folder", family)
+    tree = program.run(folder, scratch / "tree", "megatron", target_options={"layout": "{ tp = 2 }", "transformer_impl": "local"})
+    sound = look(tree, ranks)
+    assert sound["suspects"] == sound["notes"] == [] and sound["replicas"] > 0
+    first, second = sorted(tree.rglob("model_optim_rng.pt"))
+    table, norm = "embedding.word_embeddings.weight", "decoder.layers.1.input_layernorm.weight"
+    rows = json.loads((folder / "config.json").read_text())["vocab_size"]
+
+    def other_norm(model):
+        model[norm] = model[norm].clone()
+        model[norm][:2] += 1
+
+    def padding(model, begin, end):
+        model[table] = model[table].clone()
+        model[table][begin:end] = 0.5
+
+    edited(first, other_norm)
+    (row,) = look(tree, ranks)["suspects"]
+    assert (row["kind"], row["slice"], row["count"]) == ("replicas differ", "layer 1", 2)
+    assert norm in row["found"] and "mp_rank_00" in row["found"] and "mp_rank_01" in row["found"] and "hidden 0 (" in row["found"]
+
+    before = torch.load(second, weights_only=False)["model"][table].shape[0]  # rows that each rank has
+    edited(second, lambda model: padding(model, before - 2, before))
+    found = [one for one in look(tree, ranks)["suspects"] if one["kind"] == "padding"]
+    padded = 2 * before - rows
+    assert padded > 2
+    assert [(one["slice"], one["count"]) for one in found] == [(f"vocab {2 * before - 2}", 2 * torch.load(second, weights_only=False)["model"][table].shape[1])]
+    assert f"2 of {padded} rows" in found[0]["found"]
+
+    for path, begin in ((first, max(0, rows)), (second, max(0, rows - before))):  # all of it has values, as after training in Megatron
+        edited(path, lambda model, begin=begin: padding(model, begin, before))
+    answer = look(tree, ranks)
+    assert [one["kind"] for one in answer["suspects"]] == ["replicas differ"]
+    assert len(answer["notes"]) == 1 and f"vocabulary of {rows}" in answer["notes"][0]
+
+
+def test_tied_weights_that_differ_are_found(program, scratch):
+    folder = save_family(scratch / "folder", FAMILIES["qwen2-tied"])
+    assert json.loads((folder / "config.json").read_text())["tie_word_embeddings"]
+
+    def store_apart(state):
+        state["lm_head.weight"] = state["model.embed_tokens.weight"].clone()
+
+    with_state(folder, store_apart)
+    sound = look(folder)
+    assert sound["suspects"] == [] and sound["replicas"] == 1
+
+    def change(state):
+        state["lm_head.weight"][3, 5] += 1
+
+    with_state(folder, change)
+    for ranks in (1, 3):
+        (row,) = suspects(folder, ranks)
+        assert (row["kind"], row["count"]) == ("tied weights differ", 1)
+        assert "lm_head.weight" in row["found"] and "vocab 3, hidden 5" in row["found"]
 
 
 def test_what_is_no_checkpoint_is_refused(tmp_path):

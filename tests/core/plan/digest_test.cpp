@@ -8,6 +8,7 @@
 #include "core/base/crc64.hpp"
 #include "core/device/strided_digest.hpp"
 #include "core/plan/digest_work.hpp"
+#include "core/plan/ordered_blocks.hpp"
 #include "core/plan/schedule.hpp"
 #include "tests/support/plan_world.hpp"
 
@@ -121,6 +122,53 @@ void expect_shares(DigestWork const& work, test::Files const& files, Digests con
     if (work.shares[s].same_as == ShareId(s)) sums[index(work.shares[s].digest)] ^= shares[s];
   }
   EXPECT_EQ(sums, expected);
+}
+
+/// Where the writes of a round end, which begin at `begin` and follow each other.
+std::uint64_t end_of(RoundWork const& round, std::uint64_t begin) {
+  std::vector<Extent> writes = round.writes;
+  std::ranges::sort(writes, {}, &Extent::offset_bytes);
+  for (Extent const& write : writes) {
+    EXPECT_EQ(write.file, 7U);
+    EXPECT_EQ(write.offset_bytes, begin);
+    begin += write.bytes;
+  }
+  return begin;
+}
+
+/// With so little memory that tensors come in many blocks, whose ends lie anywhere in their rows.
+TEST(Digest, OrderedBlocksAreTheLogicalBytes) {
+  for (SampleModel const& sample : test::sample_models()) {
+    Fixture const fixture(sample);
+    auto const meshes = test::sample_meshes(fixture.model.axes().find("expert") >= 0);
+    for (std::size_t i = 0; i < meshes.size(); i += 3) {
+      SCOPED_TRACE(fmt::format("{} {}", sample.family, i));
+      World const source =
+          test::make_world(fixture.model, fixture.local(meshes[i]), meshes[i], DType::bf16);
+      std::size_t blocks_in_all = 0;
+      for (std::size_t t = 0; t < fixture.model.tensors().size(); ++t) {
+        auto const id = TensorId(t);
+        if (!fixture.model.exists(id) || fixture.model.volume(fixture.model.tensor(id)) == 0)
+          continue;
+        OrderedBlocks blocks(fixture.model, source.catalog, id);
+        std::uint64_t const memory = 1500 + 1000 * (t % 7);
+        test::Files written(8);
+        written[7].resize(blocks.bytes());
+        std::uint64_t end = 0;
+        while (!blocks.done()) {
+          RoundWork const round = blocks.next(7, memory);
+          ASSERT_LE(round.staging_bytes, memory);
+          std::vector<std::byte> staging(round.staging_bytes, std::byte{0xee});
+          test::carry_out(round, staging, source.files, written);
+          end = end_of(round, end);
+          ++blocks_in_all;
+        }
+        EXPECT_EQ(end, blocks.bytes());
+        EXPECT_EQ(written[7], logical_bytes(fixture.model, id, 2)) << fixture.model.tensor(id).name;
+      }
+      EXPECT_GT(blocks_in_all, 2 * fixture.model.tensors().size());
+    }
+  }
 }
 
 TEST(Digest, OfEveryLayoutIsTheCrcOfTheLogicalBytes) {

@@ -76,8 +76,8 @@ TEST(MasterCheck, CountsAndNamesTheFirst) {
   sample.weights[static_cast<std::size_t>(9 * rows + 2)] ^= 1U;
   MasterFindings const found = sample.compare();
   EXPECT_EQ(found.differing, 2U);
-  EXPECT_NE(found.first.find(" 2, "), std::string::npos) << found.first;
-  EXPECT_NE(found.first.find(" 9: master "), std::string::npos) << found.first;
+  EXPECT_NE(found.first.find("[2, "), std::string::npos) << found.first;
+  EXPECT_NE(found.first.find(", 9]: master "), std::string::npos) << found.first;
   EXPECT_NE(found.first.find("\"master\" of masters"), std::string::npos) << found.first;
   EXPECT_NE(found.first.find("\"weight\" of weights"), std::string::npos) << found.first;
 }

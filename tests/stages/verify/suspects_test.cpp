@@ -40,6 +40,8 @@ TEST(Suspects, ValuesAreCountedByKind) {
   auto const integers = values_of(DType::i32, bytes_of<std::int32_t>({7, 7, 7}));
   EXPECT_TRUE(integers.uniform);
   EXPECT_EQ(integers.zero, 0U);
+  EXPECT_EQ(found.negative, 2U);   // no zero, no NaN
+  EXPECT_EQ(halves.negative, 1U);  // minus infinity
   EXPECT_EQ(values_of(DType::i64, bytes_of<std::int64_t>({7, 0})).zero, 1U);
 }
 
@@ -140,6 +142,12 @@ TEST(Suspects, WhatIsExpectedOfATensorIsNone) {
   EXPECT_EQ(planted.found(), "");
   planted.tensors[0].dtype = DType::f32;
   EXPECT_NE(planted.found().find("zero scale: m, layer 7: 256 of 256 are zero"), std::string::npos);
+
+  Planted moments;
+  moments.slices[1].negative = 3;
+  EXPECT_EQ(moments.found(), "");
+  moments.tensors[0].state = moments.tensors[0].second_moment = true;
+  EXPECT_EQ(moments.found(), "negative: m, layer 1: 3 of 256 second moments are negative (3)\n");
 
   Planted tied;
   tied.tensors[0].tied = tied.tensors[1].tied = tied.tensors[1].matrix = true;

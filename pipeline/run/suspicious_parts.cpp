@@ -1,0 +1,82 @@
+#include "pipeline/run/suspicious_parts.hpp"
+
+#include <algorithm>
+
+#include "core/base/shown_name.hpp"
+#include "core/base/text.hpp"
+#include "pipeline/verify/suspect_tensors.hpp"
+
+namespace reshard {
+namespace {
+
+/// Rows of a warning.
+constexpr std::size_t most_shown = 3;
+
+/// By DigestId; without slices where there are no sums.
+std::vector<SlicedTensor> tensors_of(PlannedJob const& job) {
+  Model const& model = *job.plan.model;
+  Catalog const& source = job.plan.source;
+  std::vector<SlicedTensor> tensors(model.tensors().size());
+  for (std::size_t t = 0; t < tensors.size() && t < job.plan.plan.tensor_bytes.size(); ++t) {
+    auto const id = TensorId(t);
+    auto const& blobs = source.tensors[t].blobs;
+    std::uint64_t const bytes = job.plan.plan.tensor_bytes[index(digest_of(id))];
+    if (bytes == 0 || blobs.empty() || model.tensor(id).slot != SlotId::weight) continue;
+    DType const dtype = source.blobs[blobs.front()].dtype;
+    if (bits(dtype) % 8 != 0) continue;
+    SlicedTensor one = sliced_tensor(model, id, dtype);
+    if (one.slice_bytes * one.tensor.slices.size() == bytes) tensors[t] = std::move(one);
+  }
+  return tensors;
+}
+
+std::string shown(Suspect const& one) {
+  return fmt::format("{}: {}{}{}: {}", word_of(one.kind), shown_name(one.tensor),
+                     one.slice.empty() ? "" : ", ", one.slice, one.found);
+}
+
+}  // namespace
+
+std::unique_ptr<PartSums> part_sums_of(PlannedJob const& job) {
+  if (job.plan.plan.digests.empty()) return nullptr;
+  std::vector<PartedTensor> parted;
+  for (SlicedTensor const& one : tensors_of(job))
+    parted.push_back({one.slice_bytes, one.tensor.slices.size()});
+  return std::make_unique<PartSums>(std::move(parted));
+}
+
+std::string suspicious_parts(PlannedJob const& job, PartSums const* sums, Comm const& comm) {
+  if (sums == nullptr) return "";
+  std::vector<PartSum> const parts = sums->merged(comm);
+  std::vector<SuspectTensor> tensors;
+  std::vector<SliceValues> slices(parts.size());
+  std::vector<SlicedTensor> const sliced = tensors_of(job);
+  for (std::size_t t = 0; t < sliced.size(); ++t) {
+    SlicedTensor const& one = sliced[t];
+    if (one.tensor.slices.empty()) continue;
+    tensors.push_back(one.tensor);
+    tensors.back().first_slice = sums->first_part(digest_of(TensorId(t)));
+    std::uint64_t const element = static_cast<std::uint64_t>(bits(one.tensor.dtype)) / 8;
+    for (std::size_t s = 0; s < one.tensor.slices.size(); ++s) {
+      PartSum const& sum = parts[tensors.back().first_slice + s];
+      if (sum.bytes != one.slice_bytes) continue;  // then it has no elements: nothing is said of it
+      SliceValues& is = slices[tensors.back().first_slice + s];
+      is.elements = one.slice_bytes / element;
+      is.zero = sum.crc64 == 0 ? is.elements : 0;
+      is.uniform = sum.crc64 == 0 ? 1 : 0;
+      is.crc64 = sum.crc64;
+    }
+  }
+  std::vector<Suspect> const found = suspects_in(tensors, slices);
+  if (found.empty()) return "";
+  std::vector<std::string> rows;
+  for (std::size_t i = 0; i < found.size() && i < most_shown; ++i) rows.push_back(shown(found[i]));
+  if (found.size() > most_shown) rows.push_back(fmt::format("{} more", found.size() - most_shown));
+  return fmt::format(
+      "a sound model does not have {} of what was converted ({}). The conversion is exact; look at "
+      "the source with `reshard suspects`, which says what usually causes it.",
+      found.size() == 1 ? "one part" : fmt::format("{} parts", found.size()),
+      fmt::join(rows, "; "));
+}
+
+}  // namespace reshard

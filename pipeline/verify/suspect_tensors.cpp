@@ -1,0 +1,82 @@
+#include "pipeline/verify/suspect_tensors.hpp"
+
+#include <algorithm>
+
+#include "core/base/integers.hpp"
+#include "core/mapping/adapter.hpp"
+#include "core/plan/digest_work.hpp"
+#include "core/plan/state_checks.hpp"
+
+namespace reshard {
+namespace {
+
+/// The indices along an axis that a tensor has, in order.
+std::vector<Index> indices_of(DomainAxis const& axis) {
+  std::vector<Index> indices;
+  for (Run const& run : axis.runs)
+    for (Index i = run.begin; i < run.end; ++i) indices.push_back(i);
+  return indices;
+}
+
+/// How many of a tensor's first axes number slices: layers, then experts.
+std::size_t slice_axes(Model const& model, TensorId tensor) {
+  LogicalTensor const& logical = model.tensor(tensor);
+  std::size_t count = model.layer_axis(tensor) ? 1 : 0;
+  if (count < logical.axes.size() && model.axes()[logical.axes[count].axis].name == "expert")
+    ++count;
+  return count;
+}
+
+/// "layer 3, expert 5", for each combination.
+std::vector<std::string> slice_names(Model const& model, TensorId tensor, std::size_t axes) {
+  std::vector<DomainAxis> const domain = model.meant_domain(model.tensor(tensor));
+  std::vector<std::string> names{""};
+  for (std::size_t d = 0; d < axes; ++d) {
+    std::vector<std::string> longer;
+    for (std::string const& name : names)
+      for (Index const i : indices_of(domain[d]))
+        longer.push_back(fmt::format("{}{}{} {}", name, name.empty() ? "" : ", ",
+                                     model.axes()[domain[d].axis].name, i));
+    names = std::move(longer);
+  }
+  return names;
+}
+
+}  // namespace
+
+SlicedTensor sliced_tensor(Model const& model, TensorId id, DType dtype) {
+  LogicalTensor const& logical = model.tensor(id);
+  std::size_t const axes = slice_axes(model, id);
+  SlicedTensor result;
+  SuspectTensor& tensor = result.tensor;
+  tensor.name = logical.name;
+  tensor.dtype = dtype;
+  tensor.slices = slice_names(model, id, axes);
+  std::vector<Index> const shape = logical_shape(model, id);
+  result.slice_bytes = static_cast<std::uint64_t>(bits(dtype)) / 8;
+  int long_axes = 0;
+  for (std::size_t d = axes; d < shape.size(); ++d) {
+    result.slice_bytes *= narrow<std::uint64_t>(shape[d]);
+    if (shape[d] > 1) ++long_axes;
+  }
+  tensor.matrix = long_axes >= 2;
+  tensor.state = logical.slot != SlotId::weight;
+  tensor.second_moment =
+      tensor.state && is_second_moment_slot(model.slots()[static_cast<std::size_t>(logical.slot)]);
+  tensor.adapter = adapter_of(model, id).has_value();
+  tensor.scale = logical.name.find("scale") != std::string::npos && !model.schemes().empty();
+  int const vocab = model.axes().find("vocab");
+  tensor.tied = std::ranges::any_of(
+      logical.axes, [&](LogicalAxis const& axis) { return static_cast<int>(axis.axis) == vocab; });
+  return result;
+}
+
+std::string slice_text(Model const& model, TensorId tensor, std::span<Index const> indices) {
+  std::string text;
+  for (std::size_t d = 0; d < slice_axes(model, tensor) && d < indices.size(); ++d)
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ",
+                        model.axes()[model.tensor(tensor).axes[d].axis].name, indices[d]);
+  return text;
+}
+
+}  // namespace reshard

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "core/mapping/model.hpp"
+#include "stages/verify/suspect_rules.hpp"
+
+namespace reshard {
+
+/// A logical tensor, cut by its layers and experts.
+struct SlicedTensor {
+  SuspectTensor tensor;           ///< SuspectTensor::first_slice is 0
+  std::uint64_t slice_bytes = 1;  ///< of the row-major tensor
+};
+
+/// What the rules need to know of a tensor with elements of whole bytes.
+SlicedTensor sliced_tensor(Model const& model, TensorId id, DType dtype);
+
+/// "layer 3, expert 5": the slice in which an element lies. `indices`: one for each axis.
+std::string slice_text(Model const& model, TensorId tensor, std::span<Index const> indices);
+
+}  // namespace reshard
