@@ -143,8 +143,8 @@ class Walker {
     if (factor.kind == Kind::one) return {{0, name}};
     if (factor.kind == Kind::fill) return {};
     if (factor.kind == Kind::digit) {
-      if (factor.repeat) return {{0, name}};
-      Index const index = index_of(factor, coordinate(element, factor.axis));
+      Index const index =
+          factor.repeat ? first_of(factor) : index_of(factor, coordinate(element, factor.axis));
       return index < 0 ? std::vector<Found>() : std::vector<Found>{{index, name}};
     }
     std::vector<Found> result;
@@ -199,6 +199,13 @@ class Walker {
       if (index < count) return run.fill ? -1 : run.begin / factor.div + index;
       index -= count;
     }
+    return -1;
+  }
+
+  /// The first stored index of a digit that is no padding; -1: there is none.
+  Index first_of(Factor const& factor) const {
+    for (Index index = 0; index < extent(factor); ++index)
+      if (factor.mod != 0 || value_at(factor, index) >= 0) return index;
     return -1;
   }
 

@@ -61,6 +61,15 @@ std::string text_of(std::optional<LogicalElement> const& element) {
   return element ? fmt::format("{} [{}]", element->tensor, fmt::join(element->at, ",")) : "";
 }
 
+/// Whether two elements are the same as far as both say it. Alternatives of a random expression may
+/// have one name and other axes, which no model has.
+bool agree(LogicalElement const& a, LogicalElement const& b) {
+  bool same = a.tensor == b.tensor;
+  for (std::size_t axis = 0; axis < a.at.size(); ++axis)
+    same = same && (a.at[axis] < 0 || b.at[axis] < 0 || a.at[axis] == b.at[axis]);
+  return same;
+}
+
 TEST(ElementPlace, SaysOfEveryElementWhatPiecesSay) {
   int checked = 0;
   for (std::uint32_t seed = 70'000; seed < 72'000; ++seed) {
@@ -81,8 +90,8 @@ TEST(ElementPlace, SaysOfEveryElementWhatPiecesSay) {
       if (!element) continue;
       auto const back = place_of(rule, made.model.axes, *element);
       ASSERT_TRUE(back) << seed << ": " << made.text << " at " << flat;
-      ASSERT_EQ(text_of(element_at(rule, made.model.axes, *back)), text_of(element))
-          << seed << ": " << made.text << " at " << flat;
+      auto const again = element_at(rule, made.model.axes, *back);
+      ASSERT_TRUE(again && agree(*again, *element)) << seed << ": " << made.text << " at " << flat;
       ++checked;
     }
   }
