@@ -41,7 +41,7 @@ std::set<std::string> merged_tensors(JobPlan const& plan) {
 }
 
 /// With run.self_check: an Error of kind self_check when values of the target in `folder` are not
-/// those of the source. The digest of the model is the seed.
+/// those of the source. The first half of the model's digest is the seed.
 void check_itself(JobRun const& run, PlannedJob const& job, std::filesystem::path const& folder,
                   CommittedJob& committed) {
   if (run.spec.run.self_check == 0) return;
@@ -57,9 +57,13 @@ void check_itself(JobRun const& run, PlannedJob const& job, std::filesystem::pat
   request.sides.prefix_b = run.spec.target.prefix;
   request.sides.map_folders = run.context.map_folders;
   request.elements = static_cast<std::uint64_t>(run.spec.run.self_check);
-  request.seed = std::strtoull(committed.verified.total.c_str(), nullptr, 16);
+  request.seed = std::strtoull(committed.verified.total.substr(0, 16).c_str(), nullptr, 16);
   request.changed = merged_tensors(job.plan);
   committed.self_check = self_check(request, run.comm);
+  if (!committed.self_check->why_not.empty() && !run.spec.source.config.empty()) {
+    request.sides.config_b = run.spec.source.config;  // it describes what has no config of its own
+    committed.self_check = self_check(request, run.comm);
+  }
   committed.self_check_seconds = seconds_since(start);
   SelfCheckResult const& result = *committed.self_check;
   together(run.comm, [&] {

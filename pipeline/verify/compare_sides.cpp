@@ -62,7 +62,8 @@ class SidesOpener {
       open_by_maps();
       return match_vocabularies();
     }
-    if (request_.map == "auto" && names_can_do() && same_names()) return;
+    if (request_.map == "auto" && names_can_do() && same_names() && !request_.by_maps) return;
+    sides_.by_names = false;
     auto const failed = capture([&] { open_by_maps(); });
     if (!failed) return match_vocabularies();
     if (request_.map != "auto" || !share_names_) throw *failed;

@@ -74,7 +74,9 @@ class SelfChecker {
   }
 
   SelfCheckResult run() {
-    auto const failed = capture([&] { sides_ = open_sides(request_.sides, comm_); });
+    CompareRequest by_maps = request_.sides;  // the same names may mean other elements
+    by_maps.by_maps = true;
+    auto const failed = capture([&] { sides_ = open_sides(by_maps, comm_); });
     if (failed) {
       if (failed->kind() == ErrorKind::internal || failed->kind() == ErrorKind::io) throw *failed;
       result_.why_not = failed->sentence();
