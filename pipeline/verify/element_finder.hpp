@@ -35,8 +35,6 @@ class ElementFinder {
   /// Both outlive the finder.
   ElementFinder(Checkpoint const& checkpoint, ElementTable const& table);
 
-  /// Whether some stored tensor holds some of a logical one.
-  bool knows(std::string const& tensor) const { return groups_.contains(tensor); }
   /// The first place of an element of a logical tensor. `element` is in the numbers of this table's
   /// axes.
   std::optional<ElementPlace> find(std::string const& tensor, LogicalElement const& element) const;

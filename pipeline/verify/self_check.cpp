@@ -82,6 +82,10 @@ class SelfChecker {
       result_.why_not = failed->sentence();
       return std::move(result_);
     }
+    if (sides_.by_names && !request_.changed.empty()) {
+      result_.why_not = "no map reads both sides, so it is not known which values were merged.";
+      return std::move(result_);
+    }
     together_seeing(comm_, [&] {
       a_ = table_of(sides_.a);
       b_ = table_of(sides_.b);
@@ -171,8 +175,7 @@ class SelfChecker {
 
   bool find_in_a(std::string const& name, LogicalElement element, Pair& pair) {
     auto found = finder_->find(name, element);
-    // Where the weights are their own masters.
-    if (!found && name.ends_with(master) && !finder_->knows(name))
+    if (!found && a_.masters_alone && name.ends_with(master))
       found = finder_->find(name.substr(0, name.size() - master.size()), element);
     if (!found) return find_quantised(name, std::move(element), pair);
     pair.a.place = std::move(*found);

@@ -7,6 +7,7 @@
 #include "core/base/error.hpp"
 #include "core/mapping/side_entry.hpp"
 #include "core/plan/state_checks.hpp"
+#include "stages/plan/source/master_weights.hpp"
 #include "stages/plan/source/source_model.hpp"
 #include "stages/plan/source/stored_shares.hpp"
 
@@ -232,6 +233,7 @@ ElementTable element_table(Checkpoint const& checkpoint, TargetRequest const& re
   SourceModel const read =
       read_source_model(checkpoint, request, true, [&](SourceModel const& known, Side const& side) {
         table = TableMaker(checkpoint, known, side).run();
+        table.masters_alone = holds_masters_alone(checkpoint, known.view);
       });
   return checkpoint.names == NameOwner::logical ? logical_table(checkpoint, *read.model)
                                                 : std::move(table);

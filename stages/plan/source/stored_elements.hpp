@@ -30,6 +30,7 @@ struct StoredElements {
 struct ElementTable {
   AxisTable axes;
   std::vector<StoredElements> tensors;
+  bool masters_alone = false;  ///< the weights are the master weights, and there are no others
   std::vector<std::size_t> not_described;  ///< in StoredTable::tensors: state in flat buffers and
                                            ///< lists, and what maps drop
 };
