@@ -174,7 +174,10 @@ class SelfChecker {
   }
 
   bool find_in_a(std::string const& name, LogicalElement element, Pair& pair) {
-    auto found = finder_->find(name, element);
+    std::optional<ElementPlace> found;
+    if (b_.masters_alone && !name.ends_with(')'))
+      found = finder_->find(name + std::string(master), element);
+    if (!found) found = finder_->find(name, element);
     if (!found && a_.masters_alone && name.ends_with(master))
       found = finder_->find(name.substr(0, name.size() - master.size()), element);
     if (!found) return find_quantised(name, std::move(element), pair);
