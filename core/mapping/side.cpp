@@ -290,6 +290,17 @@ bool Side::dropped(std::string_view stored_name) const {
       [&](std::string const& pattern) { return matches_glob(pattern, stored_name); });
 }
 
+SideEntry const& Side::compiled(std::uint32_t entry) const { return impl_->entries[entry]; }
+
+AxisRule const* Side::rank_rule(std::uint32_t entry, AxisId axis) const {
+  return impl_->shares.rank_rule_of(impl_->entries[entry], axis);
+}
+
+std::optional<Index> Side::named_size(std::string_view name) const {
+  Json const value = impl_->words.value(name, nullptr);
+  return value.integer() == nullptr ? std::nullopt : std::optional<Index>(*value.integer());
+}
+
 Index Side::padded_size(std::string_view axis) const {
   int const id = impl_->model.axes().find(axis);
   if (id < 0) return 0;

@@ -74,6 +74,9 @@ struct EntryLayout {
   std::vector<Index> file_shape;  ///< as the file has it (a `view` may differ from layout.shape)
 };
 
+struct AxisRule;
+struct SideEntry;
+
 /// The map of one side, evaluated for one model: names, shapes and pieces of every stored tensor.
 class Side {
  public:
@@ -155,6 +158,12 @@ class Side {
   /// Those that the model must have.
   std::vector<TensorId> required_tensors() const;
   bool dropped(std::string_view stored_name) const;
+  /// What an entry was compiled to (side_entry.hpp), the rule by which ranks share one of its axes
+  /// (null: none does), and a size that its expressions name: for those who compute places
+  /// themselves.
+  SideEntry const& compiled(std::uint32_t entry) const;
+  AxisRule const* rank_rule(std::uint32_t entry, AxisId axis) const;
+  std::optional<Index> named_size(std::string_view name) const;
   /// The size of an axis after padding on this side.
   Index padded_size(std::string_view axis) const;
   /// The indices that a place holds of an axis, all of them where no mesh axis cuts it; nothing

@@ -67,6 +67,15 @@ CLI::App* add_job_options(CLI::App& app, JobTexts const& texts, JobOptions& opti
       ->type_name(choices_of("run.device"));
   sub->add_flag("--verbose", options.verbose,
                 "a longer report: also how it is planned, where time goes, the keys that are set");
+  if (may_dry_run)
+    sub->add_option_function<std::string>(
+           "--self-check",
+           [&options](std::string const& value) {
+             options.overrides.push_back("run.self_check=" + value);
+           },
+           "override run.self_check of the job file: how many random elements of each tensor are "
+           "compared with the source by a second arithmetic")
+        ->type_name("K");
   if (may_dry_run) add_writing_options(*sub, options);
   add_json(*sub, options.json);
   return sub;

@@ -4,6 +4,7 @@
 #include "pipeline/commands/all_commands.hpp"
 #include "pipeline/verify/compare.hpp"
 #include "pipeline/verify/file_comparison.hpp"
+#include "pipeline/verify/self_check.hpp"
 #include "pipeline/verify/verify_one.hpp"
 #include "pipeline/verify/verify_part.hpp"
 
@@ -62,6 +63,14 @@ class VerifyCommand : public Command {
           "--files", files_,
           "for two folders of any content: compare them file by file, and say why files differ");
     if (diff) return sub;
+    sub->add_option("--self-check", self_check_,
+                    "for two checkpoints: compare K random elements of each stored tensor in B "
+                    "with A, at places that a second, separate arithmetic gives")
+        ->type_name("K")
+        ->check(CLI::PositiveNumber);
+    sub->add_option("--seed", seed_,
+                    "with --self-check: which elements; the same seed takes the same (default: 1)")
+        ->type_name("N");
     sub->add_flag("--replicas", replicas_, "for one checkpoint: compare all copies inside it too");
     sub->add_option("--subset", subset_,
                     "for one checkpoint: read only part K of N of its files, such as 3/30; "
@@ -86,6 +95,10 @@ class VerifyCommand : public Command {
     if (subset_.empty() && !record_.empty())
       return "--record needs --subset. Add the part to read, such as --subset auto, or leave "
              "--record out.";
+    if (self_check_ > 0 &&
+        (paths_.size() == 1 || files_ || weights_only_ || replicas_ || !adapter_.empty()))
+      return "--self-check compares elements of two checkpoints. Give two paths, and none of "
+             "--files, --weights-only, --replicas and --adapter.";
     if (weights_only_ && (files_ || paths_.size() == 1))
       return "--weights-only compares the tensors of two checkpoints. Give two paths, and no "
              "--files.";
@@ -97,6 +110,7 @@ class VerifyCommand : public Command {
 
   int run(Surroundings const& surroundings, Comm const& comm) override {
     if (files_) return compare_as_files(comm);
+    if (self_check_ > 0) return compare_elements(surroundings, comm);
     if (!subset_.empty()) return verify_subset(comm);
     return paths_.size() == 1 ? verify_alone(surroundings, comm) : compare(surroundings, comm);
   }
@@ -126,7 +140,20 @@ class VerifyCommand : public Command {
     return result.same ? 0 : code_of_difference;
   }
 
-  int compare(Surroundings const& surroundings, Comm const& comm) const {
+  int compare_elements(Surroundings const& surroundings, Comm const& comm) const {
+    SelfCheckRequest const request{compare_request(surroundings), self_check_, seed_, {}};
+    SelfCheckResult const result = self_check(request, comm);
+    if (!result.why_not.empty())
+      fail(ErrorKind::usage,
+           "{} and {}: nothing could be compared: {} Name the map with --map, or the model's "
+           "config.json with --config-a or --config-b.",
+           paths_.front(), paths_.back(), result.why_not);
+    if (comm.rank() == 0)
+      write_to_stdout(json_ ? self_check_json(result).dump(2) + "\n" : self_check_text(result));
+    return result.sound() ? 0 : code_of_difference;
+  }
+
+  CompareRequest compare_request(Surroundings const& surroundings) const {
     CompareRequest request;
     request.a = paths_.front();
     request.b = paths_.back();
@@ -139,7 +166,11 @@ class VerifyCommand : public Command {
     request.histogram = histogram_;
     request.row_limit = limit_;
     request.map_folders = surroundings.map_folders;
-    CompareReport const report = compare_checkpoints(request, comm);
+    return request;
+  }
+
+  int compare(Surroundings const& surroundings, Comm const& comm) const {
+    CompareReport const report = compare_checkpoints(compare_request(surroundings), comm);
     if (comm.rank() == 0) write_to_stdout(json_ ? report.json.dump(2) + "\n" : report.text);
     return report.same ? 0 : code_of_difference;
   }
@@ -154,6 +185,8 @@ class VerifyCommand : public Command {
   bool files_ = false;      ///< compare files, not tensors
   bool weights_only_ = false;
   bool histogram_ = false;
+  std::uint64_t self_check_ = 0;  ///< elements of each tensor; 0: not asked for
+  std::uint64_t seed_ = 1;
   bool replicas_ = false;  ///< `verify A`: replicas, too
   std::string subset_;     ///< `verify A`: "" for all
   std::string record_;     ///< "" for the usual one

@@ -189,6 +189,8 @@ struct JobSpec {
     DeviceChoice device = DeviceChoice::automatic;
     IoChoice io = IoChoice::automatic;
     VerifyChoice verify = VerifyChoice::written;
+    std::int64_t self_check = 0;  ///< elements of each stored tensor of the target that a second
+                                  ///< arithmetic finds in the source; 0: none
     int threads = 0;            ///< of each stage of one rank; 0: as many as its share of the cores
     int stall_seconds = 600;    ///< a job in which nothing moves for so long is ended
     int progress_seconds = 30;  ///< between lines of progress in a log, and between events; 0: none

@@ -1,5 +1,6 @@
 #include "pipeline/run/committed_job.hpp"
 
+#include <cstdlib>
 #include <utility>
 
 #include "core/base/activity.hpp"
@@ -26,8 +27,58 @@ void check_source(PlannedJob const& job, SourceWatch const& watch, FilledTarget 
       check_source_records(job.source, job.plan.source, target.begun.sums.account(), comm);
 }
 
-/// Reads the target back and seals it.
-VerifiedTarget verify(JobRun const& run, FilledTarget const& target, CompletedTarget& completed) {
+/// Logical tensors whose values the job computes out of several.
+std::set<std::string> merged_tensors(JobPlan const& plan) {
+  std::set<std::string> names;
+  for (std::size_t t = 0; t < plan.source.tensors.size(); ++t)
+    for (std::uint32_t const blob : plan.source.tensors[t].blobs) {
+      std::size_t const file = plan.source.blobs[blob].file;
+      if (file >= plan.source.real_files() &&
+          plan.source.views[file - plan.source.real_files()].kind == ViewKind::merge)
+        names.insert(plan.model->tensors()[t].name);
+    }
+  return names;
+}
+
+/// With run.self_check: an Error of kind self_check when values of the target in `folder` are not
+/// those of the source. The first half of the model's digest is the seed.
+void check_itself(JobRun const& run, PlannedJob const& job, std::filesystem::path const& folder,
+                  CommittedJob& committed) {
+  if (run.spec.run.self_check == 0) return;
+  Clock::time_point const start = Clock::now();
+  begin_phase("checking values by a second arithmetic");
+  SelfCheckRequest request;
+  request.sides.a = run.spec.source.path;
+  request.sides.b = folder;
+  request.sides.map = run.spec.model.map;
+  if (job.plan.stored_names) request.sides.map = "none";
+  request.sides.config_a = run.spec.source.config;
+  request.sides.prefix_a = run.spec.source.prefix;
+  request.sides.prefix_b = run.spec.target.prefix;
+  request.sides.map_folders = run.context.map_folders;
+  request.elements = static_cast<std::uint64_t>(run.spec.run.self_check);
+  request.seed = std::strtoull(committed.verified.total.substr(0, 16).c_str(), nullptr, 16);
+  request.changed = merged_tensors(job.plan);
+  committed.self_check = self_check(request, run.comm);
+  if (!committed.self_check->why_not.empty() && !run.spec.source.config.empty()) {
+    request.sides.config_b = run.spec.source.config;  // it describes what has no config of its own
+    committed.self_check = self_check(request, run.comm);
+  }
+  committed.self_check_seconds = seconds_since(start);
+  SelfCheckResult const& result = *committed.self_check;
+  together(run.comm, [&] {
+    if (result.sound()) return;
+    fail(ErrorKind::self_check,
+         "self-check: {} of {} elements are not those of the source (seed {}). {}. Nothing was "
+         "published. Keep the source, and report the job file with this message: it is a fault of "
+         "this program or of the disk.",
+         result.wrong, result.elements, result.seed, result.faults.front());
+  });
+}
+
+/// Reads the target back, compares it with the source and seals it.
+void verify(JobRun const& run, PlannedJob const& job, FilledTarget const& target,
+            CompletedTarget& completed, CommittedJob& committed) {
   run.progress.begin(
       run.comm, "verify",
       run.spec.run.verify == VerifyChoice::written ? target_file_bytes(target.task.plan) : 0,
@@ -38,16 +89,15 @@ VerifiedTarget verify(JobRun const& run, FilledTarget const& target, CompletedTa
     run.progress.look(bytes);
     check_stop(run, "while the target was read back");
   };
-  VerifiedTarget verified;
   auto const failure = capture([&] {
-    verified =
+    committed.verified =
         verify_target(target.task, target.claimed, target.begun, target.rounds, completed, watch);
+    check_itself(run, job, target.claimed.target.folder(), committed);
     seal_target(target.task, target.claimed, completed);
   });
   run.progress.end(read_back, false);
   if (failure) throw *failure;
   together(run.comm, [&] { check_stop(run, "after all was written"); });
-  return verified;
 }
 
 }  // namespace
@@ -63,15 +113,16 @@ CommittedJob commit_job(JobRun const& run, PlannedJob const& job, SourceWatch co
   committed.states = prove_states(run.spec, job, completed.digests, run.comm);
   begin_phase("reading the target back");
   Clock::time_point const checking = Clock::now();
-  committed.verified = verify(run, target, completed);
-  committed.verify_seconds = seconds_since(checking);
+  verify(run, job, target, completed, committed);
+  committed.verify_seconds = seconds_since(checking) - committed.self_check_seconds;
   begin_phase("publishing");
   committed.left_behind = target.claimed.target.publish(run.comm);
-  committed.commit_seconds = seconds_since(start) - committed.verify_seconds;
+  committed.commit_seconds =
+      seconds_since(start) - committed.verify_seconds - committed.self_check_seconds;
   return committed;
 }
 
-CommittedJob publish_only(JobRun const& run, ClaimedTarget& claimed) {
+CommittedJob publish_only(JobRun const& run, PlannedJob const& job, ClaimedTarget& claimed) {
   CommittedJob committed;
   Clock::time_point const start = Clock::now();
   if (run.comm.rank() == 0)
@@ -79,6 +130,7 @@ CommittedJob publish_only(JobRun const& run, ClaimedTarget& claimed) {
         "an earlier run wrote and verified the complete target: it is only renamed now");
   together(run.comm, [&] { check_stop(run, "before the target was renamed"); });
   committed.verified.total = claimed.total;
+  check_itself(run, job, claimed.target.folder(), committed);
   committed.left_behind = claimed.target.publish(run.comm);
   committed.commit_seconds = seconds_since(start);
   return committed;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,7 @@
 #include "pipeline/run/run_context.hpp"
 #include "pipeline/run/source_watch.hpp"
 #include "pipeline/target/verify_target.hpp"
+#include "pipeline/verify/self_check.hpp"
 
 namespace reshard {
 
@@ -26,8 +28,10 @@ struct CommittedJob {
   std::uint64_t records_compared = 0;  ///< zip records of the source
   StateProof states;
   VerifiedTarget verified;
+  std::optional<SelfCheckResult> self_check;  ///< with run.self_check
   std::string left_behind;  ///< what could not be removed, as a sentence; "" where nothing was left
   double verify_seconds = 0;
+  double self_check_seconds = 0;
   double commit_seconds = 0;
 };
 
@@ -37,6 +41,6 @@ CommittedJob commit_job(JobRun const& run, PlannedJob const& job, SourceWatch co
                         FilledTarget const& target, std::vector<std::uint64_t> digests);
 
 /// Only gives the target its name: an earlier run has done the rest. Collective.
-CommittedJob publish_only(JobRun const& run, ClaimedTarget& claimed);
+CommittedJob publish_only(JobRun const& run, PlannedJob const& job, ClaimedTarget& claimed);
 
 }  // namespace reshard

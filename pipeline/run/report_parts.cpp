@@ -184,6 +184,10 @@ void add_written(RunReport& report, JobRun const& run, WrittenJob const& written
   report.changed_tensors = committed.verified.changed_tensors;
   report.total_digest = committed.verified.total;
   report.verify_seconds = committed.verify_seconds;
+  report.self_check = committed.self_check;
+  report.self_check_seconds = committed.self_check_seconds;
+  if (report.self_check && !report.self_check->why_not.empty())
+    report.warnings.push_back("run.self_check: " + self_check_summary(*report.self_check));
   report.commit_seconds = committed.commit_seconds;
   report.peak_memory_bytes = over.most(peak_resident_bytes());
   report.total_seconds = seconds_since(run.begin);

@@ -79,6 +79,8 @@ Json measured(RunReport const& r) {
       .set("bytes_shared", r.bytes_shared);
   if (r.masters_compared + r.moments_compared > 0)
     did.set("masters_compared", r.masters_compared).set("moments_compared", r.moments_compared);
+  if (r.self_check)
+    did.set("self_check", self_check_json(*r.self_check).set("seconds", r.self_check_seconds));
   did.set("total_digest", r.total_digest);
   did.set("device_name", r.device_name)
       .set("bytes_uploaded", r.bytes_uploaded)

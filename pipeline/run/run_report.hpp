@@ -8,6 +8,7 @@
 #include "core/base/error.hpp"
 #include "core/base/json.hpp"
 #include "pipeline/job/job_spec.hpp"
+#include "pipeline/verify/self_check.hpp"
 
 namespace reshard {
 
@@ -99,6 +100,8 @@ struct RunReport {
   double plan_seconds = 0;
   double stream_seconds = 0;
   double verify_seconds = 0;
+  std::optional<SelfCheckResult> self_check;  ///< with run.self_check
+  double self_check_seconds = 0;
   double commit_seconds = 0;
   double total_seconds = 0;
 };

@@ -95,6 +95,9 @@ class Lines {
                                          counted(r_.masters_compared, "tensor"))
                            : "no master weights beside weights",
                        counted(r_.moments_compared, "tensor")));
+    if (r_.self_check)
+      line("self-check",
+           fmt::format("{}, {:.2f} s", self_check_summary(*r_.self_check), r_.self_check_seconds));
     if (r_.total_digest.empty()) return;
     std::string text = r_.total_digest;
     text += r_.bytes_verified + r_.file_bytes_reused > 0

@@ -62,7 +62,7 @@ WrittenJob only_publish(JobRun const& run, PlannedJob const& job, SourceWatch co
   written.earlier_runs = 1;  // the last of them did the rest
   written.bytes_reused = target_file_bytes(job.plan);
   guarded(claimed.target, watch, run.comm, {},
-          [&] { written.committed = publish_only(run, claimed); });
+          [&] { written.committed = publish_only(run, job, claimed); });
   return written;
 }
 

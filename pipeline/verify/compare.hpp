@@ -22,9 +22,12 @@ struct CompareRequest {
   std::filesystem::path config_b;
   std::filesystem::path adapter;  ///< that is merged into a's weights while they are read; empty
                                   ///< for none
-  bool weights_only = false;      ///< optimizer state and quantisers' values are left out
-  bool histogram = false;         ///< of values: the text has the differences by powers of ten
-  std::size_t row_limit = 50;     ///< of the text
+  std::string prefix_a;           ///< of stored names: only those are read, and it is cut off
+  std::string prefix_b;
+  bool by_maps = false;        ///< stored names alone decide only where no map reads both
+  bool weights_only = false;   ///< optimizer state and quantisers' values are left out
+  bool histogram = false;      ///< of values: the text has the differences by powers of ten
+  std::size_t row_limit = 50;  ///< of the text
   std::uint64_t memory_bytes = std::uint64_t{256} << 20;
   std::vector<std::filesystem::path> map_folders;
 };

@@ -50,8 +50,8 @@ class SidesOpener {
       : request_(request), sides_(sides) {}
 
   void run() {
-    StoredView const a = view_of(sides_.a.checkpoint);
-    StoredView const b = view_of(sides_.b.checkpoint);
+    StoredView const a = sides_.a.checkpoint.format->view(sides_.a.checkpoint, request_.prefix_a);
+    StoredView const b = sides_.b.checkpoint.format->view(sides_.b.checkpoint, request_.prefix_b);
     bool const alone_a = holds_masters_alone(sides_.a.checkpoint, a);
     if (alone_a != holds_masters_alone(sides_.b.checkpoint, b) &&
         !has_state_without_masters(alone_a ? b : a))
@@ -62,7 +62,8 @@ class SidesOpener {
       open_by_maps();
       return match_vocabularies();
     }
-    if (request_.map == "auto" && names_can_do() && same_names()) return;
+    if (request_.map == "auto" && names_can_do() && same_names() && !request_.by_maps) return;
+    sides_.by_names = false;
     auto const failed = capture([&] { open_by_maps(); });
     if (!failed) return match_vocabularies();
     if (request_.map != "auto" || !share_names_) throw *failed;
@@ -81,14 +82,16 @@ class SidesOpener {
   }
 
   void open_by_names() {
-    TargetRequest by_name;
-    by_name.map = "none";
     for (ComparedSide* side : {&sides_.a, &sides_.b}) {
       if (side->checkpoint.storage == Storage::shares)
         fail(
             ErrorKind::usage,
             "{}: the files of a Megatron checkpoint hold parts that only a map can put together. Leave out --map none.",
             side->path.string());
+      TargetRequest by_name;
+      by_name.map = "none";
+      by_name.source_prefix = prefix_of(*side);
+      side->request = by_name;
       side->catalogue = catalogue(side->checkpoint, by_name);
     }
     sides_.by_names = true;
@@ -130,7 +133,9 @@ class SidesOpener {
            "{}: does not state which model it holds, and neither does the other checkpoint. Give "
            "its config.json with --config-{}.",
            side.path.string(), &side == &sides_.a ? "a" : "b");
-    TargetRequest request = by_map(config);
+    TargetRequest& request = side.request;
+    request = by_map(config);
+    request.source_prefix = prefix_of(side);
     if (!is_megatron(side.checkpoint) || config.empty()) {
       side.catalogue = catalogue(side.checkpoint, request, masters_);
       return;
@@ -141,9 +146,14 @@ class SidesOpener {
     if (!failed) return;
     // A config of another model: what the checkpoint's own args say shows the difference tensor by
     // tensor.
+    request = by_map({});
     if (!own_config.empty() ||
-        capture([&] { side.catalogue = catalogue(side.checkpoint, by_map({}), masters_); }))
+        capture([&] { side.catalogue = catalogue(side.checkpoint, request, masters_); }))
       throw *failed;
+  }
+
+  std::string const& prefix_of(ComparedSide const& side) const {
+    return &side == &sides_.a ? request_.prefix_a : request_.prefix_b;
   }
 
   TargetRequest by_map(fs::path const& config) const {
@@ -166,6 +176,7 @@ class SidesOpener {
         "compared",
         larger.path.string(), std::max(a, b), request.true_vocab_size));
     larger.catalogue = std::move(shorter);
+    larger.request = std::move(request);
   }
 
   CompareRequest const& request_;
@@ -212,7 +223,11 @@ ComparedSides open_sides(CompareRequest const& request, Comm const& comm) {
   ComparedSides sides;
   sides.a.path = request.a;
   sides.b.path = request.b;
-  for (ComparedSide* side : {&sides.a, &sides.b}) side->checkpoint = open_source(side->path, comm);
+  for (ComparedSide* side : {&sides.a, &sides.b}) {
+    OpenChoice choice;
+    choice.prefix = side == &sides.a ? request.prefix_a : request.prefix_b;
+    side->checkpoint = open_source(side->path, FormatId::automatic, choice, comm);
+  }
   if (!request.adapter.empty()) add_adapter(sides.a.checkpoint, request.adapter, comm);
   if (request.adapter.empty() && !request.weights_only) read_rank_states(sides, comm);
   together_seeing(comm, [&] {

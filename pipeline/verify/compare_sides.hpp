@@ -15,6 +15,7 @@ struct ComparedSide {
   std::filesystem::path path;
   Checkpoint checkpoint;
   JobPlan catalogue;
+  TargetRequest request;  ///< with which the catalogue was made
 };
 
 struct ComparedSides {

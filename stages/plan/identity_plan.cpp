@@ -324,8 +324,10 @@ JobPlan make_identity_plan(Checkpoint const& source, TargetRequest const& reques
   return IdentityPlanner(source, request).run(limits);
 }
 
-JobPlan identity_catalogue(Checkpoint const& source) {
-  return IdentityPlanner(source, {}).run_source();
+JobPlan identity_catalogue(Checkpoint const& source, std::string const& prefix) {
+  TargetRequest request;
+  request.source_prefix = prefix;
+  return IdentityPlanner(source, request).run_source();
 }
 
 }  // namespace reshard

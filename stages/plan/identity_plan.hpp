@@ -15,6 +15,6 @@ JobPlan make_identity_plan(Checkpoint const& source, TargetRequest const& reques
                            PlanLimits const& limits);
 
 /// The source's side of it, for listings.
-JobPlan identity_catalogue(Checkpoint const& source);
+JobPlan identity_catalogue(Checkpoint const& source, std::string const& prefix);
 
 }  // namespace reshard

@@ -218,7 +218,7 @@ JobPlan make_job_plan(Checkpoint const& source, TargetRequest const& request,
 JobPlan catalogue(Checkpoint const& source, TargetRequest const& request, Masters masters) {
   bool const plain = source.storage == Storage::chunks && source.names == NameOwner::family;
   if (request.map == "none" || (plain && request.source_config.empty() && source.config.is_null()))
-    return identity_catalogue(source);
+    return identity_catalogue(source, request.source_prefix);
   SourceModel model = read_source_model(source, request, !source.adapter);
   merge_adapter(source, request, model);
   if (masters == Masters::apart) split_masters(source, model);

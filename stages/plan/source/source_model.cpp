@@ -32,8 +32,8 @@ std::string joined_names(MapChoice const& maps) {
 
 class SourceReader {
  public:
-  SourceReader(Checkpoint const& source, TargetRequest const& request)
-      : source_(source), request_(request) {}
+  SourceReader(Checkpoint const& source, TargetRequest const& request, LookAtSide const& look)
+      : source_(source), request_(request), look_(look) {}
 
   SourceModel run(bool carry_states) {
     try {
@@ -330,6 +330,7 @@ class SourceReader {
     result_.catalog = source_catalog(*result_.model, side, source_, result_.view, result_.chunks,
                                      {settling(side), map_names, request_.dequantise});
     result_.adds = side.adds();
+    if (look_) look_(result_, side);
   }
 
   std::vector<TensorId> existing_optional() const {
@@ -375,6 +376,7 @@ class SourceReader {
 
   Checkpoint const& source_;
   TargetRequest const& request_;
+  LookAtSide const& look_;
   std::map<std::string, Json> family_options_;
   std::optional<MapFile>
       names_;  ///< whose stored names the source has, where it is not the family's map
@@ -387,8 +389,8 @@ class SourceReader {
 }  // namespace
 
 SourceModel read_source_model(Checkpoint const& source, TargetRequest const& request,
-                              bool carry_states) {
-  return SourceReader(source, request).run(carry_states);
+                              bool carry_states, LookAtSide const& look) {
+  return SourceReader(source, request, look).run(carry_states);
 }
 
 }  // namespace reshard

@@ -1,0 +1,101 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/layout/axis.hpp"
+#include "core/layout/layout_expr.hpp"
+
+namespace reshard {
+
+// Where ONE element of a stored tensor belongs, and where one element of a logical tensor lies: a
+// second arithmetic, by which the first is checked (evaluate.hpp and all that follows from it). It
+// takes a layout expression at its word, index by index (docs/formats/layout-expressions.md, 2 and
+// 3), and knows no pieces, strides, boxes or joins. It is slow. Do not use it for anything else,
+// and nothing of it in a plan.
+
+/// An expression with its axes and counts as numbers.
+struct ElementTree {
+  struct Product;
+  struct Factor {
+    LayoutExpr::Factor::Kind kind = LayoutExpr::Factor::Kind::one;
+    AxisId axis = 0;
+    Index mod = 0;  ///< 0: the axis itself
+    Index div = 1;
+    bool repeat = false;
+    Index count = 0;  ///< kind fill
+    std::vector<Product> alternatives;
+  };
+  struct Product {
+    std::string tag;
+    std::vector<Factor> factors;
+  };
+  std::string tag;
+  std::vector<Factor> dims;
+};
+
+/// `size` gives the value of a named count. An unknown axis or count is an Error of kind usage.
+ElementTree element_tree(LayoutExpr const& expr, AxisTable const& axes,
+                         std::function<std::optional<Index>(std::string_view)> const& size);
+
+/// An element of a logical tensor: the index along each axis, by AxisId; -1 where the tensor lacks
+/// it.
+struct LogicalElement {
+  std::string tensor;
+  std::vector<Index> at;
+};
+
+/// What one stored tensor in one place is made of: the parameters, not what follows from them.
+struct ElementRule {
+  /// What a place holds of an axis; an axis that is not listed is held whole.
+  struct Held {
+    AxisId axis = 0;
+    std::vector<Run> runs;
+  };
+  /// The stored name says (index mod `mod`) div `div` of an axis; mod 0: of all of it.
+  struct Named {
+    AxisId axis = 0;
+    Index mod = 0;
+    Index div = 1;
+    Index value = 0;
+  };
+  /// A dimension in front of those of the expression: the indices that it counts, ascending.
+  struct Front {
+    AxisId axis = 0;
+    std::vector<Index> indices;
+  };
+  /// Of one dimension of the expression the place holds rows [begin, begin + count).
+  struct Rows {
+    std::size_t dim = 0;
+    Index begin = 0;
+    Index count = 0;
+  };
+
+  /// The same bytes may mean several tensors; all trees have one shape.
+  std::vector<std::shared_ptr<ElementTree const>> trees;
+  std::vector<Held> held;
+  std::vector<Named> named;
+  std::vector<Front> front;
+  std::optional<Rows> rows;
+};
+
+/// The extents of the stored tensor in this place, dimensions in front first.
+std::vector<Index> element_shape(ElementRule const& rule, AxisTable const& axes);
+
+/// What the first tree says of an element of the stored tensor; nothing for padding. Pre: the index
+/// is in element_shape().
+std::optional<LogicalElement> element_at(ElementRule const& rule, AxisTable const& axes,
+                                         std::span<Index const> index);
+
+/// The index of the stored element that is this logical one, the first of several; nothing where
+/// the place does not hold it.
+std::optional<std::vector<Index>> place_of(ElementRule const& rule, AxisTable const& axes,
+                                           LogicalElement const& element);
+
+}  // namespace reshard
