@@ -103,6 +103,7 @@ void SideFront::add_name_digits(SideEntry const& entry, StoredName const& name,
     for (Piece& piece : pieces)
       piece.digits.push_back({axis, model_.axes()[axis].size, 1, first, 1, 0});
   }
+  for (Piece& piece : pieces) piece.digits.shrink_to_fit();  // a large job has millions
 }
 
 std::vector<std::vector<Run>> SideFront::rank_rows(

@@ -127,13 +127,13 @@ OrderedBlocks::OrderedBlocks(Model const& model, Catalog const& source, TensorId
     Overlap const& overlap = joined.overlaps[o];
     Blob const& blob = source.blobs[distinct.blobs[overlap.src]];
     RegionEnds<std::uint32_t> const ends{{blob.file, blob.offset_bytes}, 0};
-    regions_.push_back(make_region(ends, overlap.src_offset, overlap.dst_offset, joined.span_of(o),
-                                   element_bytes_, dims_));
-  }
-  for (Region const& region : regions_) {
-    std::span<ByteDim> const dims(dims_.data() + region.first_dim, region.dim_count);
+    std::vector<ByteDim> dims;
+    Region region = make_region(ends, overlap.src_offset, overlap.dst_offset, joined.span_of(o),
+                                element_bytes_, dims);
     std::ranges::sort(dims, std::greater<>(), &ByteDim::to_stride);
     RESHARD_EXPECT(dims.empty() || dims.back().to_stride > 0);
+    region.first_dim = placed_dims(dims, dims_);
+    regions_.push_back(region);
   }
   std::ranges::sort(regions_, {}, &Region::dst_offset_bytes);
   for (Region const& region : regions_)

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -22,8 +23,18 @@ struct RegionEnds {
   std::uint64_t to_offset_bytes = 0;
 };
 
+/// Puts the dimensions of a region behind `dims`, or takes the last ones where these are the same,
+/// as they are of most regions of a tensor. Returns where they begin.
+inline std::uint32_t placed_dims(std::span<ByteDim const> of_region, std::vector<ByteDim>& dims) {
+  std::size_t const count = of_region.size();
+  if (dims.size() >= count && std::ranges::equal(std::span(dims).last(count), of_region))
+    return narrow<std::uint32_t>(dims.size() - count);
+  dims.insert(dims.end(), of_region.begin(), of_region.end());
+  return narrow<std::uint32_t>(dims.size() - count);
+}
+
 /// An overlap, or a part of one, as bytes: `src` and `dst` are its first element, counted from the
-/// ends; its dimensions are appended to `dims`.
+/// ends; its dimensions are in `dims`.
 template <class Target>
 StridedBlock<Target> make_region(RegionEnds<Target> const& ends, Index src, Index dst,
                                  std::span<OverlapDigit const> part, std::uint64_t element_bytes,
@@ -41,12 +52,13 @@ StridedBlock<Target> make_region(RegionEnds<Target> const& ends, Index src, Inde
     region.run_bytes *= static_cast<std::uint64_t>(merged_dims.back().count);
     merged_dims.pop_back();
   }
-  region.first_dim = narrow<std::uint32_t>(dims.size());
-  region.dim_count = narrow<std::uint32_t>(merged_dims.size());
   auto const bytes = static_cast<std::int64_t>(element_bytes);
+  std::vector<ByteDim> byte_dims;
   for (CopyDim const& dim : merged_dims)
-    dims.push_back(
+    byte_dims.push_back(
         {static_cast<std::uint64_t>(dim.count), dim.src_stride * bytes, dim.dst_stride * bytes});
+  region.first_dim = placed_dims(byte_dims, dims);
+  region.dim_count = narrow<std::uint32_t>(byte_dims.size());
   return region;
 }
 
