@@ -209,7 +209,7 @@ class SelfChecker {
   bool comparable(Pair const& pair) {
     if (pair.a.place.dtype == pair.b.place.dtype && pair.a.place.add == pair.b.place.add)
       return true;
-    std::array<std::byte, 8> const zeros{};
+    std::array<std::byte, 16> const zeros{};
     for (DType const dtype : {pair.a.place.dtype, pair.b.place.dtype})
       if (dtype == DType::f8_e8m0 ||
           !value_of(dtype, {zeros.data(), static_cast<std::size_t>(bits(dtype) / 8)})) {
