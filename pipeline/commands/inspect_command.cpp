@@ -22,7 +22,8 @@ class InspectCommand : public Command {
   CLI::App* add_to(CLI::App& app) override {
     CLI::App* sub =
         app.add_subcommand("inspect",
-                           "show what a checkpoint is: format, layout, model, and what is missing")
+                           "show what a checkpoint is: format, layout, model, and what is "
+                           "missing; read only headers")
             ->footer("reshard inspect /data/model/iter_0001000");
     sub->add_option("PATH", path_, "a checkpoint")->required()->type_name("");
     sub->add_flag("--verbose", verbose_,

@@ -65,12 +65,11 @@ OwnRecord find_record(fs::path const& path, std::span<fs::path const> files, boo
       continue;
     if (auto own = record_in(place)) return *std::move(own);
   }
-  fail(
-      ErrorKind::usage,
-      "{}: has no {}, {} or {}, so there is nothing to verify it against. Compare it with another checkpoint (reshard verify A B), or take its "
-      "digest "
-      "(reshard digest).",
-      path.string(), manifest_name, sums_name, integrity_name);
+  fail(ErrorKind::usage,
+       "{}: has no {}, {} or {}, so there is nothing to verify it against. Compare it with "
+       "another checkpoint (`reshard verify A B`), or read every weight and look for damage "
+       "(`reshard suspects`).",
+       path.string(), manifest_name, sums_name, integrity_name);
 }
 
 std::vector<ExpectedFile> expected_files(OwnRecord const& own) {

@@ -114,8 +114,10 @@ class Verdict {
     report_.json.set(key, Json(Json::Array(faults.begin(), faults.end())));
     for (std::string const& fault : faults) report_.text += fault + "\n";
     report_.sound = report_.sound && faults.empty();
-    parts_.push_back(fmt::format(
-        "{} ({})", what, faults.empty() ? "good" : fmt::format("{} faults", faults.size())));
+    parts_.push_back(fmt::format("{} ({})", what,
+                                 faults.empty()       ? "good"
+                                 : faults.size() == 1 ? "1 fault"
+                                                      : fmt::format("{} faults", faults.size())));
   }
 
   VerifyReport take() {

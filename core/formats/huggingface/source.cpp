@@ -76,7 +76,8 @@ Checkpoint HuggingFaceFormat::open(fs::path const& path, OpenChoice const& /*cho
   checkpoint.root = checkpoint.folder = folder.path;
   checkpoint.place = folder.path.string();
   checkpoint.warnings = folder.warnings;
-  checkpoint.summary = fmt::format("{} safetensors files", checkpoint.files.size());
+  checkpoint.summary = fmt::format("{} safetensors file{}", checkpoint.files.size(),
+                                   checkpoint.files.size() == 1 ? "" : "s");
   exchange.together([&] {
     IndexCheck const index(folder);
     for (std::size_t f = 0; f < headers.size(); ++f) {

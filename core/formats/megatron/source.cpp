@@ -200,7 +200,8 @@ Checkpoint MegatronFormat::open(fs::path const& path, OpenChoice const& choice,
     if (!directory.release) checkpoint.iteration = directory.iteration;
     checkpoint.state = inventory_of(directory, headers);
     checkpoint.summary =
-        fmt::format("{}, {} shards", checkpoint.mesh.text(), directory.shards.size());
+        fmt::format("{}, {} shard{}", checkpoint.mesh.text(), directory.shards.size(),
+                    directory.shards.size() == 1 ? "" : "s");
     ShareTable table(directory, found, checkpoint);
     for (std::size_t f = 0; f < headers.size(); ++f) table.add(f, headers[f]);
     if (with_states) add_rank_states(checkpoint, std::move(states), shards_of(directory));

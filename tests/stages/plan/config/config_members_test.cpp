@@ -208,7 +208,7 @@ TEST(ConfigMembers, SpecialNumbersAreToldAndMakeNoArgs) {
     FAIL();
   } catch (Error const& error) {
     EXPECT_EQ(error.kind(), ErrorKind::source);
-    EXPECT_NE(error.sentence().find("args.norm_epsilon would be NaN, by 'rms_norm_eps'"),
+    EXPECT_NE(error.sentence().find("args.norm_epsilon would be NaN, from 'rms_norm_eps'"),
               std::string::npos)
         << error.sentence();
   }
