@@ -23,7 +23,8 @@ stop() {
   exit 1
 }
 
-newest_wheel() { find "$root/build/dist" -name 'reshard-*.whl' 2>/dev/null | sort | tail -1; }
+# Nothing where there is no build/dist: a failed find would end the script.
+newest_wheel() { { find "$root/build/dist" -name 'reshard-*.whl' 2>/dev/null || true; } | sort | tail -1; }
 
 way=build
 hint=
