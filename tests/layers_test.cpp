@@ -117,6 +117,7 @@ std::vector<Foreign> const foreign_libraries = {
     {"hdf5", {"core/containers/hdf5/"}},
     {"H5", {"core/containers/hdf5/"}},
     {"seccomp.h", {"core/containers/hdf5/"}},
+    {"liburing.h", {"core/io/uring_mover."}},
     {"cuda", {"core/device/cuda/"}},
     {"cufile", {"core/device/cuda/"}},
     {"nvtx", {"core/device/cuda/"}},
