@@ -64,6 +64,14 @@ std::string each_line_an_error(std::string_view text) {
   return lines;
 }
 
+/// Whether a launcher has started other processes of this program, and another one is the first.
+bool is_later_process() {
+  for (char const* const name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"})
+    if (char const* const rank = std::getenv(name); rank != nullptr)
+      return std::string_view(rank) != "0";
+  return false;
+}
+
 /// Told on stderr. With --json a script finds the reason where it looks for the answer, too.
 void tell_failure(std::vector<std::string> const& words, int code, std::string_view line) {
   say(each_line_an_error(line) + "\n");
@@ -80,7 +88,8 @@ int print_only(CommandLine const& line, std::vector<std::string> const& words) {
   if (line.code != 0) {
     std::string_view text = line.text;
     while (text.ends_with('\n')) text.remove_suffix(1);
-    tell_failure(words, line.code, text);
+    // Every process has found the same: stdout shall have one document.
+    tell_failure(is_later_process() ? std::vector<std::string>() : words, line.code, text);
     return line.code;
   }
   auto const error = capture([&] { write_to_stdout(line.text); });
