@@ -59,10 +59,17 @@ void check_itself(JobRun const& run, PlannedJob const& job, std::filesystem::pat
   request.elements = static_cast<std::uint64_t>(run.spec.run.self_check);
   request.seed = std::strtoull(committed.verified.total.substr(0, 16).c_str(), nullptr, 16);
   request.changed = merged_tensors(job.plan);
-  committed.self_check = self_check(request, run.comm);
-  if (!committed.self_check->why_not.empty() && !run.spec.source.config.empty()) {
-    request.sides.config_b = run.spec.source.config;  // it describes what has no config of its own
+  // A map of the source's own names does not read the target; a target without a config has that
+  // of the source.
+  std::string const& given = run.spec.target.map;
+  for (auto const& [map, config] :
+       {std::pair(given.empty() ? run.spec.model.map : given, std::string()),
+        std::pair(given.empty() ? std::string("auto") : given, std::string()),
+        std::pair(given.empty() ? std::string("auto") : given, run.spec.source.config)}) {
+    request.sides.map_b = map;
+    request.sides.config_b = config;
     committed.self_check = self_check(request, run.comm);
+    if (committed.self_check->why_not.empty()) break;
   }
   committed.self_check_seconds = seconds_since(start);
   SelfCheckResult const& result = *committed.self_check;

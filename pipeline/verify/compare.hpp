@@ -17,6 +17,7 @@ struct CompareRequest {
   std::filesystem::path b;
   Comparison comparison = Comparison::bytes;
   std::string map = "auto";        ///< as in a job file; "none": by stored names
+  std::string map_b = {};          ///< another map for b; "": the same
   std::filesystem::path config_a;  ///< config.json (or its folder) of a side that has none; that of
                                    ///< the other side serves when this is empty
   std::filesystem::path config_b;

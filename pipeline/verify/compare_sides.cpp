@@ -134,7 +134,7 @@ class SidesOpener {
            "its config.json with --config-{}.",
            side.path.string(), &side == &sides_.a ? "a" : "b");
     TargetRequest& request = side.request;
-    request = by_map(config);
+    request = by_map(side, config);
     request.source_prefix = prefix_of(side);
     if (!is_megatron(side.checkpoint) || config.empty()) {
       side.catalogue = catalogue(side.checkpoint, request, masters_);
@@ -146,7 +146,7 @@ class SidesOpener {
     if (!failed) return;
     // A config of another model: what the checkpoint's own args say shows the difference tensor by
     // tensor.
-    request = by_map({});
+    request = by_map(side, {});
     if (!own_config.empty() ||
         capture([&] { side.catalogue = catalogue(side.checkpoint, request, masters_); }))
       throw *failed;
@@ -156,8 +156,10 @@ class SidesOpener {
     return &side == &sides_.a ? request_.prefix_a : request_.prefix_b;
   }
 
-  TargetRequest by_map(fs::path const& config) const {
-    return request_without_target(request_.map, config, request_.map_folders);
+  TargetRequest by_map(ComparedSide const& side, fs::path const& config) const {
+    bool const other = &side == &sides_.b && !request_.map_b.empty();
+    return request_without_target(other ? request_.map_b : request_.map, config,
+                                  request_.map_folders);
   }
 
   /// Args that do not count the vocabulary leave padded rows in it.
@@ -167,7 +169,7 @@ class SidesOpener {
     if (a == b || a == 0 || b == 0) return;
     ComparedSide& larger = a > b ? sides_.a : sides_.b;
     if (!is_megatron(larger.checkpoint)) return;
-    TargetRequest request = by_map({});
+    TargetRequest request = by_map(larger, {});
     request.true_vocab_size = std::min(a, b);
     JobPlan shorter;
     if (capture([&] { shorter = catalogue(larger.checkpoint, request, masters_); })) return;
