@@ -25,7 +25,7 @@ esac
 
 # The same of Rocky Linux 9, AlmaLinux 9 and RHEL 9.
 rhel=(openmpi-devel hdf5-openmpi-devel tomlplusplus-devel fmt-devel spdlog-devel cli11-devel simdjson-devel zlib-devel openssl-devel xxhash-devel libyaml-devel
-  isa-l-devel libseccomp-devel pkgconf-pkg-config gcc-toolset-13-gcc-c++ cmake ninja-build)
+  isa-l-devel libseccomp-devel liburing-devel pkgconf-pkg-config gcc-toolset-13-gcc-c++ cmake ninja-build)
 if command -v dnf >/dev/null && ! command -v apt-get >/dev/null; then
   cat >&2 <<TEXT
 install_packages.sh: this system has dnf. As root, with EPEL and CRB (dnf install epel-release; dnf config-manager --set-enabled crb):

@@ -42,6 +42,10 @@ case "${1:-}" in
     shift
     ;;
   --build) shift ;;
+  -h | --help)
+    sed -n 's/^#   scripts/scripts/p' "$root/scripts/quickstart.sh"
+    exit 0
+    ;;
   -*) stop "'$1' is no option: --wheel, --wheel=FILE or --build" ;;
   *)
     wheel=$(newest_wheel)

@@ -168,7 +168,7 @@ Json parse_json(std::string_view text, std::string_view place) {
 
 std::string json_quoted(std::string_view text) {
   std::string out = "\"";
-  for (char const c : text) {
+  for (char const c : valid_utf8(text)) {
     switch (c) {
       case '"': out += "\\\""; break;
       case '\\': out += "\\\\"; break;

@@ -88,7 +88,7 @@ std::vector<std::string> checkpoints_in(fs::path const& path, std::span<std::str
 /// Fails where the path cannot be a checkpoint.
 Candidates candidates(fs::path const& path) {
   if (!sees_anything(path))
-    fail(ErrorKind::source, "{}: does not exist. Check the path (source.path of a job file).",
+    fail(ErrorKind::source, "{}: does not exist, or is a link to nothing. Check the path (in a job file: source.path).",
          path.string());
   if (!sees_folder(path)) {
     if (sees_file(path))

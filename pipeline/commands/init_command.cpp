@@ -1,3 +1,5 @@
+#include <filesystem>
+
 #include <CLI/CLI.hpp>
 
 #include "core/base/json.hpp"
@@ -33,6 +35,12 @@ class InitCommand : public Command {
   }
 
   int run(Surroundings const& surroundings, Comm const& comm) override {
+    std::string const place = std::filesystem::absolute(source_).string();
+    if (place != valid_utf8(place))
+      fail(ErrorKind::usage,
+           "{}: the path is not UTF-8, as a job file has to be. Rename it, or give a link to it "
+           "whose path is.",
+           valid_utf8(place));
     InitRequest request{source_, std::nullopt, surroundings.map_folders};
     if (!target_format_.empty()) request.format = format_named(target_format_);
     std::string const text = init_job(request, comm);

@@ -67,10 +67,11 @@ class VerifyCommand : public Command {
                     "for two checkpoints: compare K random elements of each stored tensor in B "
                     "with A, at places that a second, separate arithmetic gives")
         ->type_name("K")
-        ->check(CLI::PositiveNumber);
+        ->check(CLI::Range(std::int64_t{1}, most_self_check_elements, "1 to 1000000"));
     sub->add_option("--seed", seed_,
                     "with --self-check: which elements; the same seed takes the same (default: 1)")
-        ->type_name("N");
+        ->type_name("N")
+        ->check(CLI::NonNegativeNumber);
     sub->add_flag("--replicas", replicas_, "for one checkpoint: compare all copies inside it too");
     sub->add_option("--subset", subset_,
                     "for one checkpoint: read only part K of N of its files, such as 3/30; "
@@ -99,6 +100,9 @@ class VerifyCommand : public Command {
         (paths_.size() == 1 || files_ || weights_only_ || replicas_ || !adapter_.empty()))
       return "--self-check compares elements of two checkpoints. Give two paths, and none of "
              "--files, --weights-only, --replicas and --adapter.";
+    if (self_check_ == 0 && seed_)
+      return "--seed chooses the elements of a self-check. Give --self-check K too, or leave --seed "
+             "out.";
     if (weights_only_ && (files_ || paths_.size() == 1))
       return "--weights-only compares the tensors of two checkpoints. Give two paths, and no "
              "--files.";
@@ -141,8 +145,11 @@ class VerifyCommand : public Command {
   }
 
   int compare_elements(Surroundings const& surroundings, Comm const& comm) const {
-    SelfCheckRequest const request{compare_request(surroundings), self_check_, seed_, {}};
+    SelfCheckRequest const request{
+        compare_request(surroundings), self_check_, seed_.value_or(1), {}};
     SelfCheckResult const result = self_check(request, comm);
+    if (!result.why_not.empty() && result.why_kind != ErrorKind::usage)
+      fail(result.why_kind, "{}", result.why_not);
     if (!result.why_not.empty())
       fail(ErrorKind::usage,
            "{} and {}: nothing could be compared: {} Name the map with --map, or the model's "
@@ -186,7 +193,7 @@ class VerifyCommand : public Command {
   bool weights_only_ = false;
   bool histogram_ = false;
   std::uint64_t self_check_ = 0;  ///< elements of each tensor; 0: not asked for
-  std::uint64_t seed_ = 1;
+  std::optional<std::uint64_t> seed_;
   bool replicas_ = false;  ///< `verify A`: replicas, too
   std::string subset_;     ///< `verify A`: "" for all
   std::string record_;     ///< "" for the usual one

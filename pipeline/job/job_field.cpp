@@ -15,7 +15,7 @@ constexpr std::int64_t most_ranks = 32768;
 constexpr std::int64_t most_elements = std::int64_t{1} << 40;
 constexpr std::int64_t most_stall_seconds = 24 * 3600;
 constexpr std::int64_t most_threads = 256;
-constexpr std::int64_t most_self_check = 1'000'000'000;
+constexpr std::int64_t most_self_check = 1'000'000;
 constexpr std::int64_t most_progress_seconds = 24 * 3600;
 
 /// The size of a parallel axis. One that no layout has by default is named only where it cuts.

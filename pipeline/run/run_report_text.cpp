@@ -100,9 +100,13 @@ class Lines {
            fmt::format("{}, {:.2f} s", self_check_summary(*r_.self_check), r_.self_check_seconds));
     if (r_.total_digest.empty()) return;
     std::string text = r_.total_digest;
-    text += r_.bytes_verified + r_.file_bytes_reused > 0
-                ? ", verified: " + human_bytes(r_.bytes_verified) + " read back"
-                : ", of the source; the target was not read back";
+    if (r_.bytes_verified > 0)
+      text += ", verified: " + human_bytes(r_.bytes_verified) + " read back";
+    if (r_.file_bytes_reused > 0)
+      text += fmt::format(", {}: files of the previous target, which were not read again",
+                          human_bytes(r_.file_bytes_reused));
+    if (r_.bytes_verified + r_.file_bytes_reused == 0)
+      text += ", of the source; the target was not read back";
     if (r_.bytes_shared > 0)
       text += fmt::format("; {} cloned and not read, with the digests that the source recorded",
                           human_bytes(r_.bytes_shared));
@@ -111,7 +115,8 @@ class Lines {
 
   void cost() {
     line("peak memory",
-         fmt::format("{} used by the largest rank", human_bytes(r_.peak_memory_bytes)));
+         fmt::format("{} used by the largest of {}", human_bytes(r_.peak_memory_bytes),
+                     counted(static_cast<std::uint64_t>(r_.ranks), "rank")));
     std::string text = fmt::format(
         "{:.2f} s: headers {:.2f}, plan {:.2f}, copy {:.2f} ({}), read back {:.2f}, "
         "publish {:.2f}",

@@ -80,6 +80,7 @@ class SelfChecker {
     if (failed) {
       if (failed->kind() == ErrorKind::internal || failed->kind() == ErrorKind::io) throw *failed;
       result_.why_not = failed->sentence();
+      result_.why_kind = failed->kind();
       return std::move(result_);
     }
     if (sides_.by_names && !request_.changed.empty()) {

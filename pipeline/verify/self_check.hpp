@@ -11,6 +11,9 @@
 
 namespace reshard {
 
+/// For more elements of each tensor a comparison of all of them is cheaper.
+inline constexpr std::int64_t most_self_check_elements = 1'000'000;
+
 /// Which elements of b are compared with those of a.
 struct SelfCheckRequest {
   CompareRequest sides;        ///< a, b and how their tensors are understood
@@ -35,6 +38,7 @@ struct SelfCheckResult {
   std::uint64_t wrong = 0;
   std::vector<std::string> faults;  ///< the first wrong elements, a sentence each
   std::string why_not;              ///< why nothing could be compared; "" where something could
+  ErrorKind why_kind = ErrorKind::usage;  ///< what kind of error that is
 
   bool sound() const { return wrong == 0; }
 };

@@ -111,8 +111,8 @@ class SuspectSearch {
     if (found_.size() > query_.row_limit)
       result.text += fmt::format("  and {} more: see --json\n", found_.size() - query_.row_limit);
     for (std::string const& note : notes_) result.text += fmt::format("note: {}\n", note);
-    result.text += fmt::format("{} suspects in {} tensors with {} parts", found_.size(),
-                               tensors_.size(), slices);
+    result.text += fmt::format("{} suspect{} in {} tensors with {} parts", found_.size(),
+                               found_.size() == 1 ? "" : "s", tensors_.size(), slices);
     if (copies.replicas > 0) result.text += fmt::format(", {} replicas", copies.replicas);
     if (copies.masters > 0) result.text += fmt::format(", {} master weights", copies.masters);
     result.text += "\n";

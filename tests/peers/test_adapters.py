@@ -241,7 +241,7 @@ def test_q_and_v_alone_go_into_the_form_with_an_adapter_for_each(bases, program,
     carried = next(tree.rglob("adapter_config.json"))
     carried.write_text(carried.read_text().replace('"r": 4', '"r": 9'))
     outcome = program.attempt(tree, scratch / "target", "torch_dist")
-    assert outcome.returncode == 3 and "says rank 9 for 'decoder.layers.0." in outcome.stderr, outcome.stderr
+    assert outcome.returncode == 3 and "states rank 9 for 'decoder.layers.0." in outcome.stderr, outcome.stderr
 
 
 @pytest.mark.long

@@ -116,7 +116,8 @@ def test_without_a_gpu_the_path_is_chosen_or_refused_with_the_reason(device, pro
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")
     source = saved("llama", scratch / "source")
-    outcome = program.attempt(source, scratch / "target", "megatron", target_options={"layout": "{ tp = 2 }"}, run={"device": device})
+    outcome = program.attempt(source, scratch / "target", "megatron", target_options={"layout": "{ tp = 2 }"}, run={"device": device},
+                              arguments=["--verbose"])
     if device == "auto":
         assert outcome.returncode == 0 and "path        host memory: " in outcome.stdout and "a GPU would not be faster" in outcome.stdout
     else:

@@ -49,7 +49,7 @@ def test_a_full_or_closed_stdout_is_an_error(words, job):
 
 
 @pytest.mark.parametrize("words, code", [(["run", "job.toml", "--json"], 4), (["verify", "nowhere", "--json"], 3), (["--json", "inspect", "nowhere"], 3),
-                                         (["ls", "--json"], 2), (["clean", "target", "--json"], 2)])
+                                         (["ls", "--json"], 2), (["clean", "--json"], 2)])
 def test_an_error_is_a_document_too(words, code, job):
     assert reshard(job.parent, "run", job).returncode == 0
     done = reshard(job.parent, *words)

@@ -248,7 +248,7 @@ def test_verify_checks_the_sums_alone_and_beside_the_manifest(targets, tmp_path)
     sums = (folder / SUMS).read_text()
     (folder / SUMS).write_text("".join("0" * 64 + line[64:] if line.endswith("  config.json\n") else line for line in sums.splitlines(True)))
     outcome = look("verify", folder)
-    assert outcome.returncode == 1 and "config.json: has the SHA-256" in outcome.stdout and "1 faults" in outcome.stdout
+    assert outcome.returncode == 1 and "config.json: has the SHA-256" in outcome.stdout and "1 fault)" in outcome.stdout
     # As anybody makes them, of a folder that we did not write.
     without_records(folder)
     made = subprocess.run("sha256sum -b ./* > SHA256SUMS.new && mv SHA256SUMS.new SHA256SUMS", shell=True, cwd=folder)

@@ -35,6 +35,7 @@ class Reshard(CMakePackage, CudaPackage):
     depends_on("xxhash@0.8:")
     depends_on("isa-l@2.30:", when="target=x86_64:")
     depends_on("libseccomp@2.5:", when="+hdf5 platform=linux")
+    depends_on("liburing@2:", when="platform=linux")
     depends_on("openssl@3:")
     depends_on("libyaml@0.2.5:")
     depends_on("zlib-api")
