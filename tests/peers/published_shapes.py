@@ -18,7 +18,8 @@ from published_families import tensors_of
 
 LIBRARY_DTYPES = {"BF16": "bfloat16", "F16": "float16", "F32": "float32", "F8_E4M3": "float8_e4m3fn", "F8_E8M0": "float8_e8m0fnu", "U8": "uint8",
                   "I8": "int8", "I64": "int64"}
-USUAL = {"BF16": (0x81FF, 0x3C00), "F16": (0x8FFF, 0x2000)}  # dtype -> random bits that are kept, bits that are set
+USUAL = {  # dtype -> its words, random bits that are kept, bits that are set
+    "BF16": ("<u2", 0x81FF, 0x3C00), "F16": ("<u2", 0x8FFF, 0x2000), "F32": ("<u4", 0x81FFFFFF, 0x3C000000)}
 SMALL_BLOCK = 16  # in place of 128: a small matrix still has several blocks
 SMALL_SCHEMES = SCHEMES | {
     "fp8_block": lambda s: {"weight": (s, "F8_E4M3"), "weight_scale_inv": (blocks(s, SMALL_BLOCK, SMALL_BLOCK), "F32")},
@@ -184,14 +185,14 @@ def shards(model):
 
 
 def values(key, shape, dtype):
-    """Random bytes, others for each key; 16-bit floats have the exponents of usual weights. Megatron holds the delta net's norm less 1: 1 to 2 here."""
+    """Random bytes, others for each key; BF16, F16 and F32 have the exponents of usual weights. Megatron holds the delta net's norm less 1: 1 to 2 here."""
     data = hashlib.shake_128(key.encode()).digest(bytes_of(shape, dtype))
     if key.endswith("linear_attn.norm.weight"):
         return ((numpy.frombuffer(data, "<u2") & 0x7F) | 0x3F80).astype("<u2").tobytes()
     if dtype not in USUAL:
         return data
-    kept, exponent = USUAL[dtype]
-    return ((numpy.frombuffer(data, "<u2") & kept) | exponent).astype("<u2").tobytes()
+    words, kept, exponent = USUAL[dtype]
+    return ((numpy.frombuffer(data, words) & kept) | exponent).astype(words).tobytes()
 
 
 def write_in_order(path, tensors, metadata):
