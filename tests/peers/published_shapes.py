@@ -1,7 +1,7 @@
 """Folders with every name of a published model, and its files: how many, how they are called, and which tensors lie together. Only the matrices are small.
 
-Which tensors lie together is computed from the sizes of the published model; the small tensors then go where theirs go. Sources are the file lists that
-model cards show. What a row of MODELS assumes beyond them, its comment says. Header-only folders at full size are those of header_checkpoints.py.
+Which tensors lie together is computed from the sizes of the published model; the small tensors then go where theirs go. Names and numbers of
+files are those that model cards list. What a row of MODELS assumes beyond them, its comment says. Header-only folders at full size are those of header_checkpoints.py.
 """
 
 import hashlib
@@ -108,7 +108,7 @@ MODELS = {
     "deepseek-v3": Published(
         "deepseek-v3", LATENT | {"q_lora_rank": 16}, 163, evenly, APART_OF_61, "model-{:05}-of-{:06}.safetensors",
         scheme=deepseek_fp8, quantization=FP8, sorted_index=False, copies=PREDICTION),
-    # One file for each of 61 layers, without leading zeros: the card. Where the head lies, no metadata, the order of the model: assumed.
+    # One file for each of 61 layers, without leading zeros, the head in the last: the card. No metadata, the order of the model: assumed.
     "kimi-k2": Published(
         "kimi-k2", LATENT | {"q_lora_rank": 16}, 61, by_layer, APART_OF_61, "model-{}-of-{}.safetensors",
         scheme=deepseek_fp8, quantization=FP8, order="model", metadata=None),
@@ -118,7 +118,7 @@ MODELS = {
     # Six digits behind "of", 4 files: the card. Even files: assumed.
     "deepseek-v2-lite": Published(
         "deepseek-v2-lite", LATENT, 4, evenly, "{ tp = 2, pp = 2, ep = 2, first_stage_layers = 14 }", "model-{:05}-of-{:06}.safetensors", sorted_index=False),
-    # 118 files of 4 GB in the order of the model: the card, and the number that the rule gives.
+    # Numbers of files: the cards. Files of 4 GB in the order of the model give the same numbers.
     "qwen3-235b-a22b": Published("qwen3-235b-a22b", ATTENTION | {"moe_intermediate_size": 16}, 118, by_bytes(FOUR_GB), EXPERTS),
     "qwen3-32b": Published("qwen3-32b", DENSE_SIZES, 17, by_bytes(FOUR_GB), DENSE),
     "qwen2.5-72b": Published("qwen2.5-72b", DENSE_SIZES, 37, by_bytes(FOUR_GB), DENSE),
@@ -136,7 +136,7 @@ MODELS = {
     "glm-4.5-air": Published(
         "glm-4.5-air", ATTENTION | {"intermediate_size": 48, "moe_intermediate_size": 16}, 47, by_layer, EXPERTS,
         index={"total_parameters": 1}, copies=PREDICTION),
-    # Files of 5 GB, the default of save_pretrained for years, and their numbers: the cards. Two shapes of its index: assumed.
+    # Files of 5 GB, the default of save_pretrained for years, and their numbers: the cards. An index with `total_parameters`: assumed.
     "llama3-70b": Published("llama3-70b", DENSE_SIZES, 30, by_bytes(FIVE_GB), DENSE),
     "mixtral-8x22b": Published("mixtral-8x22b", DENSE_SIZES, 59, by_bytes(FIVE_GB), EXPERTS, index={"total_parameters": 1}),
     "phi-4": Published("phi-4", DENSE_SIZES, 6, by_bytes(FIVE_GB), DENSE),
