@@ -1,7 +1,7 @@
 """Folders with every name of a published model, and its files: how many, how they are called, and which tensors lie together. Only the matrices are small.
 
-Which tensors lie together is computed from the sizes of the published model; the small tensors then go where theirs go. Names and numbers of
-files are those that model cards list. What a row of MODELS assumes beyond them, its comment says. Header-only folders at full size are those of header_checkpoints.py.
+Which tensors lie together is computed from the sizes of the published model; the small tensors then go where theirs go. Names and numbers of files are
+those that model cards list. What a row of MODELS assumes beyond them, its comment says. Folders of headers at full size: header_checkpoints.py.
 """
 
 import hashlib
