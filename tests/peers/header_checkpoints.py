@@ -5,7 +5,7 @@ import math
 import struct
 from pathlib import Path
 
-BITS = {"F8_E4M3": 8, "F8_E8M0": 8, "U8": 8, "I8": 8, "F32": 32, "BF16": 16, "I32": 32, "I64": 64}
+BITS = {"F8_E4M3": 8, "F8_E8M0": 8, "U8": 8, "I8": 8, "F32": 32, "BF16": 16, "F16": 16, "I32": 32, "I64": 64}
 CONFIGS = Path(__file__).parent.parent / "data" / "configs"
 
 
@@ -31,9 +31,12 @@ def gated(prefix, inner, hidden, names=("gate_proj", "up_proj", "down_proj")):
 def deepseek_attention(c, at):
     hidden, heads, rank = c["hidden_size"], c["num_attention_heads"], c["kv_lora_rank"]
     nope, rope, value = c["qk_nope_head_dim"], c["qk_rope_head_dim"], c["v_head_dim"]
-    yield f"{at}q_a_proj.weight", [c["q_lora_rank"], hidden], "BF16"
-    yield f"{at}q_a_layernorm.weight", [c["q_lora_rank"]], "BF16"
-    yield f"{at}q_b_proj.weight", [heads * (nope + rope), c["q_lora_rank"]], "BF16"
+    if c["q_lora_rank"] is None:
+        yield f"{at}q_proj.weight", [heads * (nope + rope), hidden], "BF16"
+    else:
+        yield f"{at}q_a_proj.weight", [c["q_lora_rank"], hidden], "BF16"
+        yield f"{at}q_a_layernorm.weight", [c["q_lora_rank"]], "BF16"
+        yield f"{at}q_b_proj.weight", [heads * (nope + rope), c["q_lora_rank"]], "BF16"
     yield f"{at}kv_a_proj_with_mqa.weight", [rank + rope, hidden], "BF16"
     yield f"{at}kv_a_layernorm.weight", [rank], "BF16"
     yield f"{at}kv_b_proj.weight", [heads * (nope + value), rank], "BF16"
@@ -279,8 +282,8 @@ def mxfp4_experts(name, shape):
     yield f"{name}_scales", [experts, outputs, inner // 32], "U8"
 
 
-def quantised(tensors, scheme_of):
-    """`scheme_of(name)` names the scheme of a weight; None leaves it as it is."""
+def quantised(tensors, scheme_of, schemes=SCHEMES):
+    """`scheme_of(name)` names the scheme of a weight, one of `schemes`; None leaves it as it is."""
     for name, shape, dtype in tensors:
         scheme = scheme_of(name)
         if scheme is None:
@@ -288,7 +291,7 @@ def quantised(tensors, scheme_of):
         elif scheme == "mxfp4":
             yield from mxfp4_experts(name, shape)
         else:
-            for ending, (part_shape, part_dtype) in SCHEMES[scheme](shape).items():
+            for ending, (part_shape, part_dtype) in schemes[scheme](shape).items():
                 yield name.removesuffix("weight") + ending, part_shape, part_dtype
 
 
