@@ -15,8 +15,8 @@ constexpr std::size_t name_columns = 24;
 constexpr std::size_t command_columns = 14;
 
 constexpr std::array<ExitCode, 12> codes = {
-    {{0, "done; verify, diff: the same"},
-     {1, "verify, diff: something differs"},
+    {{0, "done; verify, diff: the same; suspects: none"},
+     {1, "verify, diff: something differs; suspects: there are some"},
      {2, "the command line or the job file is wrong"},
      {3, "the source is damaged, incomplete or not supported"},
      {4, "the target exists or is locked"},

@@ -1,3 +1,5 @@
+#include <charconv>
+
 #include <CLI/CLI.hpp>
 
 #include "pipeline/cli/standard_output.hpp"
@@ -13,6 +15,12 @@ namespace {
 
 /// What differs is no error, but a script must be able to ask.
 constexpr int code_of_difference = 1;
+
+bool is_number(std::string_view text) {
+  std::uint64_t value = 0;
+  auto const [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size();
+}
 
 /// `verify A B` and `diff A B`; `verify A` checks one checkpoint alone.
 class VerifyCommand : public Command {
@@ -71,7 +79,10 @@ class VerifyCommand : public Command {
     sub->add_option("--seed", seed_,
                     "with --self-check: which elements; the same seed takes the same (default: 1)")
         ->type_name("N")
-        ->check(CLI::NonNegativeNumber);
+        ->check([](std::string const& text) {
+          return is_number(text) ? std::string()
+                                 : fmt::format("'{}' is not a number from 0 to 2^64 - 1", text);
+        });
     sub->add_flag("--replicas", replicas_, "for one checkpoint: compare all copies inside it too");
     sub->add_option("--subset", subset_,
                     "for one checkpoint: read only part K of N of its files, such as 3/30; "

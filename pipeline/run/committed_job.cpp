@@ -75,16 +75,14 @@ void check_itself(JobRun const& run, PlannedJob const& job, std::filesystem::pat
   SelfCheckResult const& result = *committed.self_check;
   together(run.comm, [&] {
     if (result.sound()) return;
-    fail(
-        ErrorKind::self_check,
-        "self-check: {} of {} elements are not those of the source (seed {}). {}. Nothing was "
-        "published. {}Keep the source, and report the job file with this message: it is a fault of "
-        "this program or of the disk.",
-        result.wrong, result.elements, result.seed, result.faults.front(),
-        run.spec.target.since.empty()
-            ? ""
-            : "The previous target may have been changed: run again without target.since. If this "
-              "message stays: ");
+    fail(ErrorKind::self_check,
+         "self-check: {} of {} elements are not those of the source (seed {}). {}. Nothing was "
+         "published. {} Keep the source, and report the job file with this message.",
+         result.wrong, result.elements, result.seed, result.faults.front(),
+         run.spec.target.since.empty()
+             ? "It is a fault of this program or of the disk."
+             : "The previous target was changed, or it is a fault of this program or of the disk: "
+               "run again without target.since.");
   });
 }
 

@@ -67,8 +67,8 @@ OwnRecord find_record(fs::path const& path, std::span<fs::path const> files, boo
   }
   fail(ErrorKind::usage,
        "{}: has no {}, {} or {}, so there is nothing to verify it against. Compare it with "
-       "another checkpoint (`reshard verify A B`), or read every weight and look for damage "
-       "(`reshard suspects`).",
+       "another checkpoint (`reshard verify A B`), or look for values that a sound model does not "
+       "have (`reshard suspects`).",
        path.string(), manifest_name, sums_name, integrity_name);
 }
 

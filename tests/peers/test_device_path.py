@@ -119,7 +119,7 @@ def test_without_a_gpu_the_path_is_chosen_or_refused_with_the_reason(device, pro
     outcome = program.attempt(source, scratch / "target", "megatron", target_options={"layout": "{ tp = 2 }"}, run={"device": device},
                               arguments=["--verbose"])
     if device == "auto":
-        assert outcome.returncode == 0 and "path        host memory: " in outcome.stdout and "a GPU would not be faster" in outcome.stdout
+        assert outcome.returncode == 0 and "device      host memory: " in outcome.stdout and "a GPU would not be faster" in outcome.stdout
     else:
         assert outcome.returncode == 6 and 'run.device = "host"' in outcome.stderr and not (scratch / "target").exists()
 

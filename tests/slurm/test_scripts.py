@@ -74,7 +74,7 @@ def test_the_exit_code_is_that_of_srun(stage, script, code):
 @pytest.mark.parametrize("script", NAMES)
 @pytest.mark.parametrize("mpi, options", [("pmi2", ["--mpi=pmi2"]), ("", [])])
 def test_a_site_chooses_how_srun_starts_mpi(stage, script, mpi, options):
-    stage.run(script, RESHARD_MPI=mpi)
+    stage.run(script, RESHARD_SRUN_MPI=mpi)
     assert stage.called("srun")[:len(options) + 1] == [*options, "--kill-on-bad-exit=1"]
 
 
