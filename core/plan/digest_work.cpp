@@ -18,12 +18,6 @@ Index extent_of(DomainAxis const& axis) {
   return extent;
 }
 
-std::vector<AxisId> axis_order(LogicalTensor const& tensor) {
-  std::vector<AxisId> order;
-  for (LogicalAxis const& axis : tensor.axes) order.push_back(axis.axis);
-  return order;
-}
-
 /// Collects the shares and regions of one tensor after the other.
 class Worker {
  public:

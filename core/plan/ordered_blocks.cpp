@@ -16,12 +16,6 @@
 namespace reshard {
 namespace {
 
-std::vector<AxisId> axis_order(LogicalTensor const& tensor) {
-  std::vector<AxisId> order;
-  for (LogicalAxis const& axis : tensor.axes) order.push_back(axis.axis);
-  return order;
-}
-
 std::uint64_t step(ByteDim const& dim) { return static_cast<std::uint64_t>(dim.to_stride); }
 
 /// Bytes from the first to the last of a block in the tensor.

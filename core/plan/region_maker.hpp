@@ -16,6 +16,13 @@ struct FilePlace {
   std::uint32_t file = 0;
   std::uint64_t offset_bytes = 0;
 };
+/// The axes of a tensor as it states them, for join().
+inline std::vector<AxisId> axis_order(LogicalTensor const& tensor) {
+  std::vector<AxisId> order;
+  for (LogicalAxis const& axis : tensor.axes) order.push_back(axis.axis);
+  return order;
+}
+
 template <class Target>
 struct RegionEnds {
   FilePlace from;

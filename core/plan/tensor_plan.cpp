@@ -58,8 +58,7 @@ class TensorPlanner {
     element_ = element_bytes(distinct_, source_, logical_.name);
     for (std::uint32_t const number : wanted_->blobs)
       RESHARD_EXPECT(target_.blobs[number].dtype == source_.blobs[distinct_.blobs.front()].dtype);
-    std::vector<AxisId> order;
-    for (LogicalAxis const& axis : logical_.axes) order.push_back(axis.axis);
+    std::vector<AxisId> order = axis_order(logical_);
     Piece const& stored = distinct_.pieces.front();
     auto const widest = [&stored](AxisId axis) {
       Index stride = 0;

@@ -4,6 +4,7 @@
 
 #include "pipeline/cli/standard_output.hpp"
 #include "pipeline/commands/all_commands.hpp"
+#include "pipeline/job/job_field.hpp"
 #include "pipeline/verify/compare.hpp"
 #include "pipeline/verify/file_comparison.hpp"
 #include "pipeline/verify/self_check.hpp"
@@ -75,7 +76,7 @@ class VerifyCommand : public Command {
                     "for two checkpoints: compare K random elements of each stored tensor in B "
                     "with A, at places that a second, separate arithmetic gives")
         ->type_name("K")
-        ->check(CLI::Range(std::int64_t{1}, most_self_check_elements, "1 to 1000000"));
+        ->check(CLI::Range(std::int64_t{1}, job::most_self_check_elements));
     sub->add_option("--seed", seed_,
                     "with --self-check: which elements; the same seed takes the same (default: 1)")
         ->type_name("N")

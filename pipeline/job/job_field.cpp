@@ -15,7 +15,6 @@ constexpr std::int64_t most_ranks = 32768;
 constexpr std::int64_t most_elements = std::int64_t{1} << 40;
 constexpr std::int64_t most_stall_seconds = 24 * 3600;
 constexpr std::int64_t most_threads = 256;
-constexpr std::int64_t most_self_check = 1'000'000;
 constexpr std::int64_t most_progress_seconds = 24 * 3600;
 
 /// The size of a parallel axis. One that no layout has by default is named only where it cuts.
@@ -382,7 +381,7 @@ void add_model_and_run(std::vector<Field>& out) {
       "Before the target is published: \"written\" reads it back and compares digests; \"streamed\" only records those of the source."));
   out.push_back(number<std::int64_t>(
       "run", "self_check", [](JobSpec& job) -> std::int64_t& { return job.run.self_check; }, 0,
-      most_self_check,
+      most_self_check_elements,
       "So many random elements of each tensor in the target's files are compared with the source before the target is published, at places that a second, separate arithmetic gives; 0: none."));
   out.push_back(number<int>(
       "run", "threads", [](JobSpec& job) -> int& { return job.run.threads; }, 0, most_threads,

@@ -26,6 +26,9 @@ using FieldScope = unsigned;
 constexpr FieldScope only_for(FormatId format) { return 1U << static_cast<unsigned>(format); }
 inline constexpr FieldScope every_target = ~0U;
 
+/// Of run.self_check: for more elements of each tensor a comparison of all of them is cheaper.
+inline constexpr std::int64_t most_self_check_elements = 1'000'000;
+
 /// The table that only `reshard nightly` reads.
 inline constexpr std::string_view nightly_table = "nightly";
 

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "core/base/json.hpp"
-#include "core/io/io_trial.hpp"
 #include "core/transport/comm.hpp"
 #include "pipeline/job/job_spec.hpp"
 #include "pipeline/run/progress.hpp"

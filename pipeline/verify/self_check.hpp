@@ -11,9 +11,6 @@
 
 namespace reshard {
 
-/// For more elements of each tensor a comparison of all of them is cheaper.
-inline constexpr std::int64_t most_self_check_elements = 1'000'000;
-
 /// Which elements of b are compared with those of a.
 struct SelfCheckRequest {
   CompareRequest sides;        ///< a, b and how their tensors are understood

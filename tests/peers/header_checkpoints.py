@@ -43,6 +43,26 @@ def deepseek_attention(c, at):
     yield f"{at}o_proj.weight", [hidden, heads * value], "BF16"
 
 
+def dense_or_experts(c, layer, at):
+    """The MLP or the experts of a layer, and what one of multi-token prediction has besides: it repeats the embedding and the head."""
+    hidden = c["hidden_size"]
+    if layer < c["first_k_dense_replace"]:
+        yield from gated(f"{at}mlp.", c["intermediate_size"], hidden)
+        return
+    yield f"{at}mlp.gate.weight", [c["n_routed_experts"], hidden], "BF16"
+    yield f"{at}mlp.gate.e_score_correction_bias", [c["n_routed_experts"]], "F32"
+    for expert in range(c["n_routed_experts"]):
+        yield from gated(f"{at}mlp.experts.{expert}.", c["moe_intermediate_size"], hidden)
+    yield from gated(f"{at}mlp.shared_experts.", c["moe_intermediate_size"] * c["n_shared_experts"], hidden)
+    if layer < c["num_hidden_layers"]:
+        return
+    for norm in ("enorm", "hnorm", "shared_head.norm"):
+        yield f"{at}{norm}.weight", [hidden], "BF16"
+    yield f"{at}eh_proj.weight", [hidden, 2 * hidden], "BF16"
+    for copy in ("embed_tokens", "shared_head.head"):
+        yield f"{at}{copy}.weight", [c["vocab_size"], hidden], "BF16"
+
+
 def deepseek_v3(c):
     """DeepSeek-V3, Kimi-K2. A layer of multi-token prediction repeats the embedding and the head."""
     hidden, layers = c["hidden_size"], c["num_hidden_layers"]
@@ -53,20 +73,7 @@ def deepseek_v3(c):
             yield f"{at}input_layernorm.weight", [hidden], "BF16"
             yield f"{at}post_attention_layernorm.weight", [hidden], "BF16"
             yield from deepseek_attention(c, f"{at}self_attn.")
-            if layer < c["first_k_dense_replace"]:
-                yield from gated(f"{at}mlp.", c["intermediate_size"], hidden)
-                continue
-            yield f"{at}mlp.gate.weight", [c["n_routed_experts"], hidden], "BF16"
-            yield f"{at}mlp.gate.e_score_correction_bias", [c["n_routed_experts"]], "F32"
-            for expert in range(c["n_routed_experts"]):
-                yield from gated(f"{at}mlp.experts.{expert}.", c["moe_intermediate_size"], hidden)
-            yield from gated(f"{at}mlp.shared_experts.", c["moe_intermediate_size"] * c["n_shared_experts"], hidden)
-            if layer >= layers:
-                for norm in ("enorm", "hnorm", "shared_head.norm"):
-                    yield f"{at}{norm}.weight", [hidden], "BF16"
-                yield f"{at}eh_proj.weight", [hidden, 2 * hidden], "BF16"
-                for copy in ("embed_tokens", "shared_head.head"):
-                    yield f"{at}{copy}.weight", [c["vocab_size"], hidden], "BF16"
+            yield from dense_or_experts(c, layer, at)
 
     return outer(c, body())
 

@@ -1,6 +1,6 @@
 """What published checkpoints store, family by family, beyond the families of header_checkpoints.py: names, dtypes and shapes, in the order of the modules."""
 
-from header_checkpoints import deepseek_attention, gated, grouped_attention, outer, stored_tensors
+from header_checkpoints import deepseek_attention, dense_or_experts, gated, grouped_attention, outer, stored_tensors
 
 
 def with_head_dim(c):
@@ -97,20 +97,7 @@ def glm4_moe(c):
             if c["use_qk_norm"]:
                 yield f"{at}self_attn.q_norm.weight", [c["head_dim"]], "BF16"
                 yield f"{at}self_attn.k_norm.weight", [c["head_dim"]], "BF16"
-            if layer < c["first_k_dense_replace"]:
-                yield from gated(f"{at}mlp.", c["intermediate_size"], hidden)
-                continue
-            yield f"{at}mlp.gate.weight", [c["n_routed_experts"], hidden], "BF16"
-            yield f"{at}mlp.gate.e_score_correction_bias", [c["n_routed_experts"]], "F32"
-            for expert in range(c["n_routed_experts"]):
-                yield from gated(f"{at}mlp.experts.{expert}.", c["moe_intermediate_size"], hidden)
-            yield from gated(f"{at}mlp.shared_experts.", c["moe_intermediate_size"] * c["n_shared_experts"], hidden)
-            if layer >= layers:
-                for norm in ("enorm", "hnorm", "shared_head.norm"):
-                    yield f"{at}{norm}.weight", [hidden], "BF16"
-                yield f"{at}eh_proj.weight", [hidden, 2 * hidden], "BF16"
-                for copy in ("embed_tokens", "shared_head.head"):
-                    yield f"{at}{copy}.weight", [c["vocab_size"], hidden], "BF16"
+            yield from dense_or_experts(c, layer, at)
 
     return outer(c, body())
 
