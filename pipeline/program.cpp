@@ -10,6 +10,7 @@
 
 #include <unistd.h>
 
+#include "core/base/heap.hpp"
 #include "core/base/json.hpp"
 #include "core/transport/heartbeat.hpp"
 #include "pipeline/cli/command_line.hpp"
@@ -109,6 +110,7 @@ int run_program(int argc, char** argv, Commands const& commands) {
   std::vector<std::string> const words(argv + std::min(argc, 1), argv + argc);
   CommandLine const line = parse_command_line(argc, argv, commands);
   if (line.command == nullptr) return print_only(line, words);
+  return_large_memory_at_once();
   if (line.command->is_job()) take_signals();
   int code = 0;
   int rank = 0;

@@ -123,6 +123,7 @@ std::vector<Foreign> const foreign_libraries = {
     {"nvtx", {"core/device/cuda/"}},
     {"nccl", {"core/transport/nccl/"}},
     {"dlfcn.h", {"core/transport/nccl/"}},
+    {"malloc.h", {"core/base/heap"}},
 };
 
 /// Headers of the operating system: not for the pure libraries.

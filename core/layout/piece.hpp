@@ -10,21 +10,9 @@
 #include "core/base/ids.hpp"
 #include "core/layout/axis.hpp"
 #include "core/layout/layout_expr.hpp"
+#include "core/layout/piece_digits.hpp"
 
 namespace reshard {
-
-/// One digit of an affine piece: the values first, first + 1, … first + count - 1 of (index mod
-/// `mod`) div `div` of an axis, `stride` elements of the blob apart. `mod` is never 0: a whole axis
-/// has mod = its size (rounded up to a multiple of div) and div = 1.
-struct PieceDigit {
-  AxisId axis = 0;
-  Index mod = 0;
-  Index div = 1;
-  Index first = 0;
-  Index count = 1;
-  Index stride = 0;
-  friend bool operator==(PieceDigit const&, PieceDigit const&) = default;
-};
 
 /// A repeat of the values of a piece: `count` times, `stride` elements apart ('*axis').
 struct PieceCopy {
@@ -37,7 +25,7 @@ struct PieceCopy {
 /// + sum(i * stride), in elements.
 struct Piece {
   TensorId tensor{};  ///< the logical tensor
-  std::vector<PieceDigit> digits;
+  PieceDigits digits;
   std::vector<PieceCopy> copies;
   Index offset = 0;
   friend bool operator==(Piece const&, Piece const&) = default;

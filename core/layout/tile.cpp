@@ -154,7 +154,7 @@ PieceDigit whole_digit(DomainAxis const& axis, AxisTable const& axes) {
 }
 
 /// All combinations of the runs of the axes from `next` on, as pieces without a place.
-void domain_pieces(std::span<DomainAxis const> domain, AxisTable const& axes, Piece& prefix,
+void domain_pieces(std::span<DomainAxis const> domain, AxisTable const& axes, Piece const& prefix,
                    std::vector<Piece>& result) {
   if (prefix.digits.size() == domain.size()) {
     result.push_back(prefix);
@@ -165,9 +165,9 @@ void domain_pieces(std::span<DomainAxis const> domain, AxisTable const& axes, Pi
     PieceDigit digit = whole_digit(axis, axes);
     digit.first = run.begin;
     digit.count = run.end - run.begin;
-    prefix.digits.push_back(digit);
-    domain_pieces(domain, axes, prefix, result);
-    prefix.digits.pop_back();
+    Piece longer = prefix;
+    longer.digits.push_back(digit);
+    domain_pieces(domain, axes, longer, result);
   }
 }
 

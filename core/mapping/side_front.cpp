@@ -86,7 +86,6 @@ std::vector<Piece> SideFront::cross(StoredName const& name, std::vector<Piece> i
 
 void SideFront::add_name_digits(SideEntry const& entry, StoredName const& name,
                                 SidePlace const& place, std::vector<Piece>& pieces) const {
-  for (Piece& piece : pieces) piece.digits.reserve(piece.digits.size() + entry.name_axes.size());
   for (std::size_t i = 0; i < entry.name_axes.size(); ++i) {
     AxisId const axis = entry.name_axes[i].axis;
     if (!entry.name_axes[i].of_tensor || is_in_front(name, axis)) continue;
@@ -103,7 +102,6 @@ void SideFront::add_name_digits(SideEntry const& entry, StoredName const& name,
     for (Piece& piece : pieces)
       piece.digits.push_back({axis, model_.axes()[axis].size, 1, first, 1, 0});
   }
-  for (Piece& piece : pieces) piece.digits.shrink_to_fit();  // a large job has millions
 }
 
 std::vector<std::vector<Run>> SideFront::rank_rows(

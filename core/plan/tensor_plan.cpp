@@ -17,14 +17,55 @@
 namespace reshard {
 namespace {
 
-/// A region with the number of its cell inside the tensor.
+/// Regions, and the number of the cell inside the tensor of each. The largest tensor of a large job
+/// has most of its regions, so they are neither moved into larger memory nor copied.
 template <class Target>
-struct Keyed {
-  std::uint64_t cell = 0;
-  StridedBlock<Target> region;
+struct KeyedBlocks {
+  std::vector<std::uint64_t> cells;
+  std::vector<StridedBlock<Target>> blocks;
+
+  void clear() {
+    cells.clear();
+    blocks.clear();
+  }
+  void reserve(std::size_t count) {
+    cells.reserve(count);
+    blocks.reserve(count);
+  }
+  void append(KeyedBlocks const& other) {
+    cells.insert(cells.end(), other.cells.begin(), other.cells.end());
+    blocks.insert(blocks.end(), other.blocks.begin(), other.blocks.end());
+  }
+
+  /// By cell; those of one cell stay in order.
+  void sort() {
+    if (std::ranges::is_sorted(cells)) return;
+    std::vector<std::uint32_t> from(cells.size());
+    std::iota(from.begin(), from.end(), 0U);
+    std::ranges::sort(from, [this](std::uint32_t a, std::uint32_t b) {
+      return std::tie(cells[a], a) < std::tie(cells[b], b);
+    });
+    for (std::uint32_t first = 0; first < from.size(); ++first) follow(from, first);
+  }
+
+ private:
+  /// Moves what belongs to `at`, then what belongs to where that was, and so on.
+  void follow(std::vector<std::uint32_t>& from, std::uint32_t at) {
+    std::uint32_t const first = at;
+    if (from[first] == first) return;
+    auto const cell = cells[first];
+    auto const block = blocks[first];
+    for (; from[at] != first; at = std::exchange(from[at], at)) {
+      cells[at] = cells[from[at]];
+      blocks[at] = blocks[from[at]];
+    }
+    cells[at] = cell;
+    blocks[at] = block;
+    from[at] = at;
+  }
 };
-using KeyedRegion = Keyed<std::uint32_t>;
-using KeyedDigest = Keyed<DigestId>;
+using KeyedRegions = KeyedBlocks<std::uint32_t>;
+using KeyedDigests = KeyedBlocks<DigestId>;
 
 /// How the index space of a tensor is cut into cells: indices of digits before `digit` one by one,
 /// that digit in blocks.
@@ -148,14 +189,14 @@ class TensorPlanner {
     });
     add_padding(cut);
     std::vector<Cell> cells;
-    std::vector<Region> regions;
-    regions.reserve(keyed_.size());
-    for (KeyedRegion const& keyed : keyed_) regions.push_back(keyed.region);
+    std::vector<std::uint64_t> const& numbers = keyed_.cells;
+    std::vector<Region>& regions = keyed_.blocks;
+    std::vector<std::uint64_t> const& digest_numbers = keyed_digests_.cells;
     std::size_t digest = 0;
-    for (std::size_t begin = 0; begin < keyed_.size();) {
-      std::uint64_t const number = keyed_[begin].cell;
+    for (std::size_t begin = 0; begin < numbers.size();) {
+      std::uint64_t const number = numbers[begin];
       std::size_t end = begin;
-      while (end < keyed_.size() && keyed_[end].cell == number) ++end;
+      while (end < numbers.size() && numbers[end] == number) ++end;
       for (std::span<Region> const members :
            parts_of(std::span(regions).subspan(begin, end - begin))) {
         Cell cell = measured(members);
@@ -165,31 +206,30 @@ class TensorPlanner {
                "tensor '{}': one step needs {} of memory, {} are available. Raise run.memory.",
                logical_.name, human_bytes(cell.staging_bytes), human_bytes(limits_.staging_bytes));
         }
-        cell.first_region = narrow<std::uint32_t>(
-            plan_.regions.size() + static_cast<std::size_t>(members.data() - regions.data()));
+        cell.first_region =
+            narrow<std::uint32_t>(static_cast<std::size_t>(members.data() - regions.data()));
         cell.region_count = narrow<std::uint32_t>(members.size());
-        cell.first_digest = narrow<std::uint32_t>(plan_.digests.size() + digest);
-        for (; digest < keyed_digests_.size() && keyed_digests_[digest].cell == number; ++digest)
+        cell.first_digest = narrow<std::uint32_t>(digest);
+        for (; digest < digest_numbers.size() && digest_numbers[digest] == number; ++digest)
           ++cell.digest_count;  // the first replicas have all source bytes
         cells.push_back(cell);
       }
       begin = end;
     }
-    RESHARD_EXPECT(digest == keyed_digests_.size());
-    commit(regions, cells);
+    RESHARD_EXPECT(digest == digest_numbers.size());
+    commit(std::move(cells));
     return true;
   }
 
   /// Padding that is copied along is read, too, and no part of the digest.
   void add_padding(CellCut const& cut) {
     if (padding_join_.overlaps.empty()) return;
-    std::vector<KeyedDigest> padding;
+    KeyedDigests padding;
     make_keyed(padding, padding_join_, cut, [this](Overlap const& overlap) {
       return RegionEnds<DigestId>{place(source_, distinct_.blobs[overlap.src]), DigestId::none};
     });
-    keyed_digests_.insert(keyed_digests_.end(), padding.begin(), padding.end());
-    std::stable_sort(keyed_digests_.begin(), keyed_digests_.end(),
-                     [](KeyedDigest const& a, KeyedDigest const& b) { return a.cell < b.cell; });
+    keyed_digests_.append(padding);
+    keyed_digests_.sort();
   }
 
   static FilePlace place(Catalog const& catalog, std::uint32_t blob) {
@@ -198,21 +238,29 @@ class TensorPlanner {
 
   /// The regions of a join, cut at the borders of cells, by cell.
   template <class Target, class EndsOf>
-  void make_keyed(std::vector<Keyed<Target>>& keyed, Join const& join, CellCut const& cut,
+  void make_keyed(KeyedBlocks<Target>& keyed, Join const& join, CellCut const& cut,
                   EndsOf ends_of) {
+    std::size_t count = 0;
+    for_each_part(join, cut, [&](auto const&...) { ++count; });
     keyed.clear();
+    keyed.reserve(count);
+    for_each_part(join, cut, [&](Overlap const& overlap, std::uint64_t cell, Index src, Index dst) {
+      keyed.cells.push_back(cell);
+      keyed.blocks.push_back(make_region(ends_of(overlap), src, dst, part_, element_, dims_));
+    });
+    keyed.sort();
+  }
+
+  /// Calls `add` for every overlap, cut at the borders of cells. The part is in part_.
+  template <class Add>
+  void for_each_part(Join const& join, CellCut const& cut, Add const& add) {
     for (std::size_t o = 0; o < join.overlaps.size(); ++o) {
       Overlap const& overlap = join.overlaps[o];
-      RegionEnds<Target> const ends = ends_of(overlap);
       auto const whole = join.span_of(o);
       part_.assign(whole.begin(), whole.end());
       split(join, o, cut, 0, 0, overlap.src_offset, overlap.dst_offset,
-            [&](std::uint64_t cell, Index src, Index dst) {
-              keyed.push_back({cell, make_region(ends, src, dst, part_, element_, dims_)});
-            });
+            [&](std::uint64_t cell, Index src, Index dst) { add(overlap, cell, src, dst); });
     }
-    std::stable_sort(keyed.begin(), keyed.end(),
-                     [](auto const& a, auto const& b) { return a.cell < b.cell; });
   }
 
   /// Clones write nothing: what is laid out for them stays whole.
@@ -243,17 +291,12 @@ class TensorPlanner {
     return {dims_.data() + region.first_dim, region.dim_count};
   }
 
-  void commit(std::vector<Region>& regions, std::vector<Cell> const& cells) {
-    auto const shift = narrow<std::uint32_t>(plan_.dims.size());
-    for (Region& region : regions) region.first_dim += shift;
-    for (KeyedDigest& keyed : keyed_digests_) {
-      keyed.region.first_dim += shift;
-      plan_.digests.push_back(keyed.region);
-    }
-    plan_.dims.insert(plan_.dims.end(), dims_.begin(), dims_.end());
-    plan_.regions.insert(plan_.regions.end(), regions.begin(), regions.end());
-    plan_.cells.insert(plan_.cells.end(), cells.begin(), cells.end());
-    for (Cell const& cell : cells) plan_.target_bytes += cell.target_bytes;
+  void commit(std::vector<Cell> cells) {
+    plan_.digests = std::move(keyed_digests_.blocks);
+    plan_.dims = std::move(dims_);
+    plan_.regions = std::move(keyed_.blocks);
+    plan_.cells = std::move(cells);
+    for (Cell const& cell : plan_.cells) plan_.target_bytes += cell.target_bytes;
     std::uint64_t const bytes = static_cast<std::uint64_t>(model_.volume(logical_)) * element_;
     plan_.source_bytes += bytes;
     if (limits_.digests)
@@ -295,8 +338,8 @@ class TensorPlanner {
   Join digest_join_;
   Join padding_join_;
   std::uint64_t element_ = 1;
-  std::vector<KeyedRegion> keyed_;
-  std::vector<KeyedDigest> keyed_digests_;
+  KeyedRegions keyed_;
+  KeyedDigests keyed_digests_;
   std::vector<ByteDim> dims_;
   std::vector<OverlapDigit> part_;
 };

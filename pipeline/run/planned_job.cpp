@@ -5,6 +5,7 @@
 #include <string>
 
 #include "core/base/activity.hpp"
+#include "core/base/heap.hpp"
 #include "core/base/integers.hpp"
 #include "core/base/sight.hpp"
 #include "core/base/text.hpp"
@@ -196,6 +197,7 @@ PlannedJob plan_job(JobSpec const& spec, std::vector<fs::path> const& map_folder
     OpenedFiles const opened;
     Clock::time_point const reading = Clock::now();
     job.source = read_source(spec, comm);
+    return_free_memory();
     job.header_seconds = seconds_since(reading);
     Clock::time_point const planning = Clock::now();
     plan_from_headers(spec, map_folders, job, comm);

@@ -165,8 +165,9 @@ class Matcher {
     pieces = b_.tensors[u];
     for (Piece& piece : pieces.pieces) {
       piece.tensor = TensorId(t);
-      for (PieceDigit& digit : piece.digits)
+      piece.digits.change([&](PieceDigit& digit) {
         digit.axis = static_cast<AxisId>(a_model_.axes().find(b_model_.axes()[digit.axis].name));
+      });
     }
   }
 

@@ -147,6 +147,8 @@ void shorten(std::string& bytes) {
 }  // namespace
 
 bool is_utf8(std::string_view bytes) {
+  auto const is_ascii = [](char c) { return static_cast<unsigned char>(c) < 0x80; };
+  if (std::ranges::all_of(bytes, is_ascii)) return true;
   for (std::size_t at = 0; at < bytes.size();)
     if (!next_code_point(bytes, at)) return false;
   return true;

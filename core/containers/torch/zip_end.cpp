@@ -1,4 +1,5 @@
 #include <array>
+#include <string_view>
 
 #include "core/containers/torch/little_endian.hpp"
 #include "core/containers/torch/zip_directory.hpp"
@@ -29,7 +30,10 @@ std::uint64_t find_end_record(FileRange const& file, std::uint64_t size) {
   file.read_at(size - tail_bytes, tail);
   std::uint64_t found = 0;
   int count = 0;
-  for (std::size_t at = 0; at + end_bytes <= tail.size(); ++at) {
+  char const* const text = reinterpret_cast<char const*>(tail.data());
+  std::string_view const starts(text, tail.size() - end_bytes + 1);
+  constexpr char first = static_cast<char>(end_signature & 0xffU);
+  for (std::size_t at = starts.find(first); at < starts.size(); at = starts.find(first, at + 1)) {
     Bytes const here = Bytes(tail).subspan(at);
     if (load_little_endian<std::uint32_t>(here) != end_signature) continue;
     if (load_little_endian<std::uint16_t>(here.subspan(20)) != here.size() - end_bytes) continue;

@@ -52,7 +52,7 @@ class PairReader {
            "adapter: '{}' is {}, expected F32, BF16 or F16. Convert it to one of these.", blob.name,
            name(blob.dtype));
     piece.tensor = one.weight;
-    for (PieceDigit& digit : piece.digits) digit.axis = axis(digit.axis, one);
+    piece.digits.change([&](PieceDigit& digit) { digit.axis = axis(digit.axis, one); });
     return {first_file_ + blob.file, blob.offset_bytes, blob.dtype, std::move(piece)};
   }
 

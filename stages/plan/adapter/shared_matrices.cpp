@@ -9,7 +9,7 @@ namespace reshard {
 namespace {
 
 /// Where a tensor lies in a blob.
-using Places = std::vector<std::pair<Index, std::vector<PieceDigit>>>;
+using Places = std::vector<std::pair<Index, PieceDigits>>;
 
 /// Whether several weights can have this tensor together: a matrix of an adapter, or a part that
 /// keeps nothing of one of the weight's dimensions.

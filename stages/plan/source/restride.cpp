@@ -13,8 +13,9 @@ void restride(std::vector<Piece>& pieces, std::vector<Index> const& shape,
     return stride;
   };
   for (Piece& piece : pieces) {
-    for (PieceDigit& digit : piece.digits)
+    piece.digits.change([&](PieceDigit& digit) {
       if (digit.count > 1) digit.stride = moved(digit.stride);
+    });
     for (PieceCopy& copy : piece.copies) copy.stride = moved(copy.stride);
     Index offset = 0;
     Index left = piece.offset;

@@ -43,11 +43,11 @@ std::vector<DigitBox> RandomTensor::pieces_of(DigitBox const& box) {
 }
 
 Piece RandomTensor::piece(DigitBox const& box) {
-  Piece piece;
+  std::vector<PieceDigit> chosen;
   for (std::size_t k = 0; k < digits.size(); ++k) {
     PieceDigit const next{
         digits[k].axis, digits[k].mod, digits[k].div, box[k].begin, box[k].end - box[k].begin, 0};
-    PieceDigit* const last = piece.digits.empty() ? nullptr : &piece.digits.back();
+    PieceDigit* const last = chosen.empty() ? nullptr : &chosen.back();
     bool const is_one_interval = last != nullptr && last->axis == next.axis &&
                                  (last->count == 1 || next.count == digits[k].extent());
     if (is_one_interval && between(0, 1) == 1) {
@@ -55,11 +55,13 @@ Piece RandomTensor::piece(DigitBox const& box) {
       last->count = last->count * next.count;
       last->div = next.div;
     } else {
-      piece.digits.push_back(next);
+      chosen.push_back(next);
     }
   }
-  std::ranges::shuffle(piece.digits, random_);
-  for (PieceDigit& digit : piece.digits) digit.stride = between(0, 1000);
+  std::ranges::shuffle(chosen, random_);
+  for (PieceDigit& digit : chosen) digit.stride = between(0, 1000);
+  Piece piece;
+  piece.digits = chosen;
   piece.offset = between(0, 1000);
   return piece;
 }

@@ -87,11 +87,14 @@ void damage(RandomTensor& tensor, std::vector<Piece>& pieces) {
   } else if (kind == 2) {
     pieces.push_back(tensor.piece(tensor.any_box()));
   } else {
-    PieceDigit& digit = pieces[victim].digits[static_cast<std::size_t>(
-        tensor.between(0, std::ssize(pieces[victim].digits) - 1))];
-    Index const extent = digit.mod / digit.div;
-    digit.first = tensor.between(0, extent - 1);
-    digit.count = tensor.between(1, extent - digit.first);
+    PieceDigits& digits = pieces[victim].digits;
+    auto const chosen =
+        static_cast<std::size_t>(tensor.between(0, static_cast<Index>(digits.size()) - 1));
+    digits.change(chosen, [&](PieceDigit& digit) {
+      Index const extent = digit.mod / digit.div;
+      digit.first = tensor.between(0, extent - 1);
+      digit.count = tensor.between(1, extent - digit.first);
+    });
   }
 }
 

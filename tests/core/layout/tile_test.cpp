@@ -95,12 +95,12 @@ TEST(Tile, DigitsTogetherMakeAnAxis) {
   std::vector<Piece> const blocks = model.pieces("x: inter/32 inter%32", "x");
   EXPECT_EQ(fault_of(model, blocks, {domain}), "");
   std::vector<Piece> some = blocks;
-  some[0].digits[0].count = 2;
+  some[0].digits.change(0, [](PieceDigit& digit) { digit.count = 2; });
   EXPECT_EQ(fault_of(model, some, {domain}), "0 hold inter 64:96");
   some = blocks;
-  some[0].digits[1].count = 30;
+  some[0].digits.change(1, [](PieceDigit& digit) { digit.count = 30; });
   EXPECT_EQ(fault_of(model, some, {domain}), "0 hold inter/32 0:3, inter%32 30:32");
-  some[0].digits[0].count = 1;
+  some[0].digits.change(0, [](PieceDigit& digit) { digit.count = 1; });
   some.push_back(interval(0, 96, 32, 96));
   EXPECT_EQ(fault_of(model, some, {domain}), "0 hold inter 30:32");
   EXPECT_NE(sentence_of([&] {

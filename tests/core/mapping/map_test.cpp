@@ -31,7 +31,7 @@ std::vector<std::vector<Piece>> pieces_of_mesh(Model const& model, Side const& s
         if (name.copy) continue;
         for (Piece& piece : side.pieces(name, {place, &chunk})) {
           std::string key = fmt::format("{}", index(piece.tensor));
-          auto digits = piece.digits;
+          std::vector<PieceDigit> digits(piece.digits.begin(), piece.digits.end());
           std::sort(digits.begin(), digits.end(),
                     [](auto const& a, auto const& b) { return a.axis < b.axis; });
           for (PieceDigit const& digit : digits)

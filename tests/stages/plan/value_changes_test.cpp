@@ -84,7 +84,7 @@ TEST(ValueChanges, TheDifferenceOfTheAddsIsAdded) {
 TEST(ValueChanges, AViewReachesToTheLastElementThatIsRead) {
   Sample s(DType::f32, DType::bf16);
   Piece far = s.piece(TensorId{0}, 10);
-  far.digits[0].stride = 3;
+  far.digits.change(0, [](PieceDigit& digit) { digit.stride = 3; });
   far.copies = {{2, 40}};
   s.source.tensors[0].pieces = {far};
   s.change();

@@ -93,7 +93,8 @@ TEST(LowRankPairs, LeavesFilesWithoutAdaptedMatricesAlone) {
   pairs.add(adapted(of, 1));
   Catalog source = catalog(of);
   TensorPieces& stack = source.tensors[index(*of.find_tensor("stack"))];
-  stack.pieces.front().digits.front() = {axis(of, "stack", 0), 2, 1, 0, 1, 4};
+  stack.pieces.front().digits.change(
+      0, [&](PieceDigit& digit) { digit = {axis(of, "stack", 0), 2, 1, 0, 1, 4}; });
   pairs.merge_into(source);
   EXPECT_TRUE(source.views.empty());
 }
@@ -114,7 +115,7 @@ TEST(LowRankPairs, RefusesWhatDoesNotBelongTogether) {
   pairs.add(adapted(of, 0));
   EXPECT_THROW(pairs.add(adapted(of, 0)), Error) << "two adapters of one matrix";
   AdaptedTensor half = adapted(of, 1);
-  half.b.front().piece.digits[1].count = 2;
+  half.b.front().piece.digits.change(1, [](PieceDigit& digit) { digit.count = 2; });
   EXPECT_THROW(pairs.add(half), Error) << "a row of B is missing";
   Catalog halves = catalog(of, DType::f8_e4m3);
   EXPECT_THROW(pairs.merge_into(halves), Error) << "of a dtype that is not merged";
