@@ -1,7 +1,12 @@
 # Two functions carry the build. Their USES lines are the architecture diagram; tests/layers_test.cpp reads the #includes and agrees.
 
 add_library(reshard_warnings INTERFACE)
-target_compile_options(reshard_warnings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wconversion -Wsign-conversion -Wshadow>)
+# Sources that are compiled together are for those who only use the program; some warnings would be false there.
+if(RESHARD_UNITY)
+  target_compile_options(reshard_warnings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-w>)
+else()
+  target_compile_options(reshard_warnings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wconversion -Wsign-conversion -Wshadow>)
+endif()
 if(RESHARD_WERROR)
   target_compile_options(reshard_warnings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Werror> $<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings>)
 endif()
@@ -13,13 +18,32 @@ if(RESHARD_SANITIZE)
   endif()
 endif()
 
+# What many sources of the program include, compiled once (RESHARD_UNITY).
+if(RESHARD_UNITY)
+  file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/program_headers.cpp CONTENT "// Carries the precompiled headers of the program.\n")
+  add_library(reshard_program_headers OBJECT ${PROJECT_BINARY_DIR}/program_headers.cpp)
+  target_precompile_headers(reshard_program_headers PRIVATE <algorithm> <array> <charconv> <chrono> <filesystem> <functional> <map> <memory> <mutex> <numeric> <optional>
+    <set> <span> <string> <string_view> <tuple> <unordered_map> <utility> <vector> <fmt/format.h> <fmt/ranges.h>)
+  target_link_libraries(reshard_program_headers PRIVATE reshard_warnings fmt::fmt)
+  # The dev build checks the formats of messages when it compiles.
+  if(fmt_VERSION VERSION_LESS 11)
+    target_compile_definitions(reshard_warnings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:FMT_CONSTEVAL=>)
+  else()
+    target_compile_definitions(reshard_warnings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:FMT_USE_CONSTEVAL=0>)
+  endif()
+  # GCC frees the memory of what it no longer needs again and again, a tenth of its time: not before it has 1 GB.
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    target_compile_options(reshard_warnings INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:SHELL:--param ggc-min-heapsize=1000000>")
+  endif()
+endif()
+
 # Compiles the sources of a library in groups (RESHARD_UNITY): the headers are read once for each group.
 function(reshard_compile_in_groups target)
   get_target_property(sources ${target} SOURCES)
   list(FILTER sources INCLUDE REGEX "\\.cpp$")
   list(FILTER sources EXCLUDE REGEX "^/") # those that are made
   file(GLOB_RECURSE headers ${PROJECT_SOURCE_DIR}/core/*.hpp ${PROJECT_SOURCE_DIR}/stages/*.hpp ${PROJECT_SOURCE_DIR}/pipeline/*.hpp)
-  execute_process(COMMAND awk -v most=12 -v root=${PROJECT_SOURCE_DIR}/ -f ${PROJECT_SOURCE_DIR}/cmake/unity_groups.awk ${headers} ${sources}
+  execute_process(COMMAND awk -v most=24 -v root=${PROJECT_SOURCE_DIR}/ -f ${PROJECT_SOURCE_DIR}/cmake/unity_groups.awk ${headers} ${sources}
     WORKING_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR} OUTPUT_VARIABLE lines OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
   string(REPLACE "\n" ";" lines "${lines}")
   foreach(line ${lines})
@@ -29,6 +53,7 @@ function(reshard_compile_in_groups target)
     set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${group})
   endforeach()
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+  target_precompile_headers(${target} REUSE_FROM reshard_program_headers)
 endfunction()
 
 # reshard_add_library(name SOURCES … [USES other reshard libraries …] [LINK foreign targets …])

@@ -1,4 +1,4 @@
-# Divides source files into groups that can be compiled as one: awk -v most=12 -v root=FOLDER/ -f unity_groups.awk HEADER… SOURCE… prints "GROUP SOURCE" for each, in order.
+# Divides source files into groups that can be compiled as one: awk -v most=24 -v root=FOLDER/ -f unity_groups.awk HEADER… SOURCE… prints "GROUP SOURCE" for each, in order.
 # What two files have in their unnamed namespaces would meet there. So a group has no two files that define the same name there, and none that calls a function,
 # or names a type, that another one defines there. Nor may one define what a header declares
 # that another one includes. The code is formatted: what stands in a namespace begins a line, and its end is commented.
