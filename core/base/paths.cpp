@@ -35,13 +35,14 @@ namespace {
 /// Resolves what lies in one folder.
 class ResolvedFolder {
  public:
-  /// Many entries are worth a listing, which says which of them are links.
+  /// Many entries are worth a listing, which says which of them are links; so is one that is known.
   ResolvedFolder(fs::path resolved, fs::path const& folder, std::size_t entries)
       : resolved_(std::move(resolved)) {
     constexpr std::size_t worth_a_listing = 8;
     std::error_code problem;
-    if (entries < worth_a_listing) return;
-    for (TreeEntry const& entry : listing_of(folder, problem))
+    auto const known = known_listing(folder);
+    if (!known && entries < worth_a_listing) return;
+    for (TreeEntry const& entry : known ? *known : known_listing_of(folder, problem))
       types_.emplace(entry.path.filename(), entry.type);
   }
 

@@ -1,6 +1,8 @@
 #include "core/base/tree.hpp"
 
 #include <algorithm>
+#include <map>
+#include <mutex>
 #include <utility>
 
 #include "core/base/activity.hpp"
@@ -21,6 +23,40 @@ fs::file_type type_of(fs::directory_entry const& entry) {
   return entry.symlink_status(unknown).type();
 }
 
+/// What the scopes that live have learnt.
+struct Known {
+  std::mutex mutex;
+  std::size_t scopes = 0;
+  std::map<fs::path, std::vector<TreeEntry>> listings;
+
+  static Known& all() {
+    static Known known;
+    return known;
+  }
+};
+
+using Listing = std::vector<TreeEntry>(fs::path const&, std::error_code&);
+
+std::vector<TreeEntry> tree_by(Listing* listing, fs::path const& folder, std::error_code& problem) {
+  std::vector<TreeEntry> all;
+  problem.clear();
+  for (std::vector<fs::path> level = {folder}; !level.empty();) {
+    std::vector<std::vector<TreeEntry>> found(level.size());
+    std::vector<std::error_code> problems(level.size());
+    overlapped(level.size(), [&](std::size_t i) { found[i] = listing(level[i], problems[i]); });
+    level.clear();
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      if (problems[i] && !problem) problem = problems[i];
+      for (TreeEntry& entry : found[i]) {
+        if (entry.type == fs::file_type::directory) level.push_back(entry.path);
+        all.push_back(std::move(entry));
+      }
+    }
+  }
+  std::ranges::sort(all, {}, &TreeEntry::path);
+  return all;
+}
+
 }  // namespace
 
 std::vector<TreeEntry> listing_of(fs::path const& folder, std::error_code& problem) {
@@ -35,23 +71,37 @@ std::vector<TreeEntry> listing_of(fs::path const& folder, std::error_code& probl
 }
 
 std::vector<TreeEntry> tree_of(fs::path const& folder, std::error_code& problem) {
-  std::vector<TreeEntry> all;
+  return tree_by(&listing_of, folder, problem);
+}
+
+KnownListings::KnownListings() {
+  std::lock_guard const lock(Known::all().mutex);
+  ++Known::all().scopes;
+}
+
+KnownListings::~KnownListings() {
+  std::lock_guard const lock(Known::all().mutex);
+  if (--Known::all().scopes == 0) Known::all().listings.clear();
+}
+
+std::optional<std::vector<TreeEntry>> known_listing(fs::path const& folder) {
+  std::lock_guard const lock(Known::all().mutex);
+  auto const found = Known::all().listings.find(folder);
+  if (found == Known::all().listings.end()) return std::nullopt;
+  return found->second;
+}
+
+std::vector<TreeEntry> known_listing_of(fs::path const& folder, std::error_code& problem) {
   problem.clear();
-  for (std::vector<fs::path> level = {folder}; !level.empty();) {
-    std::vector<std::vector<TreeEntry>> found(level.size());
-    std::vector<std::error_code> problems(level.size());
-    overlapped(level.size(), [&](std::size_t i) { found[i] = listing_of(level[i], problems[i]); });
-    level.clear();
-    for (std::size_t i = 0; i < found.size(); ++i) {
-      if (problems[i] && !problem) problem = problems[i];
-      for (TreeEntry& entry : found[i]) {
-        if (entry.type == fs::file_type::directory) level.push_back(entry.path);
-        all.push_back(std::move(entry));
-      }
-    }
-  }
-  std::ranges::sort(all, {}, &TreeEntry::path);
-  return all;
+  if (auto known = known_listing(folder)) return *std::move(known);
+  std::vector<TreeEntry> entries = listing_of(folder, problem);
+  std::lock_guard const lock(Known::all().mutex);
+  if (!problem && Known::all().scopes > 0) Known::all().listings.emplace(folder, entries);
+  return entries;
+}
+
+std::vector<TreeEntry> known_tree_of(fs::path const& folder, std::error_code& problem) {
+  return tree_by(&known_listing_of, folder, problem);
 }
 
 }  // namespace reshard

@@ -76,7 +76,7 @@ std::string text_digest(std::string_view text) {
 /// The file at a place, or those in the folder there; none where nothing is.
 std::vector<fs::path> files_at(fs::path const& place) {
   std::error_code problem;
-  std::vector<TreeEntry> entries = listing_of(place, problem);
+  std::vector<TreeEntry> entries = known_listing_of(place, problem);
   if (problem) entries = {{place, fs::file_type::symlink}};
   std::vector<fs::path> files;
   for (TreeEntry const& entry : entries)

@@ -77,25 +77,37 @@ std::string line_of(fs::path const& path, fs::path const& root) {
                      nanoseconds(status.stx_ctime), status.stx_ino, name);
 }
 
-/// What a folder holds, with the digest of its manifest where it has one; "" when it cannot be
-/// looked at.
-std::string contents_of(fs::path const& root) {
-  std::vector<std::string> lines;
+/// What a folder holds, of which these are the lines, with the digest of its manifest where it has
+/// one.
+std::string contents_of(fs::path const& root, std::vector<std::string> lines) {
   std::string manifest = "-";
-  auto const error = capture([&] {
-    std::error_code problem;
-    std::vector<TreeEntry> const entries = tree_of(root, problem);
-    if (problem) fail_errno(root, "list", problem.value());
-    lines.resize(entries.size());
-    overlapped(lines.size(), [&](std::size_t i) { lines[i] = line_of(entries[i].path, root); });
-    if (fs::is_regular_file(fs::symlink_status(root / manifest_name)))
-      manifest = hex64(record_of(root / manifest_name, root).xxh3);
-  });
-  if (error) return "";
+  if (fs::is_regular_file(fs::symlink_status(root / manifest_name)))
+    manifest = hex64(record_of(root / manifest_name, root).xxh3);
   std::sort(lines.begin(), lines.end());
   std::string text;
   for (std::string const& line : lines) text += line;
   return fmt::format("{}manifest {}\n", text, manifest);
+}
+
+/// The same for all that it holds now; "" when it cannot be looked at.
+std::string contents_of(fs::path const& root) {
+  std::string text;
+  auto const error = capture([&] {
+    std::error_code problem;
+    std::vector<TreeEntry> const entries = tree_of(root, problem);
+    if (problem) fail_errno(root, "list", problem.value());
+    std::vector<fs::path> paths;
+    for (TreeEntry const& entry : entries) paths.push_back(entry.path);
+    text = contents_of(root, contents_lines(paths, root));
+  });
+  return error ? "" : text;
+}
+
+[[noreturn]] void fail_contents(fs::path const& staging) {
+  fail(ErrorKind::io,
+       "{}: cannot be listed and read again, or a file in it was replaced by a link. Find out what "
+       "else writes there, then run again.",
+       staging.string());
 }
 
 /// ": layout.tp = 2" for the lines of a job that were others before; "" when that cannot be found
@@ -157,13 +169,18 @@ void JournalFolder::create(fs::path const& staging, JobIdentity const& identity,
   sync_directory(path_.parent_path());
 }
 
-void JournalFolder::mark_complete(fs::path const& staging) const {
-  std::string const contents = contents_of(staging);
-  if (contents.empty())
-    fail(ErrorKind::io,
-         "{}: cannot be listed and read again, or a file in it was replaced by a link. Find out "
-         "what else writes there, then run again.",
-         staging.string());
+std::vector<std::string> contents_lines(std::span<fs::path const> paths, fs::path const& root) {
+  std::vector<std::string> lines(paths.size());
+  if (capture([&] {
+        overlapped(lines.size(), [&](std::size_t i) { lines[i] = line_of(paths[i], root); });
+      }))
+    fail_contents(root);
+  return lines;
+}
+
+void JournalFolder::mark_complete(fs::path const& staging, std::vector<std::string> lines) const {
+  std::string contents;
+  if (capture([&] { contents = contents_of(staging, std::move(lines)); })) fail_contents(staging);
   fs::path const made = path_ / fmt::format("{}.new", complete_file);
   write_text_file(made, contents);
   fs::rename(made, path_ / complete_file);

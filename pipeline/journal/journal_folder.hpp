@@ -3,11 +3,19 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "pipeline/journal/job_identity.hpp"
 
 namespace reshard {
+
+/// A line for each of these files and folders below a staging folder, as the server of its file
+/// system has it now, for JournalFolder::mark_complete(). Many at a time. An Error of kind io when
+/// one cannot be looked at, or is a link.
+std::vector<std::string> contents_lines(std::span<std::filesystem::path const> paths,
+                                        std::filesystem::path const& root);
 
 /// The journal folder of a target, `.NAME.resume-TOKEN`, which stages/write/publish.hpp makes and
 /// renames:
@@ -46,8 +54,9 @@ class JournalFolder {
   /// once, so that a later sync would find nothing wrong.
   void distrust() const;
 
-  /// Notes that the staging folder is complete and verified, as it is now.
-  void mark_complete(std::filesystem::path const& staging) const;
+  /// Notes that the staging folder is complete and verified, as it is now. `lines`:
+  /// contents_lines() of all that lies in it, in any order.
+  void mark_complete(std::filesystem::path const& staging, std::vector<std::string> lines) const;
   /// Whether it was, and has not been touched since.
   bool is_complete(std::filesystem::path const& staging) const;
 

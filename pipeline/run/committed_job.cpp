@@ -20,8 +20,8 @@ void check_source(PlannedJob const& job, SourceWatch const& watch, FilledTarget 
   together(comm, [&] {
     watch.look_again(comm);
     if (job.manifest)
-      committed.digests_compared =
-          check_source_digests(*job.manifest, job.source, job.plan, digests);
+      committed.digests_compared = check_source_digests(*job.manifest, job.source, job.plan,
+                                                        digests, job.previous.taken.tensors);
   });
   committed.records_compared =
       check_source_records(job.source, job.plan.source, target.begun.sums.account(), comm);

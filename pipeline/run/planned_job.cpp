@@ -205,8 +205,11 @@ PlannedJob plan_job(JobSpec const& spec, std::vector<fs::path> const& map_folder
     if (comm.rank() == 0) job.described_by = opened.stamps();
     for (fs::path const& file : job.source.files) job.described_by.erase(file);
   }
-  together_seeing(comm,
-                  [&] { job.previous = find_previous(spec, job.plan, job.clone_block_bytes); });
+  together_seeing(comm, [&] {
+    job.previous = find_previous(spec, job.plan, job.clone_block_bytes);
+    if (job.previous.is_usable() && job.manifest && spec.source.verify == SourceVerify::automatic)
+      take_recorded(job.previous, job.plan, fresh_digests(*job.manifest, job.source, job.plan));
+  });
   agree_on_plan(spec, job, comm);
   job.resident_bytes = peak_resident_bytes();
   return job;

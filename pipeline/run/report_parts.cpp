@@ -146,6 +146,9 @@ RunReport report_of_plan(JobSpec const& spec, PlannedJob const& job, Comm const&
   report.since_refused = job.previous.why_not;
   report.since_files = job.previous.usable_files;
   report.since_bytes = job.previous.usable_bytes;
+  TakenTensors const& taken = job.previous.taken;
+  for (std::size_t t = 0; t < taken.tensors.size(); ++t)
+    if (taken.tensors[t]) report.since_unread_bytes += job.plan.plan.tensor_bytes[t];
   if (!report.since_refused.empty())
     report.warnings.push_back(fmt::format("target.since: {}: {}. Everything is written.",
                                           spec.target.since, report.since_refused));

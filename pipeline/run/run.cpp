@@ -6,6 +6,7 @@
 
 #include "core/base/activity.hpp"
 #include "core/base/capture.hpp"
+#include "core/base/tree.hpp"
 #include "core/transport/heartbeat.hpp"
 #include "pipeline/job/job_paths.hpp"
 #include "pipeline/run/compare_replicas.hpp"
@@ -108,6 +109,7 @@ WrittenJob make_target(JobRun const& run, PlannedJob& job, SourceWatch const& wa
 
 RunReport carry_out(JobRun const& run, bool hears_others) {
   Comm const& comm = run.comm;
+  KnownListings const known;
   PlannedJob job = plan_job(run.spec, run.context.map_folders, comm);
   RunReport report = first_report(run, job);
   if (comm.size() > 1 && !hears_others)

@@ -141,6 +141,7 @@ Json report_json(RunReport const& r) {
                          .set("path", r.job.target.since)
                          .set("usable_files", r.since_files)
                          .set("usable_bytes", r.since_bytes)
+                         .set("unread_bytes", r.since_unread_bytes)
                          .set("refused", r.since_refused));
   if (!r.planned_only) out.set("run", measured(r));
   if (r.refusal)

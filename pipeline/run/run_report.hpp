@@ -80,7 +80,8 @@ struct RunReport {
   std::string since_refused;       ///< why nothing of target.since is taken over; "" where it is
   std::uint64_t since_files = 0;   ///< of the previous target, that may be taken over
   std::uint64_t since_bytes = 0;   ///< likewise
-  std::uint64_t files_reused = 0;  ///< complete ones
+  std::uint64_t since_unread_bytes = 0;  ///< of the source, not read: both have recorded the tensor
+  std::uint64_t files_reused = 0;        ///< complete ones
   std::uint64_t file_bytes_reused = 0;
   std::uint64_t bytes_kept = 0;       ///< of tensors, not written: the previous target has them
   std::uint64_t bytes_filled = 0;     ///< of those, copied from it

@@ -61,8 +61,12 @@ class Lines {
                              human_bytes(r_.free_bytes)));
     if (r_.since_files > 0)
       line("since",
-           fmt::format("{}: up to {} in {} can be taken over unchanged", r_.job.target.since,
-                       human_bytes(r_.since_bytes), counted(r_.since_files, "file")));
+           fmt::format("{}: up to {} in {} can be taken over unchanged{}", r_.job.target.since,
+                       human_bytes(r_.since_bytes), counted(r_.since_files, "file"),
+                       r_.since_unread_bytes == 0
+                           ? ""
+                           : ", " + human_bytes(r_.since_unread_bytes) +
+                                 " of the source are not read: both have recorded the tensors"));
   }
 
   /// What was moved.

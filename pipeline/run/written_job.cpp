@@ -2,24 +2,23 @@
 
 #include <utility>
 
+#include "core/base/range.hpp"
 #include "core/base/text.hpp"
 #include "pipeline/run/chosen_io.hpp"
 #include "pipeline/run/guarded.hpp"
 #include "pipeline/run/job_choices.hpp"
+#include "pipeline/target/taken_bytes.hpp"
 
 namespace reshard {
 namespace {
 
-/// Tells of earlier runs, and takes what they did out of the plan. Returns the numbers in the whole
-/// plan of the cells that are left.
-std::vector<std::uint32_t> go_on_after(JobRun const& run, EarlierWork const& earlier, Plan& plan) {
+void tell_of(JobRun const& run, EarlierWork const& earlier, Plan const& plan) {
   if (run.comm.rank() == 0)
     run.progress.note(fmt::format("resuming: {} of {} were written by {} earlier {}",
                                   human_bytes(earlier.done.bytes), human_bytes(plan.target_bytes),
                                   earlier.runs, earlier.runs == 1 ? "run" : "runs"));
   run.progress.event(
       "resume", Json().set("earlier_runs", earlier.runs).set("bytes_reused", earlier.done.bytes));
-  return drop_cells(plan, earlier.done.cells);
 }
 
 }  // namespace
@@ -37,7 +36,13 @@ WrittenJob write_job(JobRun const& run, PlannedJob& job, SourceWatch const& watc
   if (begun.earlier) {
     written.earlier_runs = begun.earlier->runs;
     written.bytes_reused = begun.earlier->done.bytes;
-    numbers.kept = go_on_after(run, *begun.earlier, job.plan.plan);
+    tell_of(run, *begun.earlier, job.plan.plan);
+  }
+  std::vector<CellRange> done = begin_taken(task, begun);
+  if (begun.earlier)
+    done.insert(done.end(), begun.earlier->done.cells.begin(), begun.earlier->done.cells.end());
+  if (!done.empty()) {
+    numbers.kept = drop_cells(job.plan.plan, united(std::move(done)));
     together(comm, [&] { written.rounds_left = counts_of(round_terms(run.spec, job, comm)); });
   }
   TargetRounds rounds(task, target, begun, std::move(numbers), trace);

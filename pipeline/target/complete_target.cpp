@@ -50,6 +50,9 @@ CompletedTarget complete_target(TargetTask const& task, StagedTarget const& targ
   comm.xor_all(completed.digests);
   for (std::size_t t = 0; t < task.plan.plan.unread.size(); ++t)
     if (task.plan.plan.unread[t]) completed.digests[t] = task.plan.recorded[t];
+  TakenTensors const& taken = task.previous.taken;
+  for (std::size_t t = 0; t < taken.tensors.size(); ++t)
+    if (taken.tensors[t]) completed.digests[t] = taken.digests[t];
   std::vector<bool> const finished = begun_early(comm, rounds.early(), begun.layouts.size());
   together(comm, [&] {
     finish_files(begun, held, completed.digests, finished, comm);

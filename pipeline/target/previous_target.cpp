@@ -16,6 +16,7 @@
 #include "core/base/workers.hpp"
 #include "core/base/xxh3.hpp"
 #include "core/formats/stamped_files.hpp"
+#include "pipeline/target/recorded_digests.hpp"
 #include "stages/write/target_files.hpp"
 
 namespace reshard {
@@ -210,6 +211,12 @@ std::string PreviousTarget::fingerprint() const {
     add(file.blocks.size());
     hash.add(std::as_bytes(std::span(file.blocks)));
   }
+  for (FileSpan const& place : taken.places) {
+    add(place.file);
+    add(place.begin);
+    add(place.end);
+  }
+  hash.add(std::as_bytes(std::span(taken.digests)));
   return hex64(hash.value());
 }
 
@@ -231,6 +238,7 @@ PreviousTarget find_previous(JobSpec const& spec, JobPlan const& plan, std::uint
     return previous;
   }
   previous.records = true;
+  previous.layouts = file_layouts(plan);
   if (path == no_previous) return previous;
   previous.clone_bytes = clone_bytes;
   if (clone_bytes > 0) previous.way = ReuseWay::clone;
@@ -242,6 +250,24 @@ PreviousTarget find_previous(JobSpec const& spec, JobPlan const& plan, std::uint
     previous.why_not = reason_against(path, spec, previous);
   if (previous.why_not.empty()) take_files(path, plan, previous.way == ReuseWay::clone, previous);
   return previous;
+}
+
+void take_recorded(PreviousTarget& previous, JobPlan const& plan,
+                   std::span<std::optional<std::uint64_t> const> fresh) {
+  RecordedDigests const recorded(previous.record);
+  auto const blocks = by_path(previous.record.blocks);
+  std::vector<std::optional<std::uint64_t>> same(plan.model->tensors().size());
+  for (std::size_t t = 0; t < same.size(); ++t)
+    if (fresh[t] && is_in_target(plan, t) && recorded.of_target(plan, t) == fresh[t])
+      same[t] = fresh[t];
+  std::vector<bool> usable(previous.files.size(), false);
+  for (std::size_t f = 0; f < usable.size(); ++f) {
+    std::string const path = plan.files[f].path.generic_string();
+    auto const sums = blocks.find(path);
+    usable[f] = !previous.files[f].path.empty() && sums != blocks.end() &&
+                sums->second->layout == previous.layouts[f];
+  }
+  previous.taken = choose_taken(plan, same, usable);
 }
 
 }  // namespace reshard

@@ -1,12 +1,15 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "core/formats/manifest/manifest.hpp"
 #include "core/formats/manifest/sha256_sums.hpp"
 #include "pipeline/job/job_spec.hpp"
+#include "pipeline/target/taken_tensors.hpp"
 #include "stages/plan/job_plan.hpp"
 #include "stages/write/unchanged_bytes.hpp"
 
@@ -31,9 +34,11 @@ struct PreviousTarget {
   std::string why_not;              ///< nothing may: a sentence without its end, "" where some may
   std::vector<PreviousFile> files;  ///< by number of the target file; empty: nothing may be taken
   std::uint64_t usable_files = 0;
-  std::uint64_t usable_bytes = 0;  ///< of those files
-  Manifest record;                 ///< of a usable one
-  std::vector<FileSum> sums;       ///< its SHA256SUMS, where that is of this record
+  std::uint64_t usable_bytes = 0;      ///< of those files
+  Manifest record;                     ///< of a usable one
+  std::vector<FileSum> sums;           ///< its SHA256SUMS, where that is of this record
+  std::vector<std::uint64_t> layouts;  ///< file_layouts() of this target; empty without `records`
+  TakenTensors taken;                  ///< of a usable one: taken over without reading the source
 
   bool is_usable() const { return usable_files > 0; }
   /// What decides which bytes may be taken over, for JobIdentity; "" for nothing.
@@ -47,5 +52,11 @@ struct PreviousTarget {
 /// that files can share; 0 where the target's file system cannot share extents. Looks
 /// through Sight.
 PreviousTarget find_previous(JobSpec const& spec, JobPlan const& plan, std::uint64_t clone_bytes);
+
+/// Sets `taken`: tensors whose digest the source has recorded (`fresh`, as of fresh_digests), which
+/// the previous target has recorded, too, in files whose layout it has recorded and is that of the
+/// plan. Pre: the target is usable.
+void take_recorded(PreviousTarget& previous, JobPlan const& plan,
+                   std::span<std::optional<std::uint64_t> const> fresh);
 
 }  // namespace reshard

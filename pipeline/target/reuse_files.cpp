@@ -24,8 +24,9 @@ namespace fs = std::filesystem;
 
 constexpr std::uint64_t most_copied_bytes = std::uint64_t{8} << 20;
 
-/// What all ranks have kept, by file.
-std::vector<std::vector<FileSpan>> gathered(std::vector<FileSpan> const& kept, std::size_t files,
+/// What all ranks have kept, and what was taken before the first round, by file.
+std::vector<std::vector<FileSpan>> gathered(std::vector<FileSpan> const& kept,
+                                            TakenTensors const& taken, std::size_t files,
                                             Comm const& comm) {
   WireWriter out;
   out.put(kept);
@@ -33,6 +34,7 @@ std::vector<std::vector<FileSpan>> gathered(std::vector<FileSpan> const& kept, s
   for (std::string const& one : comm.all_gather(std::move(out).take()))
     for (FileSpan const& span : WireReader(one, "kept bytes").all<std::vector<FileSpan>>())
       by_file.at(span.file).push_back(span);
+  for (FileSpan const& place : taken.places) by_file.at(place.file).push_back(place);
   for (auto& spans : by_file) spans = united(std::move(spans));
   return by_file;
 }
@@ -45,13 +47,7 @@ class Reuse {
         path_(std::move(path)),
         way_(way),
         clone_bytes_(clone_bytes),
-        from_(File::open_for_reading(previous.path, ErrorKind::io)) {
-    if (!is_same_file(from_.stamp(), previous_.stamp))
-      fail(ErrorKind::io,
-           "{}: changed while this job ran, which takes over what is unchanged in it "
-           "(target.since). Run again.",
-           previous_.path.string());
-  }
+        from_(open_previous(previous)) {}
 
   /// False when the system refuses.
   bool take_whole() const { return way_ == ReuseWay::link ? link() : clone_whole(); }
@@ -137,13 +133,23 @@ std::vector<FileSpan> cloned_blocks(std::vector<std::vector<FileSpan>> const& sp
 
 }  // namespace
 
+File open_previous(PreviousFile const& previous) {
+  File file = File::open_for_reading(previous.path, ErrorKind::io);
+  if (!is_same_file(file.stamp(), previous.stamp))
+    fail(ErrorKind::io,
+         "{}: changed while this job ran, which takes over what is unchanged in it "
+         "(target.since). Run again.",
+         previous.path.string());
+  return file;
+}
+
 ReusedBytes reuse_files(TargetTask const& task, BegunTarget const& begun,
                         std::vector<FileSpan> const& kept) {
   Comm const& comm = task.comm;
   std::size_t const files = begun.layouts.size();
   ReusedBytes reused;
   reused.files.resize(files, false);
-  auto const spans = gathered(kept, files, comm);
+  auto const spans = gathered(kept, task.previous.taken, files, comm);
   std::vector<std::uint64_t> whole(files, 0);
   std::vector<std::uint64_t> all_cloned(files, 0);
   std::uint64_t copied = 0;

@@ -19,6 +19,10 @@ struct ReusedBytes {
   std::uint64_t copied_bytes = 0;  ///< of those, copied in the end for want of clones and links
 };
 
+/// Opens a file of the previous target. An Error of kind io when it has changed since the job was
+/// planned.
+File open_previous(PreviousFile const& previous);
+
 /// Takes over what was not written. A file whose CRC-64 is that of the previous one, of the same
 /// size, becomes that file: a clone of it or a hard link. In others `kept` is filled in. Pre: all
 /// else is written, and `begun.sums` are complete. `kept` are those of this rank. An Error of kind

@@ -10,53 +10,31 @@
 #include "core/base/crc64.hpp"
 #include "core/plan/clones.hpp"
 #include "core/plan/digest_work.hpp"
+#include "pipeline/target/recorded_digests.hpp"
 #include "pipeline/target/sums_file.hpp"
 #include "pipeline/target/target_check.hpp"
 
 namespace reshard {
 namespace {
 
-/// A recorded tensor or object.
-class Recorded {
- public:
-  explicit Recorded(Manifest const& record) {
-    for (auto const* const list : {&record.tensors, &record.objects})
-      for (TensorDigest const& one : *list) known_.emplace(one.name, &one);
-  }
-  /// Nothing when it is not recorded, or with another dtype or shape.
-  std::optional<std::uint64_t> digest(std::string_view name, std::string_view dtype,
-                                      std::vector<Index> const& shape) const {
-    auto const found = known_.find(name);
-    if (found == known_.end() || found->second->dtype != dtype || found->second->shape != shape)
-      return std::nullopt;
-    return found->second->crc64;
-  }
-
- private:
-  std::unordered_map<std::string_view, TensorDigest const*> known_;
-};
-
 /// The recorded digest of everything in the plan that has one; nothing when one is not recorded
 /// alike.
 std::optional<std::vector<std::uint64_t>> recorded_digests(JobPlan const& plan,
                                                            Manifest const& record) {
-  Recorded const recorded(record);
+  RecordedDigests const recorded(record);
   std::size_t const tensors = plan.model->tensors().size();
   std::vector<std::uint64_t> digests(tensors + plan.opaque.size(), 0);
   for (std::size_t t = 0; t < tensors; ++t) {
-    auto const& blobs = plan.target.tensors[t].blobs;
-    if (!plan.model->exists(TensorId(t)) || blobs.empty()) continue;
-    auto const digest =
-        recorded.digest(plan.model->tensors()[t].name, name(plan.target.blobs[blobs.front()].dtype),
-                        logical_shape(*plan.model, TensorId(t)));
+    if (!is_in_target(plan, t)) continue;
+    auto const digest = recorded.of_target(plan, t);
     if (!digest) return std::nullopt;
     digests[t] = *digest;
   }
   for (std::size_t i = 0; i < plan.opaque.size(); ++i) {
     OpaqueCopy const& copy = plan.opaque[i];
-    auto const digest = recorded.digest(
-        fmt::format("{}:{}", plan.target.files[copy.dst_file], copy.dst_offset_bytes), "",
-        {static_cast<Index>(copy.bytes)});
+    auto const digest =
+        recorded.find(fmt::format("{}:{}", plan.target.files[copy.dst_file], copy.dst_offset_bytes),
+                      "", {static_cast<Index>(copy.bytes)});
     if (!digest) return std::nullopt;
     digests[tensors + i] = *digest;
   }
@@ -161,10 +139,45 @@ std::vector<std::uint64_t> sums_without(ReusedBytes const& reused, TargetTask co
   return sums;
 }
 
+/// Bytes of each tensor that work reads outside of files that are left out, by DigestId.
+std::vector<std::uint64_t> bytes_by_tensor(DigestWork const& work,
+                                           std::vector<bool> const& without_files) {
+  std::vector<std::uint64_t> bytes(work.tensor_bytes.size(), 0);
+  for (ShareRegion const& region : work.regions)
+    if (!without_files[region.src_file])
+      bytes[index(work.share(region.to).digest)] +=
+          bytes_of(region, std::span(work.dims.data() + region.first_dim, region.dim_count));
+  return bytes;
+}
+
+/// Tensors of which `all` of the target is read: what is expected of them is what the source has.
+std::vector<bool> read_whole(DigestWork const& all, DigestWork const& read,
+                             std::vector<bool> const& without_files) {
+  auto const of_all = bytes_by_tensor(all, std::vector<bool>(without_files.size(), false));
+  auto const of_read = bytes_by_tensor(read, without_files);
+  std::vector<bool> whole;
+  for (std::size_t t = 0; t < of_all.size(); ++t) whole.push_back(of_all[t] == of_read[t]);
+  return whole;
+}
+
 std::vector<std::filesystem::path> paths_of(std::span<PreviousFile const> files) {
   std::vector<std::filesystem::path> paths;
   for (PreviousFile const& file : files) paths.push_back(file.path);
   return paths;
+}
+
+/// The work on the places of the previous target that an expectation needs: files are not hashed.
+ScanResult scan_previous(TargetTask const& task, DigestWork work, std::vector<bool> const& whole,
+                         std::vector<bool> const& without_files, ScanOptions options) {
+  std::erase_if(work.regions, [&](ShareRegion const& region) {
+    return without_files[region.src_file] || whole[index(work.share(region.to).digest)];
+  });
+  options.file_hashes = false;
+  options.sha256 = false;
+  options.zeros = {};
+  options.without_zeros = false;
+  options.without_files.clear();
+  return scan(task.comm, paths_of(task.previous.files), work, options);
 }
 
 }  // namespace
@@ -177,24 +190,30 @@ std::optional<ScanResult> read_back_without_reused(TargetTask const& task, Begun
   if (reused.files.empty() || !saves_reading(task, reused)) return std::nullopt;
   std::optional<std::vector<std::uint64_t>> expected;
   DigestWork work;
+  std::vector<bool> whole;
   together(task.comm, [&] {
     expected = recorded_digests(task.plan, task.previous.record);
     work = target_digest_work(task.plan);
+    DigestWork const all = work;
     LeftOut(reused.blocks).leave_out(work);
+    whole = read_whole(all, work, reused.files);
   });
   if (!expected) return std::nullopt;
-  for (std::size_t t = 0; t < expected->size(); ++t) (*expected)[t] ^= completed.digests[t];
+  for (std::size_t t = 0; t < expected->size(); ++t)
+    (*expected)[t] = whole[t] ? completed.digests[t] : (*expected)[t] ^ completed.digests[t];
   options.without_files = reused.files;
   options.zeros = reused.blocks;
   options.without_zeros = true;
   ScanResult found = scan(task.comm, paths_of(begun.layouts), work, options);
-  ScanResult const before = scan(task.comm, paths_of(task.previous.files), work, options);
+  ScanResult const before = scan_previous(task, work, whole, reused.files, options);
   ScanResult both = found;
   for (std::size_t s = 0; s < both.shares.size(); ++s) both.shares[s] ^= before.shares[s];
   std::vector<std::uint64_t> const sums = sums_without(reused, task, begun);
   if (capture([&] { expect_target(task.plan, work, both, {*expected, sums}); }))
     return std::nullopt;
   found.bytes_read += before.bytes_read;
+  for (std::size_t f = 0; f < found.files.size(); ++f)
+    if (reused.files[f]) found.files[f].size_bytes = task.plan.files[f].size_bytes;  // not read
   return found;
 }
 
@@ -206,7 +225,7 @@ std::vector<FileBlockSums> block_sums(TargetTask const& task, BegunTarget const&
   for (FileBlockSums const& one : task.previous.record.blocks) recorded.emplace(one.path, &one);
   for (std::size_t f = 0; f < found.files.size(); ++f) {
     auto const sums = begun.sums.files().blocks_of(static_cast<std::uint32_t>(f));
-    blocks.push_back({"", std::string(now), {sums.begin(), sums.end()}});
+    blocks.push_back({"", std::string(now), {sums.begin(), sums.end()}, task.previous.layouts[f]});
     std::uint64_t const size = task.plan.files[f].size_bytes;
     if (found.files[f].read_bytes == size) continue;
     auto const before = recorded.find(task.plan.files[f].path.generic_string());

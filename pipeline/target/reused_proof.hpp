@@ -13,7 +13,8 @@ namespace reshard {
 /// Compares a target with what was to be written without reading what it has in common with the
 /// previous one (ReusedBytes::files and blocks). By the linearity of digests: what the rest adds to
 /// a tensor's digest, xor what the same places of the previous target add, is the digest of the
-/// tensor xor the recorded one of the previous target. So the rest of both is read.
+/// tensor xor the recorded one of the previous target. So the rest of both is read; of a tensor
+/// that has nothing in common, only that of the target, whose digest is then the tensor's.
 ///
 /// Nothing when that proves nothing or saves nothing (less than half is in common, a file is new, a
 /// tensor is not recorded), or when something disagrees, for whatever reason: then everything is to

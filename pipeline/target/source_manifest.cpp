@@ -210,7 +210,8 @@ std::optional<Manifest> manifest_of(fs::path const& path, Checkpoint const& sour
 }
 
 std::size_t check_source_digests(Manifest const& manifest, Checkpoint const& source,
-                                 JobPlan const& plan, std::span<std::uint64_t const> digests) {
+                                 JobPlan const& plan, std::span<std::uint64_t const> digests,
+                                 std::vector<bool> const& taken) {
   FileRecords const records(manifest.files);
   TensorRecords const tensors(manifest);
   std::vector<std::string> faults;
@@ -218,7 +219,9 @@ std::size_t check_source_digests(Manifest const& manifest, Checkpoint const& sou
   std::size_t compared = 0;
   for (std::size_t t = 0; t < plan.model->tensors().size(); ++t) {
     TensorDigest const* const found = tensors.find(plan, t);
-    if (found == nullptr || (!plan.plan.unread.empty() && plan.plan.unread[t])) continue;
+    if (found == nullptr || (!plan.plan.unread.empty() && plan.plan.unread[t]) ||
+        (!taken.empty() && taken[t]))
+      continue;
     TensorDigest const& recorded = *found;
     ++compared;
     if (recorded.crc64 == digests[t]) continue;
@@ -226,7 +229,8 @@ std::size_t check_source_digests(Manifest const& manifest, Checkpoint const& sou
                                  hex64(digests[t]), hex64(recorded.crc64)));
     if (faults.size() <= 8) add_changed_files(records, plan, t, changed);
   }
-  if (compared > 0 || !plan.plan.unread.empty()) add_missing(manifest, plan, faults);
+  if (compared > 0 || !plan.plan.unread.empty() || !taken.empty())
+    add_missing(manifest, plan, faults);
   if (faults.empty()) return compared;
   std::vector<std::string> const files(changed.begin(), changed.end());
   fail(

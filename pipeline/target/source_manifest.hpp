@@ -28,8 +28,9 @@ std::vector<std::optional<std::uint64_t>> fresh_digests(Manifest const& manifest
 /// Compares the digests of what was read with the manifest of the source, for the tensors whose
 /// stored values were read as they are. An Error of kind source names the tensors, and the files
 /// that are not what the manifest says. Returns how many were compared: not those that the plan
-/// leaves unread.
+/// leaves unread, and not those that are `taken` from a previous target (by DigestId; empty: none).
 std::size_t check_source_digests(Manifest const& manifest, Checkpoint const& source,
-                                 JobPlan const& plan, std::span<std::uint64_t const> digests);
+                                 JobPlan const& plan, std::span<std::uint64_t const> digests,
+                                 std::vector<bool> const& taken = {});
 
 }  // namespace reshard

@@ -66,7 +66,7 @@ std::vector<fs::path> paths_in(fs::path const& root) {
   std::vector<fs::path> paths{root};
   if (!there || !S_ISDIR(status.st_mode)) return paths;
   std::error_code error;
-  for (TreeEntry& entry : tree_of(root, error)) paths.push_back(std::move(entry.path));
+  for (TreeEntry& entry : known_tree_of(root, error)) paths.push_back(std::move(entry.path));
   // Half a list is none: with its stamp an unchanged checkpoint would look like a changed one.
   if (error) fail_listing(root, error);
   return paths;

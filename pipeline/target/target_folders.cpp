@@ -8,6 +8,7 @@
 #include "core/base/workers.hpp"
 #include "core/transport/gathered_texts.hpp"
 #include "core/transport/in_turn.hpp"
+#include "pipeline/journal/journal_folder.hpp"
 #include "pipeline/target/strangers.hpp"
 
 namespace reshard {
@@ -38,22 +39,30 @@ TargetTree tree_of(JobPlan const& plan, std::vector<std::string> const& small_fi
        staging.string(), stranger);
 }
 
-void check_folder(TargetTree const& tree, fs::path const& staging, std::string const& name) {
+/// Returns what lies in the folder, and in folders below it that no file of the target is in.
+std::vector<fs::path> check_folder(TargetTree const& tree, fs::path const& staging,
+                                   std::string const& name) {
   fs::path const folder = name.empty() ? staging : staging / name;
   std::error_code problem;
   std::vector<TreeEntry> const entries = listing_of(folder, problem);
   if (problem) fail_listing(folder, problem);
+  std::vector<fs::path> paths;
   for (TreeEntry const& entry : entries) {
+    paths.push_back(entry.path);
     std::string const path = entry.path.lexically_relative(staging).generic_string();
     if (entry.type == fs::file_type::directory) {
       if (tree.folders.contains(path)) continue;
       std::string const stranger = find_stranger(entry.path, {}, Folders::ignore, problem);
       if (problem) fail_listing(entry.path, problem);
       if (!stranger.empty()) refuse_stranger(staging, path + "/" + stranger);
+      for (TreeEntry const& empty : reshard::tree_of(entry.path, problem))
+        paths.push_back(empty.path);
+      if (problem) fail_listing(entry.path, problem);
     } else if (!tree.files.contains(path)) {
       refuse_stranger(staging, path);
     }
   }
+  return paths;
 }
 
 }  // namespace
@@ -67,22 +76,36 @@ TargetFolders::TargetFolders(TargetTask const& task, fs::path staging,
   together(comm_, [&] { tree_ = tree_of(task.plan, names); });
 }
 
-void TargetFolders::check() const {
-  each_of_mine([&](std::string const& name) { check_folder(tree_, staging_, name); });
+std::vector<std::string> TargetFolders::check() const {
+  std::vector<std::string> lines;
+  together(comm_, [&] {
+    std::vector<std::string> const folders = mine();
+    std::vector<std::vector<fs::path>> found(folders.size());
+    overlapped(folders.size(),
+               [&](std::size_t i) { found[i] = check_folder(tree_, staging_, folders[i]); });
+    std::vector<fs::path> paths;
+    for (std::vector<fs::path> const& some : found)
+      paths.insert(paths.end(), some.begin(), some.end());
+    lines = contents_lines(paths, staging_);
+  });
+  return gathered_texts(lines, comm_);
 }
 
 void TargetFolders::sync() const {
-  each_of_mine(
-      [&](std::string const& name) { sync_directory(name.empty() ? staging_ : staging_ / name); });
+  together(comm_, [&] {
+    std::vector<std::string> const folders = mine();
+    overlapped(folders.size(), [&](std::size_t i) {
+      sync_directory(folders[i].empty() ? staging_ : staging_ / folders[i]);
+    });
+  });
 }
 
-void TargetFolders::each_of_mine(std::function<void(std::string const&)> const& work) const {
-  together(comm_, [&] {
-    std::vector<std::string> const folders(tree_.folders.begin(), tree_.folders.end());
-    std::vector<std::size_t> mine;
-    for_each_in_turn(comm_, folders.size(), [&](std::size_t f) { mine.push_back(f); });
-    overlapped(mine.size(), [&](std::size_t i) { work(folders[mine[i]]); });
-  });
+/// The folders of this rank.
+std::vector<std::string> TargetFolders::mine() const {
+  std::vector<std::string> const folders(tree_.folders.begin(), tree_.folders.end());
+  std::vector<std::string> some;
+  for_each_in_turn(comm_, folders.size(), [&](std::size_t f) { some.push_back(folders[f]); });
+  return some;
 }
 
 }  // namespace reshard

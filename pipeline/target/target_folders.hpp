@@ -1,10 +1,10 @@
 #pragma once
 
 #include <filesystem>
-#include <functional>
 #include <set>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "core/formats/manifest/manifest.hpp"
 #include "pipeline/target/target_task.hpp"
@@ -26,13 +26,13 @@ class TargetFolders {
                 std::span<FileRecord const> small_files);
 
   /// What another program has put there, and would be published with the target, is an Error of
-  /// kind self_check.
-  void check() const;
+  /// kind self_check. Returns contents_lines() of all that is there, on every rank.
+  std::vector<std::string> check() const;
   /// The names in the folders reach the device.
   void sync() const;
 
  private:
-  void each_of_mine(std::function<void(std::string const&)> const& work) const;
+  std::vector<std::string> mine() const;
 
   Comm const& comm_;
   std::filesystem::path staging_;

@@ -45,6 +45,13 @@ void TargetSums::add_earlier(JournalEntry const& done, bool with_sums) {
   noted_files_.assign(files_.shares().begin(), files_.shares().end());
 }
 
+void TargetSums::add_taken(JournalEntry const& taken, bool with_sums) {
+  JournalEntry cells;
+  cells.cells = taken.cells;
+  account_.add_earlier(with_sums ? taken : cells);
+  noted_files_.assign(files_.shares().begin(), files_.shares().end());
+}
+
 void TargetSums::observe(std::uint32_t file, std::uint64_t offset_bytes,
                          std::span<std::byte const> bytes) {
   observe_unchanged(file, offset_bytes, bytes);

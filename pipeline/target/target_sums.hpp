@@ -35,6 +35,10 @@ class TargetSums {
   /// for the ranks combine them.
   void add_earlier(JournalEntry const& done, bool with_sums);
 
+  /// Adds what is taken from a previous target before the first round, as add_earlier() does. What
+  /// has been added to files() until here is no change that a round makes.
+  void add_taken(JournalEntry const& taken, bool with_sums);
+
   /// Sees bytes that go to a target file. Any thread.
   void observe(std::uint32_t file, std::uint64_t offset_bytes, std::span<std::byte const> bytes);
   /// The same for bytes whose place in the sums of files is known: add_block() has it.

@@ -167,11 +167,11 @@ VerifiedTarget verify_target(TargetTask const& task, ClaimedTarget const& claime
 void seal_target(TargetTask const& task, ClaimedTarget& claimed, CompletedTarget const& completed) {
   StagedTarget& target = claimed.target;
   TargetFolders const folders(task, target.folder(), completed.small_files);
-  folders.check();
+  std::vector<std::string> lines = folders.check();
   together(task.comm, [&] {
     if (task.comm.rank() != 0) return;
     if (!target.is_journaled()) note_job(task, claimed);
-    target.journal().mark_complete(target.folder());
+    target.journal().mark_complete(target.folder(), std::move(lines));
   });
   target.seal();
   folders.sync();

@@ -2,7 +2,7 @@
 
 The source is a Hugging Face folder of random BF16 tensors in files of 64 MiB, of two days between which a share of the tensors has changed. Prints each pair, the median
 ratio with its range, and the counters of the last run. WORK on XFS or Btrfs shows clones, on other file systems hard links. --source may be a folder on
-another file system.
+another file system. With --recorded the days are targets of reshard, which have recorded their tensors.
 """
 
 import argparse
@@ -23,6 +23,7 @@ def parse():
     parser.add_argument("--changed", type=float, default=0.03, help="share of the bytes, in neighbouring tensors")
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--recorded", action="store_true", help="the source has a fresh record of its tensors")
     parser.add_argument("--cold", action="store_true", help="drop the page cache before each run (root)")
     return parser.parse_args()
 
@@ -76,6 +77,10 @@ def main():
     options = parse()
     os.makedirs(options.work, exist_ok=True)
     first, second = make_days(options.source or options.work, options)
+    if options.recorded:
+        for name, day in (("recorded1", first), ("recorded2", second)):
+            convert(options, day, os.path.join(options.work, name), "none")
+        first, second = (os.path.join(options.work, name) for name in ("recorded1", "recorded2"))
     yesterday, today = (os.path.join(options.work, name) for name in ("yesterday", "today"))
     convert(options, first, yesterday, "none")
     ratios, own, report = [], [], {}

@@ -5,6 +5,7 @@ Sources are real safetensors and torch.save files of two days; on the second som
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -17,6 +18,9 @@ from safetensors.torch import save_file
 from reshard_job import BINARY, MANIFEST, Program, command, manifest_of, tree_hashes
 from test_clones import MAKE
 from test_clones import program as xfs  # noqa: F401, an image with reflink=1
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "bench"))
+from metadata import make_huggingface  # noqa: E402
 
 pytestmark = pytest.mark.skipif(not BINARY, reason="RESHARD_BIN is not set: there is no program to run")
 SHIM = os.environ.get("RESHARD_CALL_SHIM")
@@ -148,22 +152,48 @@ def test_without_links_everything_is_written_here(nights, days):
     assert not set(inodes(program.scratch / "today").values()) & set(inodes(yesterday).values())
 
 
+def spoil(file, back):
+    """Changes a byte so far from the end, and nothing that a stamp shows but the time of the change of the inode."""
+    status = file.stat()
+    data = bytearray(file.read_bytes())
+    data[-back] ^= 1
+    with open(file, "r+b") as opened:
+        opened.write(data)
+    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
 @pytest.mark.long
-def test_bytes_that_rotted_unseen_are_found_where_they_are_compared(nights, days):
-    """The previous target lost a byte of a file that has changed today, its times and record say nothing of it."""
+def test_bytes_that_rotted_unseen_do_not_matter_where_nothing_is_taken_over(nights, days):
+    """The previous target lost a byte of a file that has changed today: all of that file is compared with the source alone."""
     program, yesterday, full = nights
-    changed = next(yesterday / name for name in full if name.endswith(".safetensors") and tree_hashes(yesterday)[name] != full[name])
-    status = changed.stat()
-    with open(changed, "r+b") as opened:
-        opened.seek(status.st_size - 4)
-        byte = opened.read(1)[0]
-        opened.seek(status.st_size - 4)
-        opened.write(bytes([byte ^ 1]))
-    os.utime(changed, ns=(status.st_atime_ns, status.st_mtime_ns))
+    changed = {yesterday / name for name in full if name.endswith(".safetensors") and tree_hashes(yesterday)[name] != full[name]}
+    spoil(sorted(changed)[0], 4)
     report = convert(program, days[2], "today", yesterday)
-    assert report["run"]["bytes_verified"] >= sum(file.stat().st_size for file in (program.scratch / "today").glob("*.safetensors"))
-    assert report["run"]["since"]["oldest_verified"] == ""
+    assert report["run"]["bytes_verified"] == sum(file.stat().st_size for file in changed)
     assert tree_hashes(program.scratch / "today") == full
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("rotted", [False, True])
+def test_bytes_that_rotted_unseen_are_found_where_they_are_compared(rotted, scratch):
+    """The tensors of a model have all layers in them, so the previous target's file of a changed layer is what the proof of the others takes away."""
+    make_huggingface(scratch / "day1", layers=8, files=8)
+    shutil.copytree(scratch / "day1", scratch / "day2")
+    spoil(scratch / "day2" / "model-00004-of-00008.safetensors", 100)
+    program, options = Program(scratch), dict(target_options={})
+    convert(program, scratch / "day1", "yesterday", "none", options=options)
+    convert(program, scratch / "day2", "full", options=options)
+    size = (scratch / "full" / "model-00004-of-00008.safetensors").stat().st_size
+    if rotted:
+        spoil(scratch / "yesterday" / "model-00004-of-00008.safetensors", 4)
+    report = convert(program, scratch / "day2", "today", scratch / "yesterday", options=options)
+    assert report["run"]["since"]["files_reused"] == 7
+    if rotted:
+        assert report["run"]["bytes_verified"] >= sum(file.stat().st_size for file in (scratch / "today").glob("*.safetensors"))
+        assert report["run"]["since"]["oldest_verified"] == ""
+    else:
+        assert size < report["run"]["bytes_verified"] < 3 * size  # reads are of complete pages
+    assert tree_hashes(scratch / "today") == tree_hashes(scratch / "full")
 
 
 @pytest.mark.skipif(not SHIM, reason="RESHARD_CALL_SHIM is not set: no run is killed")
@@ -182,6 +212,61 @@ def test_a_killed_night_is_resumed(call, nights, days):
     assert command("verify", yesterday).returncode == 0
 
 
+def recorded_source(program, days):
+    """Day 2 as a target of the program, with stamps of its files."""
+    convert(program, days[2], "recorded", "none")
+    return program.scratch / "recorded"
+
+
+RECORDED = {
+    "fresh": lambda source, yesterday: None,
+    "touched": lambda source, yesterday: os.utime(next(source.glob("*.safetensors"))),
+    "unknown layout": lambda source, yesterday: (yesterday / MANIFEST).write_text(re.sub(r'"layout": ?"[0-9a-f]{16}", ?', "", (yesterday / MANIFEST).read_text())),
+}
+
+
+@pytest.mark.long_but("fresh")
+@pytest.mark.parametrize("kind", RECORDED)
+def test_what_source_and_previous_target_have_recorded_alike_is_not_read(kind, nights, days):
+    program, yesterday, full = nights
+    source = recorded_source(program, days)
+    RECORDED[kind](source, yesterday)
+    report = convert(program, source, "today", yesterday, ranks=2)
+    today = program.scratch / "today"
+    assert tree_hashes(today) == full
+    size = sum(tensor.nbytes for tensor in tensors_of(2).values())
+    changed = sum(tensors_of(2)[name].nbytes for name in ("layers.5.up.weight", "layers.7.down.weight"))
+    unread = size - changed if kind == "fresh" else 0
+    assert report["since"]["unread_bytes"] == unread and size - unread <= report["run"]["bytes_read"] < 1.1 * (size - unread)
+    assert report["run"]["since"]["tensors_changed"] == 2 and report["run"]["since"]["files_reused"] > 0
+    assert report["run"]["digests_compared"] == (2 if kind == "fresh" else len(tensors_of(2)))
+    verdict = command("verify", today)
+    assert verdict.returncode == 0, verdict.stdout + verdict.stderr
+    if kind == "unknown layout":  # the edited record of yesterday vouches for no sums
+        assert manifest_of(today)["files"] == [] and not (today / "SHA256SUMS").exists()
+    else:
+        subprocess.run(["sha256sum", "-c", "--quiet", "SHA256SUMS"], cwd=today, check=True)
+    third = convert(program, source, "third", today)
+    assert third["run"]["since"]["files_reused"] == len(inodes(today)) and third["run"]["bytes_read"] == (size if kind == "touched" else 0)
+    assert tree_hashes(program.scratch / "third") == full
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not SHIM, reason="RESHARD_CALL_SHIM is not set: no run is killed")
+@pytest.mark.parametrize("call", [1, 2, 3])
+def test_a_killed_night_of_a_recorded_source_is_resumed(call, nights, days):
+    program, yesterday, full = nights
+    source = recorded_source(program, days)
+    exports = {"LD_PRELOAD": SHIM, "RESHARD_CALLS": f"write:.today.resume:kill:{call + 5}:1"}
+    killed = program.attempt(source, program.scratch / "today", "huggingface", memory="4 MiB", ranks=1, exports=exports,
+                             target_options=JOB["target_options"] | {"since": yesterday, "since_links": True}, model=JOB["model"])
+    assert killed.returncode != 0 and list(program.scratch.glob(".today.resume-*")), killed.stderr
+    report = convert(program, source, "today", yesterday, memory="4 MiB", ranks=1)
+    assert report["run"]["earlier_runs"] == 1, report["warnings"]
+    assert report["run"]["since"]["files_reused"] > 0 and report["since"]["unread_bytes"] > 0
+    assert tree_hashes(program.scratch / "today") == full
+
+
 def test_nights_take_over_from_the_newest_target(scratch, days):
     train, serving = scratch / "train", scratch / "serving"
     job = scratch / "nightly.toml"
@@ -193,7 +278,7 @@ def test_nights_take_over_from_the_newest_target(scratch, days):
         outcome = subprocess.run([BINARY, "nightly", job, "--json"], capture_output=True, text=True)
         assert outcome.returncode == 0, outcome.stderr
         reports.append(json.loads(outcome.stdout))
-    assert reports[0]["report"]["since"] == {"path": "none", "usable_files": 0, "usable_bytes": 0, "refused": ""}
+    assert reports[0]["report"]["since"] == {"path": "none", "usable_files": 0, "usable_bytes": 0, "unread_bytes": 0, "refused": ""}
     assert reports[1]["report"]["run"]["since"]["files_reused"] > 0
     assert reports[1]["removed"] == [str(serving / "step_1")] and command("verify", serving / "step_2").returncode == 0
     again = subprocess.run([BINARY, "nightly", job, "--json"], capture_output=True, text=True)

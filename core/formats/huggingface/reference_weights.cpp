@@ -4,10 +4,38 @@
 
 #include "core/base/file.hpp"
 #include "core/base/member_file.hpp"
+#include "core/base/sight.hpp"
 #include "core/base/text.hpp"
+#include "core/base/wire.hpp"
+#include "core/base/workers.hpp"
 #include "core/containers/safetensors/safetensors.hpp"
 
 namespace reshard::huggingface {
+
+namespace {
+
+struct ReadHeader {
+  bool sound = false;
+  std::string bytes;
+  std::uint64_t file_bytes = 0;
+};
+
+constexpr auto wire_fields(ReadHeader const&) {
+  return std::tuple(&ReadHeader::sound, &ReadHeader::bytes, &ReadHeader::file_bytes);
+}
+
+ReadHeader header_in(std::filesystem::path const& path, std::optional<FileStamp>& stamp) {
+  File const opened = File::open_for_reading(path);
+  stamp = opened.stamp();
+  try {
+    return {true, safetensors::read_head(opened), opened.size_bytes()};
+  } catch (Error const& error) {
+    if (error.kind() != ErrorKind::source) throw;  // a disk that fails must not change the target
+    return {};
+  }
+}
+
+}  // namespace
 
 std::vector<std::pair<std::string, std::string>> const& ReferenceWeights::weight_map() {
   if (map_) return *map_;
@@ -35,17 +63,41 @@ bool ReferenceWeights::has(std::string_view name) {
                              [&](std::string const& known) { return matches_glob(name, known); });
 }
 
-std::optional<ReferenceWeights::FileHeader> ReferenceWeights::header_of(
-    std::string const& file) const {
-  if (!reference_ || member_kinds(reference_->path, std::vector<std::filesystem::path>{file}) !=
-                         std::vector{MemberKind::file})
-    return std::nullopt;
-  File const opened = File::open_for_reading(reference_->path / file);
-  try {
-    return FileHeader{safetensors::read_head(opened), opened.size_bytes()};
-  } catch (Error const& error) {
-    if (error.kind() != ErrorKind::source) throw;  // a disk that fails must not change the target
-    return std::nullopt;
+std::optional<ReferenceWeights::FileHeader> ReferenceWeights::header_of(std::string const& file) {
+  if (!reference_) return std::nullopt;
+  if (headers_.empty()) {
+    std::set<std::string> files;
+    for (auto const& [tensor, of_index] : reference_->weight_map) files.insert(of_index);
+    read_headers({files.begin(), files.end()});
+  }
+  if (!headers_.contains(file)) read_headers({file});
+  return headers_.at(file);
+}
+
+/// In one look, whatever their number.
+void ReferenceWeights::read_headers(std::vector<std::string> const& files) {
+  if (files.empty()) return;
+  std::filesystem::path const& folder = reference_->path;
+  auto const kinds =
+      member_kinds(folder, std::vector<std::filesystem::path>(files.begin(), files.end()));
+  std::string const what = fmt::format("headers of {} files from {}", files.size(), files.front());
+  std::string const packed = seen(what, folder, [&] {
+    SightScope const own(nullptr);
+    std::vector<ReadHeader> read(files.size());
+    std::vector<std::optional<FileStamp>> stamps(files.size());
+    overlapped(files.size(), [&](std::size_t f) {
+      if (kinds[f] == MemberKind::file) read[f] = header_in(folder / files[f], stamps[f]);
+    });
+    for (std::size_t f = 0; f < files.size(); ++f)
+      if (stamps[f]) OpenedFiles::note(folder / files[f], [&] { return *stamps[f]; });
+    WireWriter out;
+    out.put(read);
+    return std::move(out).take();
+  });
+  auto const read = WireReader(packed, what).all<std::vector<ReadHeader>>();
+  for (std::size_t f = 0; f < files.size(); ++f) {
+    std::optional<FileHeader>& header = headers_[files[f]];
+    if (read[f].sound) header = FileHeader{read[f].bytes, read[f].file_bytes};
   }
 }
 

@@ -27,18 +27,22 @@ class ReferenceWeights {
 
   /// The first bytes of a weight file up to its data section, and the size of the whole file;
   /// nothing where the folder has no such file or it is no sound safetensors file (a pointer of git
-  /// lfs, say). A failure of the disk is an Error of kind io.
+  /// lfs, say). A failure of the disk is an Error of kind io. The first call reads the headers of
+  /// all files of the index, many at a time.
   struct FileHeader {
     std::string bytes;
     std::uint64_t file_bytes = 0;
   };
-  std::optional<FileHeader> header_of(std::string const& file) const;
+  std::optional<FileHeader> header_of(std::string const& file);
 
   /// Whether the index places exactly these tensors in these files.
   bool has_index_of(std::map<std::string, std::string, std::less<>> const& file_of) const;
 
  private:
+  void read_headers(std::vector<std::string> const& files);
+
   std::optional<Folder> const& reference_;
+  std::map<std::string, std::optional<FileHeader>> headers_;  ///< as far as they were asked for
   std::optional<std::vector<std::pair<std::string, std::string>>> map_;
   std::optional<std::set<std::string, std::less<>>> names_;
 };

@@ -41,7 +41,7 @@ std::vector<Positions> split_greedily(Positions const& chosen, std::span<TensorS
 struct Laid {
   std::span<TensorSpec const> tensors;
   DataLayout data_layout = DataLayout::usual;
-  ReferenceWeights const* reference = nullptr;
+  ReferenceWeights* reference = nullptr;
 };
 
 using Metadata = std::vector<std::pair<std::string, std::string>>;

@@ -48,7 +48,9 @@ Json blocks_json(FileBlockSums const& file) {
   std::string sums;
   for (std::uint64_t const sum : file.crc64) sums += hex64(sum);
   Json json;
-  return json.set("path", file.path).set("verified", file.verified).set("crc64", std::move(sums));
+  json.set("path", file.path).set("verified", file.verified);
+  if (file.layout) json.set("layout", hex64(*file.layout));
+  return json.set("crc64", std::move(sums));
 }
 
 /// A member whose value takes any number of lines.

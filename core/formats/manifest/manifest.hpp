@@ -49,7 +49,8 @@ struct StampedFile {
 struct FileBlockSums {
   std::string path;      ///< as of FileRecord
   std::string verified;  ///< when it was read back from the device: 2026-11-26T02:00:00Z
-  std::vector<std::uint64_t> crc64;  ///< of its blocks, the last one shorter
+  std::vector<std::uint64_t> crc64;                    ///< of its blocks, the last one shorter
+  std::optional<std::uint64_t> layout = std::nullopt;  ///< what lies where in it (file_layouts)
   friend bool operator==(FileBlockSums const&, FileBlockSums const&) = default;
 };
 

@@ -112,6 +112,10 @@ FileBlockSums blocks_of(JsonPlace const& at) {
     if (!sum) at.fail_member("crc64", "16 lower-case hexadecimal digits for each block");
     file.crc64.push_back(*sum);
   }
+  if (at.value.find("layout") != nullptr) {
+    file.layout = parse_hex64(at.text("layout"));
+    if (!file.layout) at.fail_member("layout", "16 lower-case hexadecimal digits");
+  }
   return file;
 }
 

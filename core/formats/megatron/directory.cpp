@@ -41,7 +41,7 @@ constexpr char letter_of_other = 'f';
 /// Each entry of a folder with its letter in front.
 std::vector<std::string> lettered_entries(fs::path const& path) {
   std::error_code error;
-  std::vector<TreeEntry> const listed = listing_of(path, error);
+  std::vector<TreeEntry> const listed = known_listing_of(path, error);
   if (error)
     fail(ErrorKind::source, "{}: cannot be listed: {}. Check the path and its permissions.",
          path.string(), error.message());

@@ -41,10 +41,18 @@ TEST_F(JournalFolderTest, ItSpeaksOfOneFolderByWhateverName) {
   EXPECT_NE(journal.obstacle(staging_, identity_), std::nullopt);
 }
 
+/// Of all that a folder holds.
+std::vector<std::string> lines_below(std::filesystem::path const& folder) {
+  std::vector<std::filesystem::path> paths;
+  for (auto const& entry : std::filesystem::recursive_directory_iterator(folder))
+    paths.push_back(entry.path());
+  return contents_lines(paths, folder);
+}
+
 TEST_F(JournalFolderTest, ACompleteFolderIsKnownAgainUntilAnythingInItChanges) {
   JournalFolder const journal(journal_);
   EXPECT_FALSE(journal.is_complete(staging_));
-  journal.mark_complete(staging_);
+  journal.mark_complete(staging_, lines_below(staging_));
   EXPECT_TRUE(journal.is_complete(staging_));
   put(staging_ / "more", "");
   EXPECT_FALSE(journal.is_complete(staging_));
@@ -52,7 +60,7 @@ TEST_F(JournalFolderTest, ACompleteFolderIsKnownAgainUntilAnythingInItChanges) {
   EXPECT_TRUE(journal.is_complete(staging_));
   put(staging_ / "folder" / "file", "bytfs");  // of the same size
   EXPECT_FALSE(journal.is_complete(staging_));
-  journal.mark_complete(staging_);
+  journal.mark_complete(staging_, lines_below(staging_));
   put(journal_ / "complete", "");
   EXPECT_FALSE(journal.is_complete(staging_));
 }
