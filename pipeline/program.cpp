@@ -44,9 +44,10 @@ std::vector<fs::path> map_folders() {
 }
 
 int execute(Command& command, std::vector<std::string> const& words, Comm const& comm) {
-  std::optional<Heartbeat> heartbeat(std::in_place, comm, usual_silence_seconds);
+  std::optional<Heartbeat> heartbeat;
   int code = 0;
   auto const error = capture([&] {
+    heartbeat.emplace(comm, usual_silence_seconds);
     check_same_start(comm, words);
     if (command.is_job()) heartbeat.reset();
     code = command.run({map_folders(), &stop_requested}, comm);
@@ -104,9 +105,7 @@ void take_signals() {
   std::signal(SIGPIPE, SIG_IGN);  // who reads our words may go, the job stays
 }
 
-}  // namespace
-
-int run_program(int argc, char** argv, Commands const& commands) {
+int understand_and_run(int argc, char** argv, Commands const& commands) {
   std::vector<std::string> const words(argv + std::min(argc, 1), argv + argc);
   CommandLine const line = parse_command_line(argc, argv, commands);
   if (line.command == nullptr) return print_only(line, words);
@@ -126,6 +125,16 @@ int run_program(int argc, char** argv, Commands const& commands) {
   });
   if (!error) return code;
   tell_failure(words, exit_code(error->kind()), fmt::format("{}{}", error_word, error->sentence()));
+  return exit_code(error->kind());
+}
+
+}  // namespace
+
+int run_program(int argc, char** argv, Commands const& commands) {
+  int code = 0;
+  auto const error = capture([&] { code = understand_and_run(argc, argv, commands); });
+  if (!error) return code;
+  say(fmt::format("{}{}\n", error_word, error->sentence()));
   return exit_code(error->kind());
 }
 

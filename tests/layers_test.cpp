@@ -66,7 +66,7 @@ std::map<std::string, std::set<std::string>> const allowed_rooms = {
     {"run", {"job", "journal", "target", "verify"}},
     {"view", {"job"}},
     {"cli", {"job"}},
-    {"describe", {"cli", "job"}},
+    {"describe", {"cli", "job", "target", "verify"}},
     {"nightly", {"describe", "job", "target"}},
     {"commands", {"cli", "describe", "job", "nightly", "run", "verify", "view"}},
 };

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <new>
+#include <system_error>
 
 #include "core/base/file.hpp"
 
@@ -27,7 +28,22 @@ Error error_of(std::filesystem::filesystem_error const& refused) {
   }
 }
 
+Error unexpected(std::exception const& error) {
+  return {ErrorKind::internal,
+          fmt::format(
+              "internal error: {}. This is a bug of reshard: please report it with the job file.",
+              error.what())};
+}
+
 }  // namespace
+
+Error thread_refused(std::error_code const& code) {
+  return {ErrorKind::resources,
+          fmt::format("a thread could not be started: {}. Lower run.threads, start fewer ranks on "
+                      "this host, or raise its limits of memory (ulimit -v) and of processes "
+                      "(ulimit -u).",
+                      code.message())};
+}
 
 std::optional<Error> capture(std::function<void()> const& work) {
   try {
@@ -37,15 +53,15 @@ std::optional<Error> capture(std::function<void()> const& work) {
     return error;
   } catch (std::filesystem::filesystem_error const& refused) {
     return error_of(refused);
+  } catch (std::system_error const& refused) {
+    if (refused.code() != std::errc::resource_unavailable_try_again) return unexpected(refused);
+    return thread_refused(refused.code());
   } catch (std::bad_alloc const&) {
     return Error(ErrorKind::resources,
-                 "out of memory. Lower run.memory or start fewer ranks on this host.");
+                 "out of memory. Lower run.memory, start fewer ranks on this host, or raise its "
+                 "limit of memory (ulimit -v).");
   } catch (std::exception const& error) {
-    return Error(
-        ErrorKind::internal,
-        fmt::format(
-            "internal error: {}. This is a bug of reshard: please report it with the job file.",
-            error.what()));
+    return unexpected(error);
   }
 }
 

@@ -25,10 +25,8 @@ Workers::Workers(std::size_t threads) {
       ended_ = true;
     }
     changed_.notify_all();
-    fail(
-        ErrorKind::resources,
-        "{} of {} threads could be started: {}. Lower run.threads or start fewer ranks on this host.",
-        threads_.size() + 1, threads, error.code().message());
+    throw thread_refused(error.code())
+        .in(fmt::format("{} of {} threads run", threads_.size() + 1, threads));
   }
 }
 

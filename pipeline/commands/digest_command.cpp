@@ -22,6 +22,9 @@ class DigestCommand : public Command {
     sub->add_flag("--sha256", sha256_,
                   "SHA-256 of the row-major bytes of each tensor instead; --json also has the "
                   "digests, and the SHA-256 of each layer and expert");
+    sub->add_flag("--weights-only", weights_only_,
+                  "leave out optimizer state: a training checkpoint then has the total of its "
+                  "export");
     add_json(*sub, json_);
     return sub;
   }
@@ -32,6 +35,7 @@ class DigestCommand : public Command {
     query.map = map_;
     query.config = config_;
     query.sha256 = sha256_;
+    query.weights_only = weights_only_;
     query.map_folders = surroundings.map_folders;
     DigestReport const report = digest_report(query, comm);
     if (comm.rank() == 0) write_to_stdout(json_ ? report.json.dump(2) + "\n" : report.text);
@@ -43,6 +47,7 @@ class DigestCommand : public Command {
   std::string map_ = "auto";
   std::string config_;  ///< config.json or its folder; "" for none
   bool sha256_ = false;
+  bool weights_only_ = false;
   bool json_ = false;
 };
 

@@ -15,6 +15,7 @@
 namespace reshard {
 namespace {
 
+constexpr int most_planned_ranks = 1'000'000;
 constexpr std::uint64_t largest_job_bytes = 4U << 20;
 
 ProgressStyle progress_style(std::string_view word) {
@@ -67,6 +68,12 @@ CLI::App* add_job_options(CLI::App& app, JobTexts const& texts, JobOptions& opti
       ->type_name(choices_of("run.device"));
   sub->add_flag("--verbose", options.verbose,
                 "a longer report: also how it is planned, where time goes, the keys that are set");
+  if (!may_dry_run)
+    sub->add_option("--ranks", options.ranks,
+                    "plan for N ranks in this one process; --verbose and --json list the least, "
+                    "the mean and the most that a rank does (default: the ranks that plan)")
+        ->type_name("N")
+        ->check(CLI::Range(1, most_planned_ranks));
   if (may_dry_run)
     sub->add_option_function<std::string>(
            "--self-check",
@@ -120,6 +127,7 @@ RunReport carry_out(JobOptions const& options, JobSpec const& job, Json const& s
   if (options.trace_file) context.trace_file = *options.trace_file;
   context.source_record = source_record;
   context.fresh = options.fresh;
+  context.ranks = options.ranks;
   context.progress = options.quiet ? ProgressStyle::none : options.progress;
   if (options.dry_run) return plan_only(job, context, comm);
   context.events = events;

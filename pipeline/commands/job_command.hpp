@@ -20,6 +20,7 @@ struct JobOptions {
   std::optional<std::string> trace_file = std::nullopt;
   std::optional<std::string> events_file = std::nullopt;
   ProgressStyle progress = ProgressStyle::automatic;
+  int ranks = 0;         ///< `plan`: for how many; 0: those that plan
   bool dry_run = false;  ///< `plan`, or `run --dry-run`
   bool fresh = false;
   bool quiet = false;

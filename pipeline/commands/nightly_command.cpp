@@ -276,6 +276,7 @@ class NightlyCommand : public Command {
 
   /// Prints on rank 0.
   void tell(Night const& night) const {
+    warn(night.outcomes.front().task.warnings);
     for (Outcome const& outcome : night.outcomes) {
       if (outcome.report) warn(outcome.report->warnings);
       if (outcome.after && !outcome.after->warning.empty()) warn({outcome.after->warning});

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include "core/base/capture.hpp"
+#include "core/formats/inspect_lines.hpp"
 #include "core/formats/shapes.hpp"
 #include "pipeline/describe/look.hpp"
 #include "stages/write/leftovers.hpp"
@@ -11,14 +12,14 @@ namespace {
 namespace fs = std::filesystem;
 
 void add_line(Inspection& result, std::string_view label, std::string_view value) {
-  std::string const line = fmt::format("{:<18}{}\n", label, value);
+  std::string const line = inspect_line(label, value);
   result.text += line;
   if (!result.summary.empty()) result.summary += line;
 }
 
 void add(Inspection& result, Json& json, std::string const& key, std::string const& value) {
   json.set(key, value);
-  add_line(result, key == "program" ? "saved by" : key, value);
+  add_line(result, key == "program" ? "saved by" : key == "model" ? "model in" : key, value);
 }
 
 /// What says how large the model is.
@@ -37,7 +38,11 @@ void add_shape(Inspection& result) {
   std::optional<FoundShape> shape;
   if (auto const damage = capture([&] { shape = find_shape(result.folder, result.args); })) {
     result.sound = false;
-    add_line(result, "mismatch", damage->sentence());
+    std::string const no_mismatches = inspect_findings({}, {});
+    for (std::string* text : {&result.text, &result.summary})
+      if (std::size_t const at = text->find(no_mismatches); at != std::string::npos)
+        text->erase(at, no_mismatches.size());
+    add_line(result, "mismatches", damage->sentence());
     return;
   }
   if (!shape) return;

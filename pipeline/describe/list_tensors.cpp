@@ -1,6 +1,9 @@
 #include "core/base/file.hpp"
 #include "core/base/shown_name.hpp"
+#include "core/transport/shared_sight.hpp"
 #include "pipeline/describe/look.hpp"
+#include "pipeline/target/own_manifest.hpp"
+#include "pipeline/verify/rank_state_look.hpp"
 #include "stages/plan/job_plan.hpp"
 #include "stages/read/open_source.hpp"
 
@@ -161,17 +164,26 @@ TensorList list_tensors(fs::path const& path, Listing listing, std::string const
                         std::vector<fs::path> const& map_folders, Comm const& comm) {
   OpenChoice choice;
   choice.without_heads = listing == Listing::stored;
-  Checkpoint const source = open_source(path, FormatId::automatic, choice, comm);
+  Checkpoint source = open_source(path, FormatId::automatic, choice, comm);
   std::string_view const format = source.format->name();
   Lister lister;
   if (listing == Listing::stored) {
     list_stored(lister, source);
     return lister.take(path, format, "stored");
   }
+  if (RankStateLook look = look_at_rank_states(path, source, comm); look.opened)
+    source = *std::move(look.opened);
   TargetRequest request;
   request.map = map;
   request.map_folders = map_folders;
-  JobPlan const plan = catalogue(source, request);
+  request.true_rows = true;
+  JobPlan plan;
+  together_seeing(comm, [&] {
+    std::vector<std::string> ignored;  // `digest` explains what is not followed
+    auto const manifest = own_manifest(path, source, ignored);
+    if (manifest && map == "auto") request.true_vocab_size = vocab_in(*manifest);
+    plan = catalogue(source, request);
+  });
   for (std::size_t t = 0; t < plan.model->tensors().size(); ++t)
     if (plan.model->exists(TensorId(t))) lister.add_logical(*plan.model, plan.source, t);
   return lister.take(path, format, "logical");

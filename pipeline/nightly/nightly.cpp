@@ -102,6 +102,7 @@ class Search {
       while (++folder != folders.end())
         if (!take_older(*folder)) break;
     }
+    warn_of_abandoned();
     return std::move(task_);
   }
 
@@ -115,6 +116,17 @@ class Search {
       return !valid;
     });
     return folders;
+  }
+
+  void warn_of_abandoned() {
+    if (!tracked_) return;
+    std::vector<ListedFolder> converted;
+    (void)capture([&] { converted = counted_targets(job_); });  // else the removal says why
+    if (task_.action != Action::convert && !task_.name.empty())
+      converted.push_back({task_.name, 0});
+    std::string const note =
+        abandoned_note(std::move(converted), *tracked_, source_.string(), target_.string());
+    if (!note.empty()) task_.warnings.push_back(valid_utf8(note));
   }
 
   NightlyTask wait_for_tracker() {
@@ -260,6 +272,7 @@ void put(WireWriter& out, NightlyTask const& task) {
   out.text(task.job.source.path).text(task.job.target.path).put(task.job.target.replace);
   out.text(task.job.target.since);
   out.text(task.source_record.dump()).put(task.after_due).put(task.skipped);
+  out.put(task.warnings);
   out.number(task.older.size());
   for (NightlyTask const& older : task.older) put(out, older);
 }
@@ -278,6 +291,7 @@ NightlyTask get(WireReader& in, JobSpec const& job) {
   task.source_record = parse_json(std::string(record), wire_name);
   task.after_due = in.get<bool>();
   task.skipped = in.get<std::vector<NightlySkip>>();
+  task.warnings = in.get<std::vector<std::string>>();
   for (std::size_t more = in.count(); more > 0; --more) task.older.push_back(get(in, job));
   return task;
 }
@@ -375,7 +389,9 @@ Json nightly_json(NightlyTask const& task, NightlyRemoval const& removal, bool p
   json.set("skipped", skips_json(task.skipped));
   json.set("removed", Json(Json::Array(removal.removed.begin(), removal.removed.end())));
   json.set("cleaned", Json(Json::Array(removal.cleaned.begin(), removal.cleaned.end())));
-  return json.set("warnings", Json(Json::Array(removal.warnings.begin(), removal.warnings.end())));
+  Json::Array warnings(task.warnings.begin(), task.warnings.end());
+  warnings.insert(warnings.end(), removal.warnings.begin(), removal.warnings.end());
+  return json.set("warnings", Json(std::move(warnings)));
 }
 
 }  // namespace reshard

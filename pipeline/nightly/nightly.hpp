@@ -34,6 +34,7 @@ struct NightlyTask {
   Json source_record;      ///< what the target's manifest shall remember of the source
   bool after_due = false;  ///< up_to_date: nightly.after has not yet succeeded for the target
   std::vector<NightlySkip> skipped;
+  std::vector<std::string> warnings;
   /// With nightly.backfill: the older checkpoints that have something to do, newest first:
   /// `convert`, or `up_to_date` with `after_due`.
   std::vector<NightlyTask> older;

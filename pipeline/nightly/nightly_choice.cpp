@@ -3,9 +3,15 @@
 #include <algorithm>
 #include <charconv>
 
+#include <fmt/format.h>
+
+#include "core/base/text.hpp"
+
 namespace reshard {
 namespace {
 
+/// Of checkpoints that a warning names.
+constexpr std::size_t shown_names = 8;
 constexpr std::int64_t ns_per_second = 1'000'000'000;
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
@@ -50,6 +56,21 @@ TrackerWord tracker_word(std::string_view name, std::optional<std::int64_t> trac
   auto const step = step_of_name(name);
   if (!tracked || !step || *step < *tracked) return TrackerWord::nothing;
   return *step == *tracked ? TrackerWord::names : TrackerWord::beyond;
+}
+
+std::string abandoned_note(std::vector<ListedFolder> converted, std::int64_t tracked,
+                           std::string const& source, std::string const& target) {
+  std::vector<std::string> names;
+  for (ListedFolder const& folder : newest_first(std::move(converted)))
+    if (tracker_word(folder.name, tracked) == TrackerWord::beyond) names.push_back(folder.name);
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+  if (names.empty()) return "";
+  bool const one = names.size() == 1;
+  return fmt::format(
+      "the tracker in {} names step {}, but {} {} newer and converted. If training went back, "
+      "remove {} from {} and from {}.",
+      source, tracked, listed(names, shown_names), one ? "is" : "are", one ? "it" : "them", source,
+      target);
 }
 
 std::optional<std::int64_t> unsettled_seconds(std::int64_t newest_ns, std::int64_t now_ns,

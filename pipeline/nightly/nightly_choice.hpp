@@ -43,6 +43,12 @@ enum class TrackerWord {
 };
 TrackerWord tracker_word(std::string_view name, std::optional<std::int64_t> tracked);
 
+/// A warning where the tracker names a lower step than converted checkpoints have: training went
+/// back, and what it had saved beyond that step counts as the newest all the same. "" when there is
+/// none. `source` and `target`: the folders of all checkpoints, for the text.
+std::string abandoned_note(std::vector<ListedFolder> converted, std::int64_t tracked,
+                           std::string const& source, std::string const& target);
+
 /// How long ago the folder changed, in whole seconds, when that is less than the settle time. A
 /// time in the future counts as 0.
 std::optional<std::int64_t> unsettled_seconds(std::int64_t newest_ns, std::int64_t now_ns,

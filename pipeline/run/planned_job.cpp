@@ -65,8 +65,8 @@ std::uint64_t memory_alignment(JobSpec const& spec, PlannedJob const& job) {
   return open ? direct_block_bytes : job.source_io->alignment().memory_bytes;
 }
 
-PlanLimits plan_limits(JobSpec const& spec, PlannedJob const& job, int ranks) {
-  PlanLimits limits = limits_for(round_memory(spec), is_exchanging(spec, ranks) ? 10 : 4);
+PlanLimits plan_limits(JobSpec const& spec, PlannedJob const& job) {
+  PlanLimits limits = limits_for(round_memory(spec), is_exchanging(spec, job.ranks) ? 10 : 4);
   limits.threads = job.threads;
   limits.digests = spec.run.verify != VerifyChoice::off;
   limits.alignment.io_bytes = memory_alignment(spec, job);
@@ -93,8 +93,8 @@ void set_data_layout(JobSpec const& spec, PlannedJob& job, TargetRequest& reques
 }
 
 /// A rank clones what it would read and write itself.
-void set_clones(JobSpec const& spec, PlannedJob& job, Comm const& comm) {
-  bool const direct = !is_exchanging(spec, comm.size()) && !is_by_library(spec) &&
+void set_clones(JobSpec const& spec, PlannedJob& job) {
+  bool const direct = !is_exchanging(spec, job.ranks) && !is_by_library(spec) &&
                       job.path.device == DeviceChoice::host;
   if (job.clone_block_bytes > 0 && direct)
     job.plan.plan.clones = {std::max(job.clone_block_bytes, clone_block_bytes),
@@ -133,11 +133,11 @@ void leave_recorded_unread(JobSpec const& spec, PlannedJob& job) {
     if (digests[t]) job.plan.recorded[t] = *digests[t];
 }
 
-PathLoad load_of_busiest(PlannedJob const& job, int ranks) {
+PathLoad load_of_busiest(PlannedJob const& job) {
   PathLoad busiest;
-  RankCells const cells(job.plan.plan, ranks);
+  RankCells const cells(job.plan.plan, job.ranks);
   auto const first_view = static_cast<std::uint32_t>(job.source.files.size());
-  for (int r = 0; r < ranks; ++r) {
+  for (int r = 0; r < job.ranks; ++r) {
     PathLoad const load = load_of(job.plan.plan, cells.of(r), job.plan.source.views, first_view);
     if (load.host_copy_seconds + load.host_compute_seconds >=
         busiest.host_copy_seconds + busiest.host_compute_seconds)
@@ -147,7 +147,7 @@ PathLoad load_of_busiest(PlannedJob const& job, int ranks) {
 }
 
 void choose_path_of_bytes(JobSpec const& spec, PlannedJob& job, Comm const& comm) {
-  PathLoad const busiest = load_of_busiest(job, comm.size());
+  PathLoad const busiest = load_of_busiest(job);
   bool const asks_for_gpu =
       spec.run.device == DeviceChoice::cuda || spec.run.transport == TransportChoice::nccl;
   bool const may_help = spec.run.device == DeviceChoice::automatic && !reason_against_gpus(busiest);
@@ -160,7 +160,7 @@ void choose_path_of_bytes(JobSpec const& spec, PlannedJob& job, Comm const& comm
 void plan_from_headers(JobSpec const& spec, std::vector<fs::path> const& map_folders,
                        PlannedJob& job, Comm const& comm) {
   begin_phase("planning");
-  job.limits = plan_limits(spec, job, comm.size());
+  job.limits = plan_limits(spec, job);
   together_seeing(comm, [&] {
     TargetRequest request = target_request(spec, map_folders);
     set_data_layout(spec, job, request);
@@ -170,7 +170,7 @@ void plan_from_headers(JobSpec const& spec, std::vector<fs::path> const& map_fol
       job.manifest = manifest_of(spec.source.path, job.source, job.plan.warnings);
   });
   choose_path_of_bytes(spec, job, comm);
-  set_clones(spec, job, comm);
+  set_clones(spec, job);
   together(comm, [&] { leave_recorded_unread(spec, job); });
 }
 
@@ -182,16 +182,19 @@ void agree_on_plan(JobSpec const& spec, PlannedJob& job, Comm const& comm) {
   check_same_identity(comm, job.identity);
   job.sources = std::make_unique<FileSet>(job.source.files, FileSet::Access::read,
                                           FileSet::usual_open_limit(), job.source_io);
-  check_same_files(job.source, *job.sources, round_terms(spec, job, comm), comm);
+  RoundTerms terms = round_terms(spec, job, comm);
+  terms.ranks = comm.size();
+  check_same_files(job.source, *job.sources, terms, comm);
 }
 
 }  // namespace
 
-PlannedJob plan_job(JobSpec const& spec, std::vector<fs::path> const& map_folders,
+PlannedJob plan_job(JobSpec const& spec, std::vector<fs::path> const& map_folders, int ranks,
                     Comm const& comm) {
   PlannedJob job;
+  job.ranks = ranks > 0 ? ranks : comm.size();
   job.source_io = first_io(spec);
-  together(comm, [&] { check_choices(spec, comm.size()); });
+  together(comm, [&] { check_choices(spec, job.ranks); });
   job.threads = threads_of(spec, comm);
   {
     OpenedFiles const opened;
@@ -234,10 +237,10 @@ RoundTerms round_terms(JobSpec const& spec, PlannedJob const& job, Comm const& c
           .memory_bytes = spec.run.memory_bytes,
           .round_memory_bytes = round_memory(spec),
           .most_staging_bytes = job.limits.staging_bytes,
-          .exchanging = is_exchanging(spec, comm.size()),
+          .exchanging = is_exchanging(spec, job.ranks),
           .on_device = job.path.device != DeviceChoice::host,
           .rank = comm.rank(),
-          .ranks = comm.size()};
+          .ranks = job.ranks};
 }
 
 }  // namespace reshard

@@ -24,6 +24,7 @@ namespace reshard {
 /// A job up to the moment before anything is written: what its source is and what is to be done
 /// with it, the same on every rank.
 struct PlannedJob {
+  int ranks = 1;  ///< for which it is planned: those that plan, or others (RunContext::ranks)
   std::shared_ptr<FileIo> source_io;  ///< reads the source's weights
   Checkpoint source;
   std::unique_ptr<FileSet> sources;  ///< its files: those that this rank reads are open, as far as
@@ -45,9 +46,9 @@ struct PlannedJob {
 };
 
 /// Reads the headers, plans, chooses how the bytes go, and makes sure that every rank has done the
-/// same. Collective.
+/// same. Collective. `ranks`: that will carry it out; 0: those of `comm`.
 PlannedJob plan_job(JobSpec const& spec, std::vector<std::filesystem::path> const& map_folders,
-                    Comm const& comm);
+                    int ranks, Comm const& comm);
 
 /// What the files with tensors take, all together.
 std::uint64_t source_file_bytes(Checkpoint const& source);

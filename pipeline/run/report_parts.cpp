@@ -122,7 +122,7 @@ void set_states(RunReport& report, JobPlan const& plan) {
 RunReport report_of_plan(JobSpec const& spec, PlannedJob const& job, Comm const& comm) {
   RunReport report;
   report.job = spec;
-  report.ranks = comm.size();
+  report.ranks = job.ranks;
   report.source_format = job.source.format->name();
   report.source_layout = job.source.summary;
   if (Json const* const modules = job.plan.merged_adapter.find("modules"); modules != nullptr)

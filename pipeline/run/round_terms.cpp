@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <numeric>
 #include <utility>
 
 #include "core/plan/round_sizes.hpp"
@@ -42,25 +43,33 @@ std::vector<int> readers_of_files(RoundTerms const& terms) {
   return balanced_readers(terms.plan, terms.source_files + terms.views.size(), terms.ranks);
 }
 
-std::uint64_t arena_bytes(RoundTerms const& terms) {
+std::uint64_t arena_bytes(RoundTerms const& terms) { return arena_bytes(terms, own_cells(terms)); }
+
+std::uint64_t arena_bytes(RoundTerms const& terms, CellRange cells) {
   // An exchanging rank may read for every other: the whole plan counts, messages too.
-  CellRange const cells =
-      terms.exchanging ? CellRange{0, terms.plan.cells.size()} : own_cells(terms);
+  if (terms.exchanging) cells = {0, terms.plan.cells.size()};
   std::uint64_t factor = terms.exchanging ? 3 : 1;
   factor *= static_cast<std::uint64_t>(std::ceil(growth(terms)));
   return staging_arena_bytes(terms.plan, cells, terms.memory_bytes, factor);
 }
 
-std::uint64_t count_rounds(RoundTerms const& terms) {
-  if (terms.exchanging) return exchange_rounds(terms).count();
-  std::uint64_t rounds = 0;
+std::vector<std::uint64_t> rounds_of_ranks(RoundTerms const& terms) {
+  auto const ranks = static_cast<std::size_t>(terms.ranks);
+  if (terms.exchanging) return std::vector<std::uint64_t>(ranks, exchange_rounds(terms).count());
+  std::vector<std::uint64_t> rounds(ranks, 0);
   RankCells const parts(terms.plan, terms.ranks);
-  for (int r = 0; r < terms.ranks; ++r) {
-    CellRange cells = parts.of(r);
-    for (; cells.begin < cells.end; ++rounds)
+  for (std::size_t r = 0; r < ranks; ++r) {
+    CellRange cells = parts.of(static_cast<int>(r));
+    for (; cells.begin < cells.end; ++rounds[r])
       cells.begin = round_end(terms.plan, cells, round_bytes(terms));
   }
   return rounds;
+}
+
+std::uint64_t count_rounds(RoundTerms const& terms) {
+  if (terms.exchanging) return exchange_rounds(terms).count();
+  std::vector<std::uint64_t> const rounds = rounds_of_ranks(terms);
+  return std::reduce(rounds.begin(), rounds.end());
 }
 
 RoundCounts counts_of(RoundTerms const& terms) { return {arena_bytes(terms), count_rounds(terms)}; }

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "core/plan/plan.hpp"
 #include "core/plan/schedule.hpp"
@@ -29,6 +30,10 @@ CellRange own_cells(RoundTerms const& terms);
 std::vector<int> readers_of_files(RoundTerms const& terms);
 /// The arena: what the job states, or less when this rank has less to do. Fresh memory costs time.
 std::uint64_t arena_bytes(RoundTerms const& terms);
+/// The same of a rank that has these cells.
+std::uint64_t arena_bytes(RoundTerms const& terms, CellRange cells);
+/// How many rounds each rank takes part in.
+std::vector<std::uint64_t> rounds_of_ranks(RoundTerms const& terms);
 /// The rounds of all ranks together; where bytes are exchanged every rank takes part in all of
 /// them.
 std::uint64_t count_rounds(RoundTerms const& terms);

@@ -14,6 +14,7 @@
 #include "pipeline/run/job_choices.hpp"
 #include "pipeline/run/opened_path.hpp"
 #include "pipeline/run/planned_job.hpp"
+#include "pipeline/run/rank_loads.hpp"
 #include "pipeline/run/report_parts.hpp"
 #include "pipeline/run/written_job.hpp"
 #include "stages/write/leftovers.hpp"
@@ -110,7 +111,7 @@ WrittenJob make_target(JobRun const& run, PlannedJob& job, SourceWatch const& wa
 RunReport carry_out(JobRun const& run, bool hears_others) {
   Comm const& comm = run.comm;
   KnownListings const known;
-  PlannedJob job = plan_job(run.spec, run.context.map_folders, comm);
+  PlannedJob job = plan_job(run.spec, run.context.map_folders, comm.size(), comm);
   RunReport report = first_report(run, job);
   if (comm.size() > 1 && !hears_others)
     report.warnings.push_back(
@@ -163,9 +164,11 @@ RunReport plan_only(JobSpec const& job, RunContext const& context, Comm const& c
   PlannedJob planned;
   RunReport report;
   end_together(comm, [&] {
-    planned = plan_job(job, context.map_folders, comm);
+    planned = plan_job(job, context.map_folders, context.ranks, comm);
     report = first_report(run, planned);
+    report.per_rank = rank_loads(round_terms(job, planned, comm));
   });
+  report.staging_bytes = report.per_rank->staging_bytes.most;
   report.planned_only = true;
   warn_of_new_folder(report);
   report.refusal = capture([&] { look_at_target(run, planned, report); });

@@ -26,6 +26,7 @@ struct RunContext {
                                             ///< `interrupted` after the round that is being written
   std::optional<std::filesystem::path> trace_file = std::nullopt;  ///< gets the run's timeline
   Json source_record = {};  ///< more for the "source" of the target's manifest
+  int ranks = 0;            ///< of plan_only(): for which it plans; 0: those that plan
   bool fresh = false;       ///< what an interrupted run left is not resumed
   ProgressStyle progress = ProgressStyle::none;
   EventFile* events = nullptr;  ///< of rank 0; may be null

@@ -34,6 +34,7 @@ Json figures(RunReport const& r) {
       .set("free_bytes", r.free_bytes)
       .set("staging_bytes_per_rank", r.staging_bytes)
       .set("planned_memory_bytes", r.planned_memory_bytes);
+  if (r.per_rank) plan.set("per_rank", loads_json(*r.per_rank));
   plan.set("transport", r.transport).set("device", r.device).set("device_reason", r.path_reason);
   return plan;
 }

@@ -8,6 +8,7 @@
 #include "core/base/error.hpp"
 #include "core/base/json.hpp"
 #include "pipeline/job/job_spec.hpp"
+#include "pipeline/run/rank_loads.hpp"
 #include "pipeline/verify/self_check.hpp"
 
 namespace reshard {
@@ -56,6 +57,7 @@ struct RunReport {
   std::uint64_t target_bytes = 0;     ///< sizes of the target's files
   std::uint64_t free_bytes = 0;       ///< where the target goes
   std::uint64_t staging_bytes = 0;    ///< per rank, at most
+  std::optional<RankLoads> per_rank;  ///< with planned_only
 
   std::uint64_t earlier_runs = 0;  ///< that were interrupted, and resumed
   std::uint64_t bytes_reused = 0;  ///< payload that they had written

@@ -48,6 +48,7 @@ class Lines {
     if (full())
       line("  copies",
            fmt::format("{}, transport {}", counted(r_.regions, "region"), r_.transport));
+    if (full() && r_.per_rank && r_.ranks > 1) per_rank(*r_.per_rank);
     if (full() || r_.device != "host")
       line("device", fmt::format("{}: {}",
                                  r_.device == "host"   ? "host memory"
@@ -143,6 +144,20 @@ class Lines {
  private:
   void line(std::string_view key, std::string const& value) {
     out_ += fmt::format("{:<12}{}\n", key, value);
+  }
+
+  /// The least, the mean and the most of any rank.
+  void per_rank(RankLoads const& loads) {
+    auto const bytes = [&](std::string_view word, RankSpread const& spread) {
+      line(fmt::format("  {}", word),
+           fmt::format("{} to {} per rank, {} on average", human_bytes(spread.least),
+                       human_bytes(spread.most), human_bytes(spread.mean)));
+    };
+    bytes("reads", loads.read_bytes);
+    bytes("writes", loads.written_bytes);
+    bytes("staging", loads.staging_bytes);
+    line("  rounds", fmt::format("{} to {} per rank, {} on average", loads.rounds.least,
+                                 loads.rounds.most, loads.rounds.mean));
   }
 
   void calls() {

@@ -9,6 +9,7 @@
 #include "core/plan/state_checks.hpp"
 #include "core/transport/shared_sight.hpp"
 #include "pipeline/job/target_request.hpp"
+#include "pipeline/target/own_manifest.hpp"
 #include "stages/plan/source/master_weights.hpp"
 #include "stages/read/open_source.hpp"
 
@@ -42,6 +43,14 @@ Index vocab_of(JobPlan const& catalogue) {
 /// F32 weights of the plain optimizer are their own masters.
 bool has_state_without_masters(StoredView const& view) {
   return !view.states.empty() && std::ranges::none_of(view.states, is_master_slot);
+}
+
+/// Rows of a padded vocabulary that its own manifest counts; 0 where there is none.
+Index recorded_rows(ComparedSide const& side) {
+  if (!is_megatron(side.checkpoint)) return 0;
+  std::vector<std::string> ignored;  // `digest` explains what is not followed
+  auto const manifest = own_manifest(side.path, side.checkpoint, ignored);
+  return manifest ? vocab_in(*manifest) : 0;
 }
 
 class SidesOpener {
@@ -158,8 +167,10 @@ class SidesOpener {
 
   TargetRequest by_map(ComparedSide const& side, fs::path const& config) const {
     bool const other = &side == &sides_.b && !request_.map_b.empty();
-    return request_without_target(other ? request_.map_b : request_.map, config,
-                                  request_.map_folders);
+    TargetRequest request =
+        request_without_target(other ? request_.map_b : request_.map, config, request_.map_folders);
+    request.true_vocab_size = side.recorded_rows;
+    return request;
   }
 
   /// Args that do not count the vocabulary leave padded rows in it.
@@ -233,6 +244,7 @@ ComparedSides open_sides(CompareRequest const& request, Comm const& comm) {
   if (!request.adapter.empty()) add_adapter(sides.a.checkpoint, request.adapter, comm);
   if (request.adapter.empty() && !request.weights_only) read_rank_states(sides, comm);
   together_seeing(comm, [&] {
+    for (ComparedSide* side : {&sides.a, &sides.b}) side->recorded_rows = recorded_rows(*side);
     SidesOpener(request, sides).run();
     sides.configs =
         compare_configs(describe_model(sides.a.checkpoint, request.config_a, request.map_folders),

@@ -15,7 +15,8 @@ struct ComparedSide {
   std::filesystem::path path;
   Checkpoint checkpoint;
   JobPlan catalogue;
-  TargetRequest request;  ///< with which the catalogue was made
+  TargetRequest request;    ///< with which the catalogue was made
+  Index recorded_rows = 0;  ///< of the vocabulary, by the own manifest of a checkpoint that pads it
 };
 
 struct ComparedSides {

@@ -7,7 +7,9 @@
 #include "core/transport/rank_threads.hpp"
 #include "core/transport/shared_sight.hpp"
 #include "pipeline/job/target_request.hpp"
+#include "pipeline/target/own_manifest.hpp"
 #include "pipeline/target/target_check.hpp"
+#include "pipeline/verify/rank_state_look.hpp"
 #include "pipeline/verify/suspect_tensors.hpp"
 #include "pipeline/verify/tensor_hashes.hpp"
 #include "stages/read/open_source.hpp"
@@ -57,13 +59,31 @@ JobPlan open_logical(Checkpoint const& checkpoint, DigestQuery const& query, Com
   return plan;
 }
 
-DigestedCheckpoint digest_checkpoint(DigestQuery const& query, Comm const& comm) {
+std::optional<Manifest> follow_own_manifest(DigestQuery& query, Checkpoint const& checkpoint,
+                                            std::vector<std::string>& notes, Comm const& comm) {
+  std::optional<Manifest> manifest;
+  together_seeing(comm, [&] { manifest = own_manifest(query.path, checkpoint, notes); });
+  if (!manifest || query.map != "auto" || !query.config.empty()) return manifest;
+  if (manifest->map == "none") query.map = "none";
+  query.vocab = vocab_in(*manifest);
+  return manifest;
+}
+
+namespace {
+
+/// Its tensors, of which a digest may leave some out.
+void add_catalogue(DigestedCheckpoint& digested, DigestQuery const& query, Comm const& comm) {
+  digested.catalogue = open_logical(digested.checkpoint, query, comm);
+  Model& model = *digested.catalogue.model;
+  for (std::size_t t = 0; query.weights_only && t < model.tensors().size(); ++t)
+    if (model.tensors()[t].slot != SlotId::weight) model.set_exists(TensorId(t), false);
+}
+
+DigestedCheckpoint digest_opened(Checkpoint checkpoint, DigestQuery const& query,
+                                 Comm const& comm) {
   DigestedCheckpoint result;
-  together_seeing(comm, [&] { check_checkpoint_folder(query.path); });
-  OpenChoice choice;
-  choice.rank_states = query.states;
-  result.checkpoint = open_source(query.path, FormatId::automatic, choice, comm);
-  result.catalogue = open_logical(result.checkpoint, query, comm);
+  result.checkpoint = std::move(checkpoint);
+  add_catalogue(result, query, comm);
   together(comm, [&] {
     result.work = digest_work(*result.catalogue.model, result.catalogue.source, query.scope);
   });
@@ -82,15 +102,23 @@ DigestedCheckpoint digest_checkpoint(DigestQuery const& query, Comm const& comm)
   return result;
 }
 
+}  // namespace
+
+DigestedCheckpoint digest_checkpoint(DigestQuery const& query, Comm const& comm) {
+  together_seeing(comm, [&] { check_checkpoint_folder(query.path); });
+  OpenChoice choice;
+  choice.rank_states = query.states;
+  return digest_opened(open_source(query.path, FormatId::automatic, choice, comm), query, comm);
+}
+
 namespace {
 
-/// As digest_checkpoint(), from tensors that are read in order.
-DigestedCheckpoint ordered_digests(DigestQuery const& query, std::vector<TensorHashes>& hashes,
-                                   Comm const& comm) {
+/// As digest_opened(), from tensors that are read in order.
+DigestedCheckpoint ordered_digests(Checkpoint checkpoint, DigestQuery const& query,
+                                   std::vector<TensorHashes>& hashes, Comm const& comm) {
   DigestedCheckpoint result;
-  together_seeing(comm, [&] { check_checkpoint_folder(query.path); });
-  result.checkpoint = open_source(query.path, FormatId::automatic, {}, comm);
-  result.catalogue = open_logical(result.checkpoint, query, comm);
+  result.checkpoint = std::move(checkpoint);
+  add_catalogue(result, query, comm);
   hashes = hash_tensors(result.checkpoint, result.catalogue, hash_memory_bytes, rank_threads(comm),
                         comm);
   together(comm, [&] {
@@ -125,12 +153,34 @@ Json part_hashes(Model const& model, TensorId tensor, TensorHashes const& hashes
   return parts;
 }
 
+/// With optimizer state of rank files, unless only weights are wanted.
+Checkpoint open_for_digest(DigestQuery const& query, std::vector<std::string>& notes,
+                           Comm const& comm) {
+  together_seeing(comm, [&] { check_checkpoint_folder(query.path); });
+  Checkpoint checkpoint = open_source(query.path, comm);
+  if (query.weights_only || query.map == "none") return checkpoint;
+  RankStateLook look = look_at_rank_states(query.path, checkpoint, comm);
+  if (look.opened) return *std::move(look.opened);
+  if (checkpoint.storage == Storage::shares && checkpoint.state.optimizer)
+    notes.push_back("the optimizer state is left out" +
+                    (look.fault ? ". " + look.fault->sentence() : std::string()));
+  return checkpoint;
+}
+
 }  // namespace
 
-DigestReport digest_report(DigestQuery const& query, Comm const& comm) {
+DigestReport digest_report(DigestQuery query, Comm const& comm) {
+  std::vector<std::string> notes;
+  Checkpoint checkpoint = open_for_digest(query, notes, comm);
+  std::optional<Manifest> const manifest = follow_own_manifest(query, checkpoint, notes, comm);
   std::vector<TensorHashes> hashes;
-  DigestedCheckpoint const found =
-      query.sha256 ? ordered_digests(query, hashes, comm) : digest_checkpoint(query, comm);
+  DigestedCheckpoint const found = query.sha256
+                                       ? ordered_digests(std::move(checkpoint), query, hashes, comm)
+                                       : digest_opened(std::move(checkpoint), query, comm);
+  if (manifest)
+    if (std::string note = why_other_total(*manifest, found.tensors, std::string(manifest_name));
+        !note.empty())
+      notes.push_back(std::move(note));
   Model const& model = *found.catalogue.model;
   DigestReport report;
   Json::Array tensors;
@@ -160,6 +210,7 @@ DigestReport digest_report(DigestQuery const& query, Comm const& comm) {
   }
   std::string_view const format = found.checkpoint.format->name();
   std::uint64_t const bytes = bytes_in_all(found.work);
+  for (std::string const& note : notes) report.text += fmt::format("note: {}\n", note);
   report.text += fmt::format(
       "total {}  {} tensors, {}, {}{}\n", found.total, found.tensors.size(), human_bytes(bytes),
       format, found.catalogue.map_name.empty() ? "" : ", " + found.catalogue.map_name);
@@ -169,7 +220,8 @@ DigestReport digest_report(DigestQuery const& query, Comm const& comm) {
       .set("total", found.total);
   report.json.set("bytes", bytes)
       .set("bytes_read", found.found.bytes_read)
-      .set("tensors", Json(std::move(tensors)));
+      .set("tensors", Json(std::move(tensors)))
+      .set("notes", Json(Json::Array(notes.begin(), notes.end())));
   return report;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,7 @@ struct DigestQuery {
   Index vocab = 0;  ///< rows that are vocabulary, where they are known; 0: as the checkpoint says
   bool states = false;  ///< optimizer state is compared with its weights
   bool sha256 = false;  ///< of digest_report(): SHA-256 of each tensor, layer and expert as well
+  bool weights_only = false;  ///< of digest_report(): without optimizer state
   std::vector<std::filesystem::path> map_folders;
 };
 
@@ -40,6 +42,12 @@ struct DigestedCheckpoint {
 /// Opens a checkpoint in terms of its logical tensors. Collective. Errors: usage (no map), source.
 JobPlan open_logical(Checkpoint const& checkpoint, DigestQuery const& query, Comm const& comm);
 
+/// The checkpoint's own manifest, which the query then follows: it counts the same rows of the
+/// vocabulary and has the same names, unless the user says otherwise. `notes`: why there is none
+/// that can be followed. Collective.
+std::optional<Manifest> follow_own_manifest(DigestQuery& query, Checkpoint const& checkpoint,
+                                            std::vector<std::string>& notes, Comm const& comm);
+
 /// Opens it and reads every byte that counts once. Collective.
 DigestedCheckpoint digest_checkpoint(DigestQuery const& query, Comm const& comm);
 
@@ -48,8 +56,9 @@ struct DigestReport {
   std::string text;
 };
 
-/// `reshard digest`: the digest of every logical tensor and the total. With DigestQuery::sha256
-/// tensors are read in order, each by one rank.
-DigestReport digest_report(DigestQuery const& query, Comm const& comm);
+/// `reshard digest`: the digest of every logical tensor, optimizer state of rank files included,
+/// and the total. It has a note where the total is not that of the checkpoint's own manifest. With
+/// DigestQuery::sha256 tensors are read in order, each by one rank.
+DigestReport digest_report(DigestQuery query, Comm const& comm);
 
 }  // namespace reshard

@@ -51,6 +51,9 @@ class Extraction {
     logical.map = query_.map;
     logical.config = query_.config;
     logical.map_folders = query_.map_folders;
+    logical.path = query_.path;
+    std::vector<std::string> ignored;  // what is not followed is explained by `digest`
+    (void)follow_own_manifest(logical, checkpoint_, ignored, comm_);
     catalogue_ = open_logical(checkpoint_, logical, comm_);
     std::size_t const threads = rank_threads(comm_);
     together(comm_, [&] {

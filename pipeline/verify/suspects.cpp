@@ -36,6 +36,9 @@ class SuspectSearch {
     std::size_t const threads = rank_threads(comm_);
     bool const states = look.opened.has_value();
     checkpoint_ = states ? *std::move(look.opened) : weights;
+    logical.path = query_.path;
+    std::vector<std::string> ignored;  // what is not followed is explained by `digest`
+    (void)follow_own_manifest(logical, checkpoint_, ignored, comm_);
     catalogue_ = open_logical(checkpoint_, logical, comm_);
     together(comm_, [&] { lay_out(); });
     std::vector<SliceValues> const slices = survey_tensors(

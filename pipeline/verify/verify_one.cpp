@@ -9,8 +9,10 @@
 
 #include "core/base/file.hpp"
 #include "core/base/shown_name.hpp"
+#include "core/formats/dcp/describe.hpp"
 #include "core/transport/gathered_texts.hpp"
 #include "core/transport/shared_sight.hpp"
+#include "pipeline/target/own_manifest.hpp"
 #include "pipeline/verify/look_at_masters.hpp"
 #include "pipeline/verify/own_record.hpp"
 #include "pipeline/verify/rank_state_look.hpp"
@@ -153,14 +155,6 @@ VerifyReport verify_unreadable(fs::path const& path, Error const& error, Comm co
   return verdict.take();
 }
 
-/// Rows that are vocabulary, as a manifest says; 0 where it does not.
-Index vocab_in(Manifest const& manifest) {
-  for (TensorDigest const& tensor : manifest.tensors)
-    for (std::size_t d = 0; d < tensor.axes.size(); ++d)
-      if (tensor.axes[d] == "vocab") return tensor.shape[d];
-  return 0;
-}
-
 }  // namespace
 
 std::vector<std::string> file_faults(fs::path const& path, Checkpoint const& checkpoint,
@@ -191,12 +185,15 @@ VerifyReport verify_one(DigestQuery query, Comm const& comm) {
       own = find_record(query.path, checkpoint.files, checkpoint.storage == Storage::shares);
     });
   });
+  std::vector<std::string> absent;
+  together_seeing(comm, [&] { absent = dcp::absent_parts(checkpoint); });
   RankStateLook const rank_states = look_at_rank_states(query.path, checkpoint, comm);
   bool const states = rank_states.opened || holds_states(checkpoint);
-  if (nothing &&
-      !((replicas || states || rank_states.fault) && nothing->kind() == ErrorKind::usage))
+  if (nothing && !((replicas || states || rank_states.fault || !absent.empty()) &&
+                   nothing->kind() == ErrorKind::usage))
     throw *nothing;
   Verdict verdict(query.path);
+  if (!absent.empty()) verdict.looked("parts", "the files that Megatron loads", absent);
   if (own) {
     std::vector<std::string> faults = faults_of_files(*own, comm);
     add_unlisted(*own, checkpoint, faults);
@@ -212,7 +209,7 @@ VerifyReport verify_one(DigestQuery query, Comm const& comm) {
   query.states = states && query.map != "none";
   if (own && own->manifest) query.vocab = vocab_in(*own->manifest);
   DigestedCheckpoint const found = digest_checkpoint(query, comm);
-  if (nothing && !replicas && found.checks.empty()) throw *nothing;
+  if (nothing && !replicas && found.checks.empty() && absent.empty()) throw *nothing;
   if (own && own->manifest)
     verdict.looked(
         "tensors",

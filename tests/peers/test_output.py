@@ -66,6 +66,21 @@ def test_a_plan_is_shown_with_what_stands_in_its_way(job):
     assert "exists already" in document["refused"]["error"] and document["plan"]["target_bytes"] > 0
 
 
+def test_a_plan_for_ranks_is_that_of_the_ranks(job):
+    """One process that plans for three says what three processes say."""
+    told = []
+    for words, ranks in ((["plan", job, "--json", "--ranks", "3"], 1), (["plan", job, "--json"], 3)):
+        done = subprocess.run(command_of(words, ranks), capture_output=True, text=True, env=ENVIRONMENT, cwd=job.parent, timeout=TIMEOUT_SECONDS)
+        assert done.returncode == 0, done.stderr
+        document = json.loads(done.stdout)
+        for varying in ("planned_memory_bytes", "free_bytes"):
+            del document["plan"][varying]
+        told.append(document)
+    assert told[0] == told[1] and told[0]["ranks"] == 3
+    spread = told[0]["plan"]["per_rank"]
+    assert 0 < spread["written_bytes"]["min"] <= spread["written_bytes"]["mean"] <= spread["written_bytes"]["max"]
+
+
 def test_json_may_stand_in_front(job):
     behind, front = (reshard(job.parent, *words) for words in (["inspect", SAMPLE, "--json"], ["--json", "inspect", SAMPLE]))
     assert front.returncode == 0 and json.loads(front.stdout) == json.loads(behind.stdout)

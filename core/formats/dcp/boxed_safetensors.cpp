@@ -197,7 +197,7 @@ Inspection BoxedSafetensors::describe(fs::path const& path,
   std::vector<safetensors::Header> headers;
   for (fs::path const& file : files)
     headers.push_back(safetensors::read_header(File::open_for_reading(file)));
-  return inspection(path, checkpoint_of(path, std::move(files), headers), false);
+  return inspection(path, checkpoint_of(path, std::move(files), headers), false, Json());
 }
 
 }  // namespace reshard::dcp

@@ -6,7 +6,9 @@
 
 #include <fmt/ranges.h>
 
+#include "core/base/sight.hpp"
 #include "core/base/text.hpp"
+#include "core/formats/inspect_lines.hpp"
 #include "core/formats/megatron/root.hpp"
 #include "core/layout/join.hpp"
 
@@ -44,6 +46,10 @@ std::string fault_of(StoredTable const& metadata, StoredTensor const& tensor) {
   if (!fault) return "";
   return fault->holders == 0 ? fmt::format("no chunk holds {}", fault->where)
                              : fmt::format("{} chunks hold {}", fault->holders, fault->where);
+}
+
+bool has_common_object(StoredTable const& stored) {
+  return std::ranges::find(stored.objects, common_key, &StoredObject::name) != stored.objects.end();
 }
 
 struct Totals {
@@ -91,6 +97,18 @@ class DcpReport {
                         : reason_for(checkpoint.format->id(), by_backend));
     if (checkpoint.iteration) add("iteration", *checkpoint.iteration);
     add("folder", checkpoint.folder.string());
+  }
+
+  /// How it was cut when it was saved, and the model's sizes.
+  void sizes(Checkpoint const& checkpoint, Json const& args) {
+    SeenTensors seen;
+    for (StoredTensor const& tensor : checkpoint.stored.tensors) {
+      if (tensor.name.find(".linear_kv_up_proj.") != std::string::npos)
+        seen.latent_attention = true;
+      if (tensor.name == "embedding.word_embeddings.weight" && !tensor.shape.empty())
+        seen.embedding_rows = tensor.shape.front();
+    }
+    result_.text += inspect_args(args, seen, result_.json);
   }
 
   void contents(Checkpoint const& checkpoint) {
@@ -172,16 +190,12 @@ class DcpReport {
     add("layers", view.traits.stacked ? "stacked" : "separate");
     parts(view);
     add("optimizer", optimizer_of(checkpoint.format->inventory(checkpoint, view)));
-    if (checkpoint.format->id() != FormatId::torch_dist || checkpoint.has_common_file) return;
-    auto const& objects = checkpoint.stored.objects;
-    if (std::ranges::find(objects, common_key, &StoredObject::name) != objects.end())
+    if (checkpoint.format->id() != FormatId::torch_dist) return;
+    if (!checkpoint.has_common_file && has_common_object(checkpoint.stored))
       notes_.push_back(
           "no common.pt: the common state is an object in the .distcp files "
           "(Megatron-Core 0.19 and later)");
-    else
-      mismatches_.push_back(
-          "no common.pt and no object with the common state: nothing describes the model, and "
-          "Megatron does not load it");
+    for (std::string& absent : absent_parts(checkpoint)) mismatches_.push_back(std::move(absent));
   }
 
   /// What stands beside a language model, and what stands before its names.
@@ -195,8 +209,9 @@ class DcpReport {
   }
 
   Inspection take() {
-    list("mismatches", "mismatch", mismatches_);
-    list("notes", "note", notes_);
+    for (auto const& [key, items] : {std::pair("mismatches", &mismatches_), {"notes", &notes_}})
+      result_.json.set(key, Json(Json::Array(items->begin(), items->end())));
+    result_.text += inspect_findings(mismatches_, notes_);
     result_.sound = mismatches_.empty();
     return std::move(result_);
   }
@@ -219,15 +234,11 @@ class DcpReport {
 
   void line(std::string key, std::string_view value) {
     std::ranges::replace(key, '_', ' ');
-    result_.text += fmt::format("{:<18}{}\n", key, value);
+    result_.text += inspect_line(key, value);
   }
   void add(std::string const& key, Json const& value) {
     line(key, value.text() != nullptr ? *value.text() : value.dump());
     result_.json.set(key, value);
-  }
-  void list(std::string const& key, std::string_view word, std::vector<std::string> const& items) {
-    result_.json.set(key, Json(Json::Array(items.begin(), items.end())));
-    for (std::string const& item : items) line(std::string(word), item);
   }
 
   Inspection result_;
@@ -237,9 +248,27 @@ class DcpReport {
 
 }  // namespace
 
-Inspection inspection(fs::path const& path, Checkpoint const& checkpoint, bool by_backend) {
+std::vector<std::string> absent_parts(Checkpoint const& checkpoint) {
+  std::vector<std::string> absent;
+  if (checkpoint.format->id() != FormatId::torch_dist) return absent;
+  if (!sees_file(checkpoint.folder / backend_name))
+    absent.push_back(
+        fmt::format("{} is missing: Megatron does not load the folder. Restore it from the "
+                    "original, or convert the folder: the target has one.",
+                    backend_name));
+  if (!checkpoint.has_common_file && !has_common_object(checkpoint.stored))
+    absent.push_back(fmt::format(
+        "{} is missing, and no object has the common state: nothing describes the model, and "
+        "Megatron does not load the folder. Restore it from the original.",
+        common_name));
+  return absent;
+}
+
+Inspection inspection(fs::path const& path, Checkpoint const& checkpoint, bool by_backend,
+                      Json const& args) {
   DcpReport report(path);
   report.format(checkpoint, by_backend);
+  report.sizes(checkpoint, args);
   report.contents(checkpoint);
   report.files(checkpoint);
   report.megatron(checkpoint);

@@ -253,6 +253,8 @@ Checkpoint DcpFormat::open(fs::path const& path, OpenChoice const& choice,
   exchange.together_seeing([&] {
     if (checkpoint.common == nullptr && checkpoint.names == NameOwner::megatron)
       checkpoint.common = read_fsdp_common(checkpoint);
+    for (std::string const& absent : absent_parts(checkpoint))
+      checkpoint.warnings.push_back(fmt::format("{}: {}", checkpoint.folder.string(), absent));
   });
   return checkpoint;
 }
@@ -271,7 +273,7 @@ Inspection DcpFormat::describe(fs::path const& path, megatron::UserSizes const& 
       args = megatron::args_as_json(record.document(), megatron::find_args(record.document()));
     }
   Inspection result =
-      inspection(path, checkpoint_of(std::move(opened), std::move(files)), by_backend);
+      inspection(path, checkpoint_of(std::move(opened), std::move(files)), by_backend, args);
   result.folder = folder;
   result.args = std::move(args);
   return result;

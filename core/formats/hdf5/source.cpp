@@ -13,6 +13,7 @@
 #include "core/containers/hdf5/container.hpp"
 #include "core/containers/hdf5/keys.hpp"
 #include "core/formats/huggingface/config.hpp"
+#include "core/formats/inspect_lines.hpp"
 #include "core/formats/model_files.hpp"
 #include "core/formats/shared_headers.hpp"
 
@@ -326,8 +327,7 @@ Inspection Hdf5Format::describe(fs::path const& path, megatron::UserSizes const&
       "   {}\n",
       path.string(), written_by, files.size(), tensors, objects, kinds_text);
   for (auto const& [key, value] : attributes) result.text += fmt::format("{:<18}{}\n", key, value);
-  for (std::string const& sentence : mismatches)
-    result.text += "mismatch          " + sentence + "\n";
+  result.text += inspect_findings(mismatches, {});
   result.sound = mismatches.empty();
   return result;
 }

@@ -7,6 +7,7 @@
 #include "core/base/sight.hpp"
 #include "core/base/text.hpp"
 #include "core/formats/dcp/source.hpp"
+#include "core/formats/inspect_lines.hpp"
 #include "core/formats/shared_headers.hpp"
 
 namespace reshard::huggingface {
@@ -186,9 +187,9 @@ Inspection HuggingFaceFormat::describe(fs::path const& path,
       path.string(), model_type, folder.files.size(),
       folder.weight_map.empty() ? "" : " with an index", tensors, counted(values),
       quantisation == "none" ? "no" : quantisation, kinds_text);
-  for (std::string const& sentence : mismatches)
-    result.text += "mismatch          " + sentence + "\n";
-  for (std::string const& note : notes) result.text += "note              " + note + "\n";
+  result.text += inspect_line("layout", "none: every tensor is complete");
+  result.text += inspect_config(folder.config, result.json);
+  result.text += inspect_findings(mismatches, notes);
   result.sound = mismatches.empty();
   return result;
 }

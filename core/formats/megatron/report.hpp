@@ -30,6 +30,11 @@ std::string inspect_text(Json const& report);
 std::string inspect_summary(Json const& report);
 constexpr std::string_view size_not_given = "expert_parallel_size was not given";
 
+/// "tp 2, pp 2 (from args)", of inspect_json's "sizes"; each with its source where they differ.
+std::string layout_text(Json const& sizes);
+/// "4 layers, hidden size 64, …", of inspect_json's "model"; what is null is left out.
+std::string model_text(Json const& model);
+
 /// A value of the report as a terminal may show it: control characters are escaped, since names
 /// come from a disk that anyone may write to; "-" for null and for an empty list.
 std::string report_value(Json const& value);

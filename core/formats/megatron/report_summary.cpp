@@ -37,43 +37,6 @@ bool is_empty(Json const& value) {
   return value.is_null() || (value.items() != nullptr && value.items()->empty());
 }
 
-/// "tp 2, pp 2 (from args)"; each with its source where they differ.
-std::string sizes_text(Json const& report) {
-  std::vector<std::string> sizes;
-  std::vector<std::string> sources;
-  for (auto const& [key, word] : axes) {
-    Json const size = at(report, "sizes", key);
-    Json const* const value = size.find("value");
-    Json const* const source = size.find("source");
-    if (value == nullptr || source == nullptr) continue;
-    sizes.push_back(fmt::format("{} {}", word, report_value(*value)));
-    std::string const origin = report_value(*source);
-    sources.push_back(origin == "user" ? "as given" : "from " + origin);
-  }
-  bool const alike = std::ranges::all_of(
-      sources, [&](std::string const& source) { return source == sources.front(); });
-  if (alike && !sizes.empty())
-    return fmt::format("{} ({})", fmt::join(sizes, ", "), sources.front());
-  for (std::size_t i = 0; i < sizes.size(); ++i) sizes[i] += fmt::format(" ({})", sources[i]);
-  return fmt::format("{}", fmt::join(sizes, ", "));
-}
-
-/// What args say of the model's sizes.
-std::string model_text(Json const& report) {
-  std::vector<std::string> facts;
-  auto const add = [&](std::string_view text, char const* key) {
-    if (Json const value = at(report, "model", key); value.integer() != nullptr)
-      facts.push_back(fmt::format(fmt::runtime(text), *value.integer()));
-  };
-  add("{} layers", "num_layers");
-  add("hidden size {}", "hidden_size");
-  add("{} experts", "num_experts");
-  facts.push_back(report_value(at(report, "model", "attention")));
-  add("vocabulary {}", "vocab_size");
-  add("padded to {}", "padded_vocab_size");
-  return fmt::format("{}", fmt::join(facts, ", "));
-}
-
 /// How the layers are made.
 std::string modules_text(Json const& report) {
   std::vector<std::string> words = {report_value(at(report, "model", "spec")) + " layers"};
@@ -88,12 +51,50 @@ std::string modules_text(Json const& report) {
 
 }  // namespace
 
+std::string layout_text(Json const& table) {
+  std::vector<std::string> sizes;
+  std::vector<std::string> sources;
+  for (auto const& [key, word] : axes) {
+    Json const* const size = table.find(key);
+    if (size == nullptr) continue;
+    Json const* const value = size->find("value");
+    Json const* const source = size->find("source");
+    if (value == nullptr || source == nullptr) continue;
+    sizes.push_back(fmt::format("{} {}", word, report_value(*value)));
+    std::string const origin = report_value(*source);
+    sources.push_back(origin == "user" ? "as given" : "from " + origin);
+  }
+  bool const alike = std::ranges::all_of(
+      sources, [&](std::string const& source) { return source == sources.front(); });
+  if (alike && !sizes.empty())
+    return fmt::format("{} ({})", fmt::join(sizes, ", "), sources.front());
+  for (std::size_t i = 0; i < sizes.size(); ++i) sizes[i] += fmt::format(" ({})", sources[i]);
+  return fmt::format("{}", fmt::join(sizes, ", "));
+}
+
+std::string model_text(Json const& model) {
+  std::vector<std::string> facts;
+  auto const add = [&](std::string_view text, char const* key) {
+    if (Json const* const value = model.find(key); value != nullptr && value->integer() != nullptr)
+      facts.push_back(fmt::format(fmt::runtime(text), *value->integer()));
+  };
+  add("{} layers", "num_layers");
+  add("hidden size {}", "hidden_size");
+  add("{} experts", "num_experts");
+  if (Json const* const attention = model.find("attention");
+      attention != nullptr && !attention->is_null())
+    facts.push_back(report_value(*attention));
+  add("vocabulary {}", "vocab_size");
+  add("padded to {}", "padded_vocab_size");
+  return fmt::format("{}", fmt::join(facts, ", "));
+}
+
 std::string inspect_summary(Json const& report) {
   std::string out;
   auto const line = [&](std::string_view label, std::string const& text) {
     out += fmt::format("{:<18}{}\n", label, text);
   };
-  line("layout", sizes_text(report));
+  line("layout", layout_text(*report.find("sizes")));
   line("iteration", is_true(at(report, "found", "release"))
                         ? "release"
                         : report_value(at(report, "found", "iteration")));
@@ -102,7 +103,7 @@ std::string inspect_summary(Json const& report) {
   for (auto const& [key, word] : lists)
     if (Json const names = at(report, "found", key); !is_empty(names))
       line(word, report_value(names));
-  line("model", model_text(report));
+  line("model", model_text(*report.find("model")));
   line("modules", modules_text(report));
   line("optimizer", report_value(at(report, "optimizer", "kind")));
   line("random state", is_true(*report.find("rng")) ? "yes" : "no");

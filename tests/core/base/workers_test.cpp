@@ -2,13 +2,17 @@
 
 #include <atomic>
 #include <mutex>
+#include <new>
 #include <numeric>
 #include <set>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
+
+#include "core/base/capture.hpp"
 
 namespace reshard {
 namespace {
@@ -62,6 +66,23 @@ TEST(Workers, ThrowTheErrorOfTheLowestItem) {
     workers.run(10, [&](std::size_t, std::size_t) { ++after; });
     EXPECT_EQ(after, 10);
   }
+}
+
+TEST(Capture, WhatTheSystemHasNoRoomForIsOfKindResources) {
+  auto const thrown = [](auto const& exception) { return capture([&] { throw exception; }); };
+  auto const thread =
+      thrown(std::system_error(std::make_error_code(std::errc::resource_unavailable_try_again)));
+  ASSERT_TRUE(thread);
+  EXPECT_EQ(thread->kind(), ErrorKind::resources);
+  EXPECT_TRUE(thread->sentence().starts_with("a thread could not be started: "));
+  EXPECT_NE(thread->sentence().find("Lower run.threads"), std::string::npos);
+  auto const memory = thrown(std::bad_alloc());
+  ASSERT_TRUE(memory);
+  EXPECT_EQ(memory->kind(), ErrorKind::resources);
+  auto const other =
+      thrown(std::system_error(std::make_error_code(std::errc::operation_not_permitted)));
+  ASSERT_TRUE(other);
+  EXPECT_EQ(other->kind(), ErrorKind::internal);  // of a mutex, say
 }
 
 TEST(Overlapped, CallsAreUnderWayTogetherWhateverTheCores) {

@@ -99,6 +99,19 @@ TEST(Surplus, NeedsNoCurrentOneAmongTheTargets) {
             (Names{"iter_2"}));
 }
 
+TEST(Abandoned, IsWhatIsConvertedBeyondTheTrackersStep) {
+  EXPECT_EQ(abandoned_note({{"iter_1500", 0}, {"iter_2000", 0}}, 1500, "/train", "/serving"),
+            "the tracker in /train names step 1500, but iter_2000 is newer and converted. If "
+            "training went back, remove it from /train and from /serving.");
+  EXPECT_EQ(abandoned_note({{"iter_900", 0}, {"iter_3000", 0}, {"iter_2000", 0}, {"iter_2000", 0}},
+                           1500, "/train", "/serving"),
+            "the tracker in /train names step 1500, but iter_3000, iter_2000 are newer and "
+            "converted. If training went back, remove them from /train and from /serving.");
+  EXPECT_EQ(abandoned_note({{"iter_1500", 0}, {"iter_900", 0}}, 1500, "/train", "/serving"), "");
+  EXPECT_EQ(abandoned_note({{"best", 7}}, 1500, "/train", "/serving"), "");
+  EXPECT_EQ(abandoned_note({}, 1500, "/train", "/serving"), "");
+}
+
 TEST(WouldStay, IsTheNewestFewWithWhatIsThere) {
   ListedFolder const current{"iter_900", 9};
   std::vector<ListedFolder> const there = {{"iter_500", 5}};

@@ -1,8 +1,12 @@
 #include "pipeline/run/round_terms.hpp"
 
+#include <algorithm>
+#include <vector>
+
 #include <gtest/gtest.h>
 
 #include "core/plan/round_sizes.hpp"
+#include "pipeline/run/rank_loads.hpp"
 #include "pipeline/run/same_files.hpp"
 #include "tests/pipeline/small_job.hpp"
 
@@ -61,6 +65,46 @@ TEST(RoundTerms, CellsOfTheRanksAreTheTarget) {
   }
   EXPECT_EQ(end, job.plan.plan.cells.size());
   EXPECT_EQ(bytes, job.plan.plan.target_bytes);
+}
+
+TEST(RankLoads, AreThoseOfEveryRank) {
+  test::SmallJob const job = test::small_job(test::small_limits(false));
+  for (int const ranks : {1, 2, 3, 7}) {
+    RankLoads const loads = rank_loads(terms_of(job, 0, ranks, false));
+    std::vector<std::uint64_t> written;
+    std::vector<std::uint64_t> rounds;
+    std::vector<std::uint64_t> staging;
+    for (int rank = 0; rank < ranks; ++rank) {
+      RoundTerms const terms = terms_of(job, rank, ranks, false);
+      written.push_back(target_bytes_of(job.plan.plan, own_cells(terms)));
+      rounds.push_back(rounds_given(terms));
+      staging.push_back(arena_bytes(terms));
+    }
+    EXPECT_EQ(loads.written_bytes.least, std::ranges::min(written));
+    EXPECT_EQ(loads.written_bytes.most, std::ranges::max(written));
+    EXPECT_EQ(loads.written_bytes.mean,
+              job.plan.plan.target_bytes / static_cast<std::uint64_t>(ranks));
+    EXPECT_EQ(loads.rounds.least, std::ranges::min(rounds));
+    EXPECT_EQ(loads.rounds.most, std::ranges::max(rounds));
+    EXPECT_EQ(loads.staging_bytes.most, std::ranges::max(staging));
+    EXPECT_EQ(loads.read_bytes.mean,
+              job.plan.plan.source_bytes / static_cast<std::uint64_t>(ranks));
+    EXPECT_LE(loads.read_bytes.least, loads.read_bytes.mean);
+    EXPECT_GE(loads.read_bytes.most, loads.read_bytes.mean);
+  }
+}
+
+TEST(RankLoads, OfRanksThatExchangeAreThoseOfTheirReaders) {
+  test::SmallJob const job = test::small_job(test::small_limits(false));
+  RoundTerms const terms = terms_of(job, 0, 3, true);
+  RankLoads const loads = rank_loads(terms);
+  EXPECT_EQ(loads.rounds.least, count_rounds(terms));
+  EXPECT_EQ(loads.rounds.most, count_rounds(terms));
+  // Shares of a cell are rounded down: a byte for each file of it.
+  EXPECT_LE(loads.read_bytes.mean * 3, job.plan.plan.source_bytes);
+  EXPECT_GT(loads.read_bytes.mean * 3 + 3 + 3 * job.plan.plan.cells.size(),
+            job.plan.plan.source_bytes);
+  EXPECT_EQ(loads.staging_bytes.most, arena_bytes(terms));
 }
 
 TEST(RoundTerms, TheArenaIsNoLargerThanTheJobSays) {

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "core/base/integers.hpp"
+#include "core/base/json.hpp"
+
+namespace reshard {
+
+// What the answers of `inspect` have in common, whatever the format.
+
+/// "label             text\n"
+std::string inspect_line(std::string_view label, std::string_view text);
+
+/// The mismatches, "-" where there is none, and the notes: an item a line, the label before the
+/// first.
+std::string inspect_findings(std::span<std::string const> mismatches,
+                             std::span<std::string const> notes);
+
+/// What the tensors of a Megatron checkpoint show of its model.
+struct SeenTensors {
+  bool latent_attention = false;
+  Index embedding_rows = 0;  ///< padding included; 0 where there is no embedding
+};
+
+/// Adds "sizes" and "model" to `json`, and returns their lines, "layout" and "model": what
+/// Megatron's args say of the layout in which the checkpoint was saved, and of the model's sizes.
+/// Nothing where args do not say it; null args say nothing.
+std::string inspect_args(Json const& args, SeenTensors const& seen, Json& json);
+
+/// Adds "model" to `json`, and returns its line: the sizes that a config.json states under the
+/// names that most families have. Nothing where it states none of the first.
+std::string inspect_config(Json const& config, Json& json);
+
+}  // namespace reshard
