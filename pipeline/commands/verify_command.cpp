@@ -34,8 +34,9 @@ class VerifyCommand : public Command {
         diff
             ? app.add_subcommand(
                      "diff",
-                     "show how much two checkpoints differ, tensor by tensor, the largest "
-                     "difference first; dtypes may differ too")
+                     "show how much two checkpoints differ, tensor by tensor. Rows are sorted by `max "
+                     "rel`, the largest |a-b| / max(|a|, |b|) of a tensor; tensors with NaN or "
+                     "infinity on one side come first. dtypes may differ too")
                   ->footer(
                       "mpirun -n 8 reshard diff /data/model-hf /data/model-hf-finetuned --limit 10")
             : app.add_subcommand(

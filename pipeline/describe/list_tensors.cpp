@@ -68,8 +68,9 @@ class Lister {
         .set("bytes", bytes);
     item.set("pieces", static_cast<std::int64_t>(pieces.pieces.size()));
     items_.push_back(std::move(item));
-    text_ += fmt::format("{:<9}{:>12}  {:>7} pieces  {:<20} {}\n", dtype_name, human_bytes(bytes),
-                         pieces.pieces.size(), tensor.name, axes);
+    text_ += fmt::format("{:<9}{:>12}  {:>7} {:<6}  {:<20} {}\n", dtype_name, human_bytes(bytes),
+                         pieces.pieces.size(), pieces.pieces.size() == 1 ? "piece" : "pieces",
+                         tensor.name, axes);
   }
 
   TensorList take(fs::path const& path, std::string_view format, std::string_view kind) {
@@ -106,7 +107,8 @@ void list_chunks(Lister& lister, Checkpoint const& source) {
     std::string const file = tensor.chunk_count == 0
                                  ? ""
                                  : file_name(source, stored.chunks[tensor.first_chunk].item.file);
-    lister.add(fmt::format("{:>5} chunks", tensor.chunk_count),
+    lister.add(fmt::format("{:>5} {:<6}", tensor.chunk_count,
+                           tensor.chunk_count == 1 ? "chunk" : "chunks"),
                {tensor.name, tensor.dtype, tensor.shape, {}, 0, bytes_of(tensor)}, file,
                Json().set("chunks", static_cast<std::int64_t>(tensor.chunk_count)));
   }

@@ -249,7 +249,9 @@ std::string not_compared(ComparedSide const& side, bool by_names) {
   StateInventory const state = checkpoint.format->inventory(checkpoint, view_of(checkpoint));
   std::vector<std::string> parts;
   std::size_t const objects = checkpoint.stored.objects.size() + checkpoint.module_states.size();
-  if (objects > 0) parts.push_back(fmt::format("{} objects that are not tensors", objects));
+  if (objects > 0)
+    parts.push_back(objects == 1 ? "1 object that is not a tensor"
+                                 : fmt::format("{} objects that are not tensors", objects));
   if (state.optimizer.form == StateForm::by_layout && !by_names)
     parts.emplace_back("optimizer state that is bound to its layout");
   if (state.optimizer.form == StateForm::in_model_files) parts.emplace_back("optimizer state");

@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include "core/base/counted.hpp"
 #include "core/base/file.hpp"
 #include "core/base/shown_name.hpp"
 #include "core/transport/rank_threads.hpp"
@@ -160,9 +161,10 @@ DigestReport digest_report(DigestQuery const& query, Comm const& comm) {
   }
   std::string_view const format = found.checkpoint.format->name();
   std::uint64_t const bytes = bytes_in_all(found.work);
-  report.text += fmt::format(
-      "total {}  {} tensors, {}, {}{}\n", found.total, found.tensors.size(), human_bytes(bytes),
-      format, found.catalogue.map_name.empty() ? "" : ", " + found.catalogue.map_name);
+  report.text +=
+      fmt::format("total {}  {}, {}, {}{}\n", found.total, counted(found.tensors.size(), "tensor"),
+                  human_bytes(bytes), format,
+                  found.catalogue.map_name.empty() ? "" : ", " + found.catalogue.map_name);
   report.json.set("path", query.path.string())
       .set("format", format)
       .set("map", found.catalogue.map_name)

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "core/base/capture.hpp"
+#include "core/base/counted.hpp"
 #include "core/base/sight.hpp"
 #include "core/base/text.hpp"
 #include "core/formats/dcp/source.hpp"
@@ -155,8 +156,8 @@ Inspection HuggingFaceFormat::describe(fs::path const& path,
   std::string kinds_text;
   for (auto const& [dtype, total] : dtypes) {
     kinds.set(dtype, Json().set("tensors", total.tensors).set("bytes", total.bytes));
-    kinds_text += fmt::format("{}{}: {} tensors, {}", kinds_text.empty() ? "" : "; ", dtype,
-                              total.tensors, human_bytes(total.bytes));
+    kinds_text += fmt::format("{}{}: {}, {}", kinds_text.empty() ? "" : "; ", dtype,
+                              counted(total.tensors, "tensor"), human_bytes(total.bytes));
   }
   Json const* type = folder.config.find("model_type");
   bool const adapter = !folder.adapter.is_null();
