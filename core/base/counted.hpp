@@ -1,6 +1,6 @@
 #pragma once
 
-#include <cstdint>
+#include <concepts>
 #include <string>
 #include <string_view>
 
@@ -9,7 +9,8 @@
 namespace reshard {
 
 /// "1 file", "3 files": a number of things whose plural ends in s.
-inline std::string counted(std::uint64_t count, std::string_view one) {
+template <std::integral Count>
+std::string counted(Count count, std::string_view one) {
   return fmt::format("{} {}{}", count, one, count == 1 ? "" : "s");
 }
 

@@ -41,7 +41,7 @@ class Lines {
   void plan() {
     line("plan", fmt::format("reads {}, writes {}, in {} on {}", human_bytes(r_.payload_read),
                              human_bytes(r_.payload_written), counted(r_.rounds, "round"),
-                             counted(static_cast<std::uint64_t>(r_.ranks), "rank")));
+                             counted(r_.ranks, "rank")));
     if (full())
       line("  copies",
            fmt::format("{}, transport {}", counted(r_.regions, "region"), r_.transport));
@@ -111,9 +111,8 @@ class Lines {
   }
 
   void cost() {
-    line("peak memory",
-         fmt::format("{} used by the largest of {}", human_bytes(r_.peak_memory_bytes),
-                     counted(static_cast<std::uint64_t>(r_.ranks), "rank")));
+    line("peak memory", fmt::format("{} used by the largest of {}",
+                                    human_bytes(r_.peak_memory_bytes), counted(r_.ranks, "rank")));
     std::string text = fmt::format(
         "{:.2f} s: headers {:.2f}, plan {:.2f}, copy {:.2f} ({}), read back {:.2f}, "
         "publish {:.2f}",

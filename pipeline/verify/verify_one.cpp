@@ -95,8 +95,7 @@ std::vector<std::string> faults_of_states(DigestedCheckpoint const& found, Comm 
 std::string states_text(std::vector<StateCheck> const& checks) {
   auto const masters = std::ranges::count(checks, StateRule::rounds_to_weight, &StateCheck::rule);
   return fmt::format("{} of master weights against their weights, {} of second moments",
-                     counted(static_cast<std::uint64_t>(masters), "tensor"),
-                     std::ssize(checks) - masters);
+                     counted(masters, "tensor"), std::ssize(checks) - masters);
 }
 
 std::size_t replicas_of(DigestWork const& work) {

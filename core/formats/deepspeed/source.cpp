@@ -123,8 +123,7 @@ Checkpoint DeepSpeedFormat::open(fs::path const& path, OpenChoice const& /*choic
       checkpoint.warnings.push_back(
           "the loss scale of the FP16 run is not converted: training starts with the one in "
           "its own configuration");
-    checkpoint.summary = fmt::format("{}, {}, {}", form_of(run),
-                                     counted(static_cast<std::uint64_t>(run.ranks), "rank"),
+    checkpoint.summary = fmt::format("{}, {}, {}", form_of(run), counted(run.ranks, "rank"),
                                      counted(checkpoint.files.size(), "file"));
   });
   return checkpoint;
@@ -145,8 +144,8 @@ Inspection DeepSpeedFormat::describe(fs::path const& path,
   std::string dtypes_text;
   Json dtypes_json = Json::object();
   for (auto const& [dtype, tensors] : dtypes) {
-    dtypes_text += fmt::format("{}{}: {}", dtypes_text.empty() ? "" : "; ", dtype,
-                               counted(static_cast<std::uint64_t>(tensors), "tensor"));
+    dtypes_text +=
+        fmt::format("{}{}: {}", dtypes_text.empty() ? "" : "; ", dtype, counted(tensors, "tensor"));
     dtypes_json.set(dtype, tensors);
   }
   std::vector<std::string> slots;

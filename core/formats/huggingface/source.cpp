@@ -110,7 +110,7 @@ std::uint64_t elements_of(std::vector<Index> const& shape) {
 }
 
 /// "7615616512 (7.62 billion)".
-std::string counted(std::uint64_t count) {
+std::string with_short_form(std::uint64_t count) {
   if (count < 1'000'000) return fmt::format("{}", count);
   auto const number = static_cast<double>(count);
   return count < 1'000'000'000 ? fmt::format("{} ({:.1f} million)", count, number / 1e6)
@@ -185,7 +185,7 @@ Inspection HuggingFaceFormat::describe(fs::path const& path,
       "path              {}\nformat            huggingface\nmodel_type        {}\nfiles             {}{}\ntensors           {}\nelements          {}\nquantised         {}\ndtypes            "
       "{}\n",
       path.string(), model_type, folder.files.size(),
-      folder.weight_map.empty() ? "" : " with an index", tensors, counted(values),
+      folder.weight_map.empty() ? "" : " with an index", tensors, with_short_form(values),
       quantisation == "none" ? "no" : quantisation, kinds_text);
   for (std::string const& sentence : mismatches)
     result.text += "mismatch          " + sentence + "\n";
