@@ -138,6 +138,7 @@ class VerifyCommand : public Command {
     query.path = paths_.front();
     query.map = map_;
     query.config = config_a_;
+    query.config_option = "--config-a";
     query.scope = replicas_ ? DigestScope::all : DigestScope::distinct;
     query.map_folders = surroundings.map_folders;
     VerifyReport const report = verify_one(std::move(query), comm);

@@ -1,6 +1,7 @@
 #include "core/base/file.hpp"
 #include "core/base/shown_name.hpp"
 #include "pipeline/describe/look.hpp"
+#include "pipeline/job/option_words.hpp"
 #include "stages/plan/job_plan.hpp"
 #include "stages/read/open_source.hpp"
 
@@ -159,24 +160,25 @@ void list_stored(Lister& lister, Checkpoint const& source) {
 
 }  // namespace
 
-TensorList list_tensors(fs::path const& path, Listing listing, std::string const& map,
-                        std::vector<fs::path> const& map_folders, Comm const& comm) {
+TensorList list_tensors(ListQuery const& query, Comm const& comm) {
   OpenChoice choice;
-  choice.without_heads = listing == Listing::stored;
-  Checkpoint const source = open_source(path, FormatId::automatic, choice, comm);
+  choice.without_heads = query.listing == Listing::stored;
+  Checkpoint const source = open_source(query.path, FormatId::automatic, choice, comm);
   std::string_view const format = source.format->name();
   Lister lister;
-  if (listing == Listing::stored) {
+  if (query.listing == Listing::stored) {
     list_stored(lister, source);
-    return lister.take(path, format, "stored");
+    return lister.take(query.path, format, "stored");
   }
   TargetRequest request;
-  request.map = map;
-  request.map_folders = map_folders;
-  JobPlan const plan = catalogue(source, request);
+  request.map = query.map;
+  request.source_config = query.config;
+  request.map_folders = query.map_folders;
+  JobPlan plan;
+  with_option_words("--config", [&] { plan = catalogue(source, request); });
   for (std::size_t t = 0; t < plan.model->tensors().size(); ++t)
     if (plan.model->exists(TensorId(t))) lister.add_logical(*plan.model, plan.source, t);
-  return lister.take(path, format, "logical");
+  return lister.take(query.path, format, "logical");
 }
 
 }  // namespace reshard

@@ -7,6 +7,7 @@
 #include "core/base/shown_name.hpp"
 #include "core/transport/rank_threads.hpp"
 #include "core/transport/shared_sight.hpp"
+#include "pipeline/job/option_words.hpp"
 #include "pipeline/job/target_request.hpp"
 #include "pipeline/target/target_check.hpp"
 #include "pipeline/verify/suspect_tensors.hpp"
@@ -54,7 +55,9 @@ JobPlan open_logical(Checkpoint const& checkpoint, DigestQuery const& query, Com
   request.true_rows = true;
   request.true_vocab_size = query.vocab;
   JobPlan plan;
-  together_seeing(comm, [&] { plan = catalogue(checkpoint, request); });
+  together_seeing(comm, [&] {
+    with_option_words(query.config_option, [&] { plan = catalogue(checkpoint, request); });
+  });
   return plan;
 }
 
