@@ -140,8 +140,9 @@ std::string foreign_folder(fs::path const& path, std::span<std::string const> li
         (path / checkpoints.back()).string());
   for (char const* const pattern : torch_patterns)
     if (auto const file = names.first(pattern); !file.empty())
-      return fmt::format("holds {}, a single torch.save file, which records no layout. {}", file,
-                         torch_files);
+      return fmt::format(
+          "holds {}, by its name a single torch.save file, which records no layout. {}", file,
+          torch_files);
   std::vector<std::string> shown;
   for (std::string const& name : list) shown.push_back(without_slash(name));
   return fmt::format(
@@ -163,8 +164,8 @@ std::string foreign_file(fs::path const& path) {
       return fmt::format("is one file of a checkpoint. Name its folder: {}.", folder);
   for (char const* const pattern : torch_patterns)
     if (matches_glob(pattern, name))
-      return fmt::format("is a single torch.save file. Name the checkpoint's folder. {}",
-                         torch_files);
+      return fmt::format(
+          "is by its name a single torch.save file. Name the checkpoint's folder. {}", torch_files);
   std::vector<std::string> const names = {name};
   std::string found;
   if (ForeignFile const* const file = foreign_file_named(Names(names), found); file != nullptr)

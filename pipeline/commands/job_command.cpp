@@ -95,6 +95,11 @@ JobSpec read_job(std::string const& file, std::vector<std::string> const& overri
   std::string text;
   together(comm, [&] {
     if (comm.rank() != 0) return;
+    if (std::error_code ignored; std::filesystem::is_directory(file, ignored))
+      fail(ErrorKind::usage,
+           "{}: is a folder, not a job file. `reshard init {} -o job.toml` writes a job file for "
+           "the checkpoint in it.",
+           file, file);
     try {
       text = read_text_file(file, largest_job_bytes);
     } catch (Error const& error) {

@@ -18,13 +18,15 @@ class LsCommand : public Command {
                   "list the model's logical tensors instead of the stored "
                   "ones");
     sub->add_option("--map", map_, "model map for --logical (default: auto)")->type_name("MAP");
+    add_config(*sub, config_);
     add_json(*sub, json_);
     return sub;
   }
 
   int run(Surroundings const& surroundings, Comm const& comm) override {
-    TensorList const list = list_tensors(path_, logical_ ? Listing::logical : Listing::stored, map_,
-                                         surroundings.map_folders, comm);
+    TensorList const list = list_tensors({path_, logical_ ? Listing::logical : Listing::stored,
+                                          map_, config_, surroundings.map_folders},
+                                         comm);
     if (comm.rank() == 0) write_to_stdout(json_ ? list.json.dump(2) + "\n" : list.text);
     return 0;
   }
@@ -33,6 +35,7 @@ class LsCommand : public Command {
   std::string path_;
   bool logical_ = false;
   std::string map_ = "auto";
+  std::string config_;  ///< config.json or its folder; "" for none
   bool json_ = false;
 };
 

@@ -299,8 +299,10 @@ class NightlyCommand : public Command {
     }
     for (Reading const& reading : night.readings)
       if (!reading.error)
-        text += fmt::format("{}          {}: {}\n", reading.report.sound ? "verified" : "DAMAGED ",
-                            reading.target, reading.report.line);
+        text +=
+            fmt::format("{}          {}: {}{}\n", reading.report.sound ? "verified" : "DAMAGED ",
+                        reading.target, reading.report.line,
+                        reading.report.sound ? "" : ". Remove it: the next night makes it again");
     for (std::string const& path : night.removal.removed)
       text += "removed           " + path + "\n";
     for (std::string const& path : night.removal.cleaned)

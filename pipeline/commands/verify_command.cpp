@@ -34,8 +34,9 @@ class VerifyCommand : public Command {
         diff
             ? app.add_subcommand(
                      "diff",
-                     "show how much two checkpoints differ, tensor by tensor, the largest "
-                     "difference first; dtypes may differ too")
+                     "show how much two checkpoints differ, tensor by tensor. Rows are sorted by `max "
+                     "rel`, the largest |a-b| / max(|a|, |b|) of a tensor; tensors with NaN or "
+                     "infinity on one side come first. dtypes may differ too")
                   ->footer(
                       "mpirun -n 8 reshard diff /data/model-hf /data/model-hf-finetuned --limit 10")
             : app.add_subcommand(
@@ -137,6 +138,7 @@ class VerifyCommand : public Command {
     query.path = paths_.front();
     query.map = map_;
     query.config = config_a_;
+    query.config_option = "--config-a";
     query.scope = replicas_ ? DigestScope::all : DigestScope::distinct;
     query.map_folders = surroundings.map_folders;
     VerifyReport const report = verify_one(std::move(query), comm);

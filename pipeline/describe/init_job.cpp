@@ -9,6 +9,7 @@
 
 #include <fmt/ranges.h>
 
+#include "core/base/counted.hpp"
 #include "core/base/file.hpp"
 #include "core/base/paths.hpp"
 #include "core/plan/plan.hpp"
@@ -190,8 +191,7 @@ class Draft {
   }
 
   std::string found_text() const {
-    std::string const files =
-        source_.files.size() == 1 ? "1 file" : fmt::format("{} files", source_.files.size());
+    std::string const files = counted(source_.files.size(), "file");
     if (source_.places.empty()) return fmt::format("{}, {}", name(found_), files);
     return fmt::format("{}, {}, {}", name(found_), source_.mesh.text(", "), files);
   }

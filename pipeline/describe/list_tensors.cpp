@@ -2,6 +2,7 @@
 #include "core/base/shown_name.hpp"
 #include "core/transport/shared_sight.hpp"
 #include "pipeline/describe/look.hpp"
+#include "pipeline/job/option_words.hpp"
 #include "pipeline/target/own_manifest.hpp"
 #include "pipeline/verify/rank_state_look.hpp"
 #include "stages/plan/job_plan.hpp"
@@ -71,8 +72,9 @@ class Lister {
         .set("bytes", bytes);
     item.set("pieces", static_cast<std::int64_t>(pieces.pieces.size()));
     items_.push_back(std::move(item));
-    text_ += fmt::format("{:<9}{:>12}  {:>7} pieces  {:<20} {}\n", dtype_name, human_bytes(bytes),
-                         pieces.pieces.size(), tensor.name, axes);
+    text_ += fmt::format("{:<9}{:>12}  {:>7} {:<6}  {:<20} {}\n", dtype_name, human_bytes(bytes),
+                         pieces.pieces.size(), pieces.pieces.size() == 1 ? "piece" : "pieces",
+                         tensor.name, axes);
   }
 
   TensorList take(fs::path const& path, std::string_view format, std::string_view kind) {
@@ -109,7 +111,8 @@ void list_chunks(Lister& lister, Checkpoint const& source) {
     std::string const file = tensor.chunk_count == 0
                                  ? ""
                                  : file_name(source, stored.chunks[tensor.first_chunk].item.file);
-    lister.add(fmt::format("{:>5} chunks", tensor.chunk_count),
+    lister.add(fmt::format("{:>5} {:<6}", tensor.chunk_count,
+                           tensor.chunk_count == 1 ? "chunk" : "chunks"),
                {tensor.name, tensor.dtype, tensor.shape, {}, 0, bytes_of(tensor)}, file,
                Json().set("chunks", static_cast<std::int64_t>(tensor.chunk_count)));
   }
@@ -160,33 +163,33 @@ void list_stored(Lister& lister, Checkpoint const& source) {
 
 }  // namespace
 
-TensorList list_tensors(fs::path const& path, Listing listing, std::string const& map,
-                        std::vector<fs::path> const& map_folders, Comm const& comm) {
+TensorList list_tensors(ListQuery const& query, Comm const& comm) {
   OpenChoice choice;
-  choice.without_heads = listing == Listing::stored;
-  Checkpoint source = open_source(path, FormatId::automatic, choice, comm);
+  choice.without_heads = query.listing == Listing::stored;
+  Checkpoint source = open_source(query.path, FormatId::automatic, choice, comm);
   std::string_view const format = source.format->name();
   Lister lister;
-  if (listing == Listing::stored) {
+  if (query.listing == Listing::stored) {
     list_stored(lister, source);
-    return lister.take(path, format, "stored");
+    return lister.take(query.path, format, "stored");
   }
-  if (RankStateLook look = look_at_rank_states(path, source, comm); look.opened)
+  if (RankStateLook look = look_at_rank_states(query.path, source, comm); look.opened)
     source = *std::move(look.opened);
   TargetRequest request;
-  request.map = map;
-  request.map_folders = map_folders;
+  request.map = query.map;
+  request.source_config = query.config;
+  request.map_folders = query.map_folders;
   request.true_rows = true;
   JobPlan plan;
   together_seeing(comm, [&] {
     std::vector<std::string> ignored;  // `digest` explains what is not followed
-    auto const manifest = own_manifest(path, source, ignored);
-    if (manifest && map == "auto") request.true_vocab_size = vocab_in(*manifest);
-    plan = catalogue(source, request);
+    auto const manifest = own_manifest(query.path, source, ignored);
+    if (manifest && query.map == "auto") request.true_vocab_size = vocab_in(*manifest);
+    with_option_words("--config", [&] { plan = catalogue(source, request); });
   });
   for (std::size_t t = 0; t < plan.model->tensors().size(); ++t)
     if (plan.model->exists(TensorId(t))) lister.add_logical(*plan.model, plan.source, t);
-  return lister.take(path, format, "logical");
+  return lister.take(query.path, format, "logical");
 }
 
 }  // namespace reshard

@@ -23,9 +23,17 @@ struct TensorList {
   std::string text;
 };
 
-/// Every tensor with dtype, shape and place; reads headers only. `map` as in a job file, for
-/// logical tensors.
-TensorList list_tensors(std::filesystem::path const& path, Listing listing, std::string const& map,
-                        std::vector<std::filesystem::path> const& map_folders, Comm const& comm);
+/// For logical tensors: `map` as in a job file, `config` (config.json or its folder) where the
+/// checkpoint has none.
+struct ListQuery {
+  std::filesystem::path path;
+  Listing listing = Listing::stored;
+  std::string map = "auto";
+  std::filesystem::path config;
+  std::vector<std::filesystem::path> map_folders;
+};
+
+/// Every tensor with dtype, shape and place; reads headers only.
+TensorList list_tensors(ListQuery const& query, Comm const& comm);
 
 }  // namespace reshard

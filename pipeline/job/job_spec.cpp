@@ -44,7 +44,8 @@ Value value_of(toml::node const& node) {
   if (node.is_integer()) return node.as_integer()->get();
   if (node.is_boolean()) return node.as_boolean()->get();
   if (node.is_string()) return node.as_string()->get();
-  if (node.is_floating_point()) return job::Foreign{"a number with a fraction"};
+  if (node.is_floating_point())
+    return job::Foreign{fmt::format("{}", node.as_floating_point()->get())};
   if (node.is_array()) return job::Foreign{"an array"};
   if (node.is_table()) return job::Foreign{"a table"};
   return job::Foreign{"a date or a time"};
@@ -225,7 +226,7 @@ class JobReader {
       return mistakes_.push_back(
           {position,
            job::label(given) +
-               ": only `reshard nightly` uses this table. Run that command, or remove the key"});
+               ": only `reshard nightly` uses this table. Run that command (with --dry-run it plans a night), or remove the key"});
     if (auto const problem = field.set(spec_, given.value))
       mistakes_.push_back({position, job::label(given) + ": " + *problem});
     else

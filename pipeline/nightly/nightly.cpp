@@ -370,6 +370,11 @@ std::string nightly_line(JobSpec const& job, NightlyTask const& task) {
           task.job.source.path, skipped_text(task));
     case Action::nothing_complete: break;
   }
+  if (task.skipped.empty())
+    return fmt::format(
+        "nothing to do: no complete checkpoint in {}, and no incomplete one. If training has saved "
+        "one, correct source.path",
+        job.source.path);
   return fmt::format("nothing to do: no complete checkpoint in {}{}", job.source.path,
                      skipped_text(task));
 }

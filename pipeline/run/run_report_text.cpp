@@ -1,5 +1,6 @@
 #include <utility>
 
+#include "core/base/counted.hpp"
 #include "core/base/file.hpp"
 #include "core/base/text.hpp"
 #include "pipeline/run/run_report.hpp"
@@ -10,10 +11,6 @@ namespace {
 std::string rate(std::uint64_t bytes, double seconds) {
   if (seconds <= 0) return "-";
   return fmt::format("{:.2f} GiB/s", static_cast<double>(bytes) / (1U << 30U) / seconds);
-}
-
-std::string counted(std::uint64_t count, std::string_view one) {
-  return fmt::format("{} {}{}", count, one, count == 1 ? "" : "s");
 }
 
 /// Lines of a report: a word, and what is to be said of it.
@@ -35,7 +32,7 @@ class Lines {
                      r_.source_tensors, counted(r_.source_files, "file"), r_.target_tensors,
                      counted(r_.replicas_not_read, "replica")));
     if (r_.state_bytes > 0)
-      line("state", fmt::format("{} of optimizer state ({}), {} of weights and the rest",
+      line("state", fmt::format("{} of optimizer state ({}), {} of other tensors",
                                 human_bytes(r_.state_bytes), fmt::join(r_.states, ", "),
                                 human_bytes(r_.payload_read - r_.state_bytes)));
   }
@@ -44,7 +41,7 @@ class Lines {
   void plan() {
     line("plan", fmt::format("reads {}, writes {}, in {} on {}", human_bytes(r_.payload_read),
                              human_bytes(r_.payload_written), counted(r_.rounds, "round"),
-                             counted(static_cast<std::uint64_t>(r_.ranks), "rank")));
+                             counted(r_.ranks, "rank")));
     if (full())
       line("  copies",
            fmt::format("{}, transport {}", counted(r_.regions, "region"), r_.transport));
@@ -119,9 +116,8 @@ class Lines {
   }
 
   void cost() {
-    line("peak memory",
-         fmt::format("{} used by the largest of {}", human_bytes(r_.peak_memory_bytes),
-                     counted(static_cast<std::uint64_t>(r_.ranks), "rank")));
+    line("peak memory", fmt::format("{} used by the largest of {}",
+                                    human_bytes(r_.peak_memory_bytes), counted(r_.ranks, "rank")));
     std::string text = fmt::format(
         "{:.2f} s: headers {:.2f}, plan {:.2f}, copy {:.2f} ({}), read back {:.2f}, "
         "publish {:.2f}",

@@ -11,6 +11,7 @@
 #include "core/plan/state_checks.hpp"
 #include "core/quant/convert.hpp"
 #include "stages/plan/value_changes.hpp"
+#include "stages/verify/stored_places.hpp"
 
 namespace reshard {
 namespace {
@@ -112,7 +113,9 @@ class Matcher {
   }
 
   bool differs(HeaderFault fault, std::size_t t, std::string a, std::string b) {
-    result_.differences.push_back({fault, a_model_.tensors()[t].name, std::move(a), std::move(b)});
+    result_.differences.push_back({fault, a_model_.tensors()[t].name, std::move(a), std::move(b),
+                                   part_count(a_model_, static_cast<std::uint32_t>(t)),
+                                   a_model_.tensors()[t].slot != SlotId::weight});
     return false;
   }
 
@@ -206,8 +209,10 @@ class Matcher {
       if (by_names_ && is_optimizer_key(name))
         ++result_.states_only_b;
       else
-        result_.differences.push_back(
-            {HeaderFault::extra, name, "", result_.b.blobs[b_.tensors[u].blobs.front()].name});
+        result_.differences.push_back({HeaderFault::extra, name, "",
+                                       result_.b.blobs[b_.tensors[u].blobs.front()].name,
+                                       part_count(b_model_, static_cast<std::uint32_t>(u)),
+                                       b_model_.tensors()[u].slot != SlotId::weight});
     }
   }
 

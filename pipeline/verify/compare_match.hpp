@@ -17,6 +17,8 @@ struct HeaderDifference {
   std::string tensor;
   std::string a;  ///< shape, dtype, stored name or what is lacking; "" where that side has nothing
   std::string b;
+  std::uint64_t parts = 1;  ///< of the tensor (part_count()): what differs is counted by these
+  bool is_state = false;    ///< of an optimizer
 };
 
 /// A tensor whose elements are compared.

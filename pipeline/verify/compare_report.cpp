@@ -4,6 +4,7 @@
 #include <numeric>
 #include <optional>
 
+#include "core/base/counted.hpp"
 #include "core/base/file.hpp"
 #include "core/base/shown_name.hpp"
 #include "core/base/text.hpp"
@@ -69,9 +70,11 @@ class Reporter {
       add_part(parts[p], *tensors[parts[p].tensor], findings.stats[p]);
     if (!differing_.empty()) places_.emplace(model_, a_);
     if (!values()) return;
-    std::stable_sort(differing_.begin(), differing_.end(), [](Row const& x, Row const& y) {
-      return x.stats->relative.value > y.stats->relative.value;
-    });
+    auto const rank_of = [](Row const& row) {
+      return std::pair(row.stats->non_finite_differing > 0, row.stats->relative.value);
+    };
+    std::stable_sort(differing_.begin(), differing_.end(),
+                     [&](Row const& x, Row const& y) { return rank_of(x) > rank_of(y); });
   }
 
   std::string text() {
@@ -95,6 +98,10 @@ class Reporter {
     if (rows_ > request_.row_limit)
       text_ +=
           fmt::format("… {} more rows: --limit {} shows all\n", rows_ - request_.row_limit, rows_);
+    if (!values() && one_sided_states() > 0)
+      text_ += fmt::format(
+          "note: {} of optimizer state that one side does not have: --weights-only leaves it out\n",
+          counted(one_sided_states(), "tensor"));
     return text_ + summary() + "\n";
   }
 
@@ -190,8 +197,8 @@ class Reporter {
     for (auto const& [count, letter] : {std::pair(findings_.matched->states_only_a, 'a'),
                                         std::pair(findings_.matched->states_only_b, 'b')})
       if (count > 0)
-        text_ +=
-            fmt::format("not compared: {} optimizer tensors that only {} has\n", count, letter);
+        text_ += fmt::format("not compared: {} of optimizer state that only {} has\n",
+                             counted(count, "tensor"), letter);
   }
 
   void add(HeaderDifference const& difference) {
@@ -341,18 +348,20 @@ class Reporter {
   }
 
   std::string summary() const {
-    std::size_t const headers = findings_.matched->differences.size();
-    std::size_t const all = rows_of_all_.size() + headers;
-    if (is_same(findings_)) return fmt::format("same: {} tensors, {}", all, human_bytes(bytes_));
+    std::uint64_t headers = 0;
+    for (HeaderDifference const& one : findings_.matched->differences) headers += one.parts;
+    std::uint64_t const all = rows_of_all_.size() + headers;
+    std::string const tensors = counted(all, "tensor");
+    if (is_same(findings_)) return fmt::format("same: {}, {}", tensors, human_bytes(bytes_));
     if (same_weights()) {
       std::vector<std::string> keys;
       for (ConfigDifference const& one : configs()) keys.push_back(config_text(one));
-      return fmt::format("same weights, other config: {} ({} tensors, {})", listed(keys, 4), all,
+      return fmt::format("same weights, other config: {} ({}, {})", listed(keys, 4), tensors,
                          human_bytes(bytes_));
     }
-    std::string text = fmt::format("different: {} of {} tensors", differing_.size() + headers, all);
+    std::string text = fmt::format("different: {} of {}", differing_.size() + headers, tensors);
     std::string parts;
-    auto const add = [&parts](std::size_t count, std::string_view what) {
+    auto const add = [&parts](std::uint64_t count, std::string_view what) {
       if (count > 0) parts += fmt::format("{}{} {}", parts.empty() ? "" : ", ", count, what);
     };
     add(differing_.size(), "by their elements");
@@ -366,10 +375,20 @@ class Reporter {
     return fmt::format("{} ({}), {} compared", text, parts, human_bytes(bytes_));
   }
 
-  std::size_t count_of(HeaderFault fault) const {
-    auto const& all = findings_.matched->differences;
-    return static_cast<std::size_t>(std::count_if(
-        all.begin(), all.end(), [fault](HeaderDifference const& d) { return d.fault == fault; }));
+  /// Layer by layer, as elements are counted.
+  std::uint64_t count_of(HeaderFault fault) const {
+    std::uint64_t count = 0;
+    for (HeaderDifference const& one : findings_.matched->differences)
+      if (one.fault == fault) count += one.parts;
+    return count;
+  }
+
+  std::uint64_t one_sided_states() const {
+    std::uint64_t count = 0;
+    for (HeaderDifference const& one : findings_.matched->differences)
+      if (one.is_state && (one.fault == HeaderFault::missing || one.fault == HeaderFault::extra))
+        count += one.parts;
+    return count;
   }
 
   CompareFindings const& findings_;

@@ -8,6 +8,7 @@
 #include "core/formats/model_files.hpp"
 #include "core/plan/state_checks.hpp"
 #include "core/transport/shared_sight.hpp"
+#include "pipeline/job/option_words.hpp"
 #include "pipeline/job/target_request.hpp"
 #include "pipeline/target/own_manifest.hpp"
 #include "stages/plan/source/master_weights.hpp"
@@ -24,6 +25,11 @@ bool is_plain(Checkpoint const& checkpoint) {
 }
 bool is_megatron(Checkpoint const& checkpoint) { return checkpoint.names == NameOwner::megatron; }
 
+/// A Hugging Face folder without its config.json.
+bool is_bare(Checkpoint const& checkpoint) {
+  return checkpoint.names == NameOwner::family && checkpoint.config.is_null();
+}
+
 /// The folder of a checkpoint that has a config.json; "" for others.
 fs::path config_beside(ComparedSide const& side) {
   Checkpoint const& checkpoint = side.checkpoint;
@@ -31,8 +37,15 @@ fs::path config_beside(ComparedSide const& side) {
     auto const files = files_of(checkpoint);
     return files && checkpoint.config.is_null() ? files->path : fs::path();
   }
-  if (is_megatron(checkpoint)) return {};
+  if (is_megatron(checkpoint)) return {};  // its args say more
   return sees_file(checkpoint.folder / huggingface::config_name) ? checkpoint.folder : fs::path();
+}
+
+/// The same, or where a Megatron checkpoint carries one.
+fs::path any_config_of(ComparedSide const& side) {
+  if (!is_megatron(side.checkpoint)) return config_beside(side);
+  auto const files = files_of(side.checkpoint);
+  return files && !files->config.is_null() ? files->path : fs::path();
 }
 
 Index vocab_of(JobPlan const& catalogue) {
@@ -127,16 +140,23 @@ class SidesOpener {
   }
 
   void open_by_maps() {
-    open_by_map(sides_.a, request_.config_a, sides_.b, request_.config_b);
-    open_by_map(sides_.b, request_.config_b, sides_.a, request_.config_a);
+    with_option_words("--config-a", [&] {
+      open_by_map(sides_.a, request_.config_a, sides_.b, request_.config_b);
+    });
+    with_option_words("--config-b", [&] {
+      open_by_map(sides_.b, request_.config_b, sides_.a, request_.config_a);
+    });
   }
 
   void open_by_map(ComparedSide& side, fs::path const& own_config, ComparedSide const& other,
                    fs::path const& other_config) const {
     fs::path config = own_config;
     if (config.empty() && is_plain(side.checkpoint)) config = config_beside(side);
-    if (config.empty() && (is_plain(side.checkpoint) || is_megatron(side.checkpoint)))
-      config = other_config.empty() ? config_beside(other) : other_config;
+    bool const bare = is_bare(side.checkpoint);
+    if (config.empty() && (bare || is_plain(side.checkpoint) || is_megatron(side.checkpoint)))
+      config = !other_config.empty() ? other_config
+               : bare                ? any_config_of(other)
+                                     : config_beside(other);
     if (is_plain(side.checkpoint) && config.empty())
       fail(ErrorKind::usage,
            "{}: does not state which model it holds, and neither does the other checkpoint. Give "
@@ -246,10 +266,15 @@ ComparedSides open_sides(CompareRequest const& request, Comm const& comm) {
   together_seeing(comm, [&] {
     for (ComparedSide* side : {&sides.a, &sides.b}) side->recorded_rows = recorded_rows(*side);
     SidesOpener(request, sides).run();
-    sides.configs =
-        compare_configs(describe_model(sides.a.checkpoint, request.config_a, request.map_folders),
-                        describe_model(sides.b.checkpoint, request.config_b, request.map_folders),
-                        request.map_folders);
+    ModelDescription a;
+    ModelDescription b;
+    with_option_words("--config-a", [&] {
+      a = describe_model(sides.a.checkpoint, request.config_a, request.map_folders);
+    });
+    with_option_words("--config-b", [&] {
+      b = describe_model(sides.b.checkpoint, request.config_b, request.map_folders);
+    });
+    sides.configs = compare_configs(a, b, request.map_folders);
   });
   std::vector<std::string> const& warnings = sides.a.catalogue.warnings;  // of b, copies are read
   sides.notes.insert(sides.notes.end(), warnings.begin(), warnings.end());
@@ -261,7 +286,9 @@ std::string not_compared(ComparedSide const& side, bool by_names) {
   StateInventory const state = checkpoint.format->inventory(checkpoint, view_of(checkpoint));
   std::vector<std::string> parts;
   std::size_t const objects = checkpoint.stored.objects.size() + checkpoint.module_states.size();
-  if (objects > 0) parts.push_back(fmt::format("{} objects that are not tensors", objects));
+  if (objects > 0)
+    parts.push_back(objects == 1 ? "1 object that is not a tensor"
+                                 : fmt::format("{} objects that are not tensors", objects));
   if (state.optimizer.form == StateForm::by_layout && !by_names)
     parts.emplace_back("optimizer state that is bound to its layout");
   if (state.optimizer.form == StateForm::in_model_files) parts.emplace_back("optimizer state");

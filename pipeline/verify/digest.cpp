@@ -2,10 +2,12 @@
 
 #include <fmt/ranges.h>
 
+#include "core/base/counted.hpp"
 #include "core/base/file.hpp"
 #include "core/base/shown_name.hpp"
 #include "core/transport/rank_threads.hpp"
 #include "core/transport/shared_sight.hpp"
+#include "pipeline/job/option_words.hpp"
 #include "pipeline/job/target_request.hpp"
 #include "pipeline/target/own_manifest.hpp"
 #include "pipeline/target/target_check.hpp"
@@ -55,7 +57,9 @@ JobPlan open_logical(Checkpoint const& checkpoint, DigestQuery const& query, Com
   request.true_rows = true;
   request.true_vocab_size = query.vocab;
   JobPlan plan;
-  together_seeing(comm, [&] { plan = catalogue(checkpoint, request); });
+  together_seeing(comm, [&] {
+    with_option_words(query.config_option, [&] { plan = catalogue(checkpoint, request); });
+  });
   return plan;
 }
 
@@ -211,9 +215,10 @@ DigestReport digest_report(DigestQuery query, Comm const& comm) {
   std::string_view const format = found.checkpoint.format->name();
   std::uint64_t const bytes = bytes_in_all(found.work);
   for (std::string const& note : notes) report.text += fmt::format("note: {}\n", note);
-  report.text += fmt::format(
-      "total {}  {} tensors, {}, {}{}\n", found.total, found.tensors.size(), human_bytes(bytes),
-      format, found.catalogue.map_name.empty() ? "" : ", " + found.catalogue.map_name);
+  report.text +=
+      fmt::format("total {}  {}, {}, {}{}\n", found.total, counted(found.tensors.size(), "tensor"),
+                  human_bytes(bytes), format,
+                  found.catalogue.map_name.empty() ? "" : ", " + found.catalogue.map_name);
   report.json.set("path", query.path.string())
       .set("format", format)
       .set("map", found.catalogue.map_name)

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/base/json.hpp"
@@ -18,6 +19,7 @@ struct DigestQuery {
   std::filesystem::path path;
   std::string map = "auto";      ///< as in a job file; "none": tensors by their stored names
   std::filesystem::path config;  ///< config.json or its folder, where the checkpoint has none
+  std::string_view config_option = "--config";  ///< that gives `config`, for messages
   DigestScope scope = DigestScope::distinct;
   bool file_hashes = false;
   Index vocab = 0;  ///< rows that are vocabulary, where they are known; 0: as the checkpoint says

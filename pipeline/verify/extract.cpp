@@ -9,6 +9,7 @@
 
 #include <fmt/ranges.h>
 
+#include "core/base/counted.hpp"
 #include "core/base/file.hpp"
 #include "core/base/paths.hpp"
 #include "core/base/shown_name.hpp"
@@ -205,8 +206,8 @@ class Extraction {
       parts = parts || !tensor.part_of.empty();
     }
     if (parts) result.text += "quantised weights are their parts, as they are stored\n";
-    result.text += fmt::format("{}: {} tensors, {}\n", query_.output.string(), chosen_.size(),
-                               human_bytes(bytes));
+    result.text += fmt::format("{}: {}, {}\n", query_.output.string(),
+                               counted(chosen_.size(), "tensor"), human_bytes(bytes));
     result.json.set("path", query_.path.string())
         .set("format", checkpoint_.format->name())
         .set("map", catalogue_.map_name)

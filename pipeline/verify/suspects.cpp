@@ -2,6 +2,7 @@
 
 #include <optional>
 
+#include "core/base/counted.hpp"
 #include "core/base/integers.hpp"
 #include "core/base/shown_name.hpp"
 #include "core/plan/digest_work.hpp"
@@ -114,10 +115,10 @@ class SuspectSearch {
     if (found_.size() > query_.row_limit)
       result.text += fmt::format("  and {} more: see --json\n", found_.size() - query_.row_limit);
     for (std::string const& note : notes_) result.text += fmt::format("note: {}\n", note);
-    result.text += fmt::format("{} suspect{} in {} tensors with {} parts", found_.size(),
-                               found_.size() == 1 ? "" : "s", tensors_.size(), slices);
-    if (copies.replicas > 0) result.text += fmt::format(", {} replicas", copies.replicas);
-    if (copies.masters > 0) result.text += fmt::format(", {} master weights", copies.masters);
+    result.text += fmt::format("{} in {} with {}", counted(found_.size(), "suspect"),
+                               counted(tensors_.size(), "tensor"), counted(slices, "part"));
+    if (copies.replicas > 0) result.text += ", " + counted(copies.replicas, "replica");
+    if (copies.masters > 0) result.text += ", " + counted(copies.masters, "master weight");
     result.text += "\n";
     result.json.set("path", query_.path.string())
         .set("format", checkpoint_.format->name())

@@ -7,6 +7,7 @@
 
 #include <fmt/ranges.h>
 
+#include "core/base/counted.hpp"
 #include "core/base/file.hpp"
 #include "core/base/shown_name.hpp"
 #include "core/formats/dcp/describe.hpp"
@@ -95,8 +96,8 @@ std::vector<std::string> faults_of_states(DigestedCheckpoint const& found, Comm 
 
 std::string states_text(std::vector<StateCheck> const& checks) {
   auto const masters = std::ranges::count(checks, StateRule::rounds_to_weight, &StateCheck::rule);
-  return fmt::format("{} tensors of master weights against their weights, {} of second moments",
-                     masters, std::ssize(checks) - masters);
+  return fmt::format("{} of master weights against their weights, {} of second moments",
+                     counted(masters, "tensor"), std::ssize(checks) - masters);
 }
 
 std::size_t replicas_of(DigestWork const& work) {
@@ -197,9 +198,10 @@ VerifyReport verify_one(DigestQuery query, Comm const& comm) {
   if (own) {
     std::vector<std::string> faults = faults_of_files(*own, comm);
     add_unlisted(*own, checkpoint, faults);
-    verdict.looked("files",
-                   fmt::format("{} files against {}", expected_files(*own).size(), own->name()),
-                   faults);
+    verdict.looked(
+        "files",
+        fmt::format("{} against {}", counted(expected_files(*own).size(), "file"), own->name()),
+        faults);
   }
   if (rank_states.fault)
     verdict.looked("optimizer", "optimizer state", {rank_states.fault->sentence()});
@@ -211,12 +213,12 @@ VerifyReport verify_one(DigestQuery query, Comm const& comm) {
   DigestedCheckpoint const found = digest_checkpoint(query, comm);
   if (nothing && !replicas && found.checks.empty() && absent.empty()) throw *nothing;
   if (own && own->manifest)
-    verdict.looked(
-        "tensors",
-        fmt::format("{} tensors against {}", own->manifest->tensors.size(), manifest_name),
-        faults_of_tensors(*own->manifest, found.tensors));
+    verdict.looked("tensors",
+                   fmt::format("{} against {}", counted(own->manifest->tensors.size(), "tensor"),
+                               manifest_name),
+                   faults_of_tensors(*own->manifest, found.tensors));
   if (replicas)
-    verdict.looked("replicas", fmt::format("{} replicas", replicas_of(found.work)),
+    verdict.looked("replicas", counted(replicas_of(found.work), "replica"),
                    faults_of_replicas(found));
   if (query.states && !found.checks.empty())
     verdict.looked("optimizer", states_text(found.checks), faults_of_states(found, comm));

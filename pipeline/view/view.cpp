@@ -6,6 +6,7 @@
 #include "core/base/paths.hpp"
 #include "core/base/shown_name.hpp"
 #include "core/transport/shared_sight.hpp"
+#include "pipeline/job/option_words.hpp"
 #include "pipeline/job/target_request.hpp"
 #include "pipeline/version.hpp"
 #include "pipeline/view/view_model.hpp"
@@ -81,7 +82,9 @@ LayoutView checkpoint_view(ViewQuery const& query, Comm const& comm) {
   Checkpoint const source = open_source(query.path, comm);
   JobPlan plan;
   together_seeing(comm, [&] {
-    plan = catalogue(source, request_without_target(query.map, query.config, query.map_folders));
+    with_option_words("--config", [&] {
+      plan = catalogue(source, request_without_target(query.map, query.config, query.map_folders));
+    });
   });
   LayoutView view;
   together(comm, [&] {

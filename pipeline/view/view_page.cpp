@@ -97,7 +97,9 @@ PageFile::PageFile(fs::path path, std::span<fs::path const> taken) : path_(std::
            "{}",
            shown, other.string(), advice);
   if (auto const checkpoint = enclosing_checkpoint(real))
-    fail(ErrorKind::usage, "-o {}: is inside the checkpoint {}, into which nothing is written. {}",
+    fail(ErrorKind::usage,
+         "-o {}: is inside the checkpoint {}, into which nothing is written: files such as "
+         "*.safetensors in a folder make it one. {}",
          shown, checkpoint->string(), advice);
   if (!fs::is_directory(real.parent_path(), ignored))
     fail(ErrorKind::usage, "-o {}: there is no folder {} to write into. {}", shown,

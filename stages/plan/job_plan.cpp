@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <set>
 
+#include "core/base/capture.hpp"
+#include "core/formats/model_files.hpp"
 #include "core/formats/target_parts.hpp"
 #include "core/mapping/adapter.hpp"
 #include "stages/plan/adapter/adapter_places.hpp"
@@ -42,7 +44,7 @@ class JobPlanner {
            request_.source_prefix, source_.format->name());
     check_state(source_, source_.format->view(source_, request_.source_prefix), request_,
                 job_.warnings);
-    model_ = read_source_model(source_, request_, carries_state(source_, request_));
+    read_source();
     merge_adapter(source_, request_, model_);
     settle_masters(source_, request_, model_);
     check_moments(source_, model_, job_.warnings);
@@ -94,6 +96,29 @@ class JobPlanner {
   }
 
  private:
+  /// Tensors that a reference of another family expects are no damage of the source.
+  void read_source() {
+    auto const read = [this](TargetRequest const& request) {
+      return read_source_model(source_, request, carries_state(source_, request));
+    };
+    auto const failed = capture([&] { model_ = read(request_); });
+    if (!failed) return;
+    if (request_.reference.empty() || failed->kind() != ErrorKind::source) throw *failed;
+    TargetRequest alone = request_;
+    alone.reference.clear();
+    SourceModel own;
+    if (capture([&] { own = read(alone); }) || !own.maps.family) throw *failed;
+    huggingface::Folder const reference = described_by(request_.reference);
+    Json const type = fact(reference.config, "model_type");
+    if (type.text() == nullptr || std::ranges::count(own.maps.family->model_types, *type.text()))
+      throw *failed;
+    fail(
+        ErrorKind::usage,
+        "[target] reference: {} has the model_type '{}', and the source is a model of {}. Name the "
+        "folder of this model, or leave the key out.",
+        config_name_of(reference), *type.text(), own.maps.family->name);
+  }
+
   static std::vector<std::optional<DType>> dtypes_of(Catalog const& catalog) {
     std::vector<std::optional<DType>> result;
     for (TensorPieces const& tensor : catalog.tensors)
@@ -216,6 +241,11 @@ JobPlan make_job_plan(Checkpoint const& source, TargetRequest const& request,
 }
 
 JobPlan catalogue(Checkpoint const& source, TargetRequest const& request, Masters masters) {
+  if (request.map == "none" && source.storage == Storage::shares && source.places.size() > 1)
+    fail(ErrorKind::usage,
+         "{}: its ranks use the same names for different parts of the model, which only a map can "
+         "put together. Leave out --map none.",
+         source.place);
   bool const plain = source.storage == Storage::chunks && source.names == NameOwner::family;
   if (request.map == "none" || (plain && request.source_config.empty() && source.config.is_null()))
     return identity_catalogue(source, request.source_prefix);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/base/activity.hpp"
+#include "core/base/counted.hpp"
 #include "core/base/file.hpp"
 #include "core/base/stall_clock.hpp"
 #include "core/device/strided_digest.hpp"
@@ -49,10 +50,9 @@ Error StreamThreads::interrupted() const {
           ? " (mpirun also sends one when another rank has failed; that rank then reports why)"
           : "";
   return {ErrorKind::interrupted,
-          fmt::format(
-              "stopped by a signal after {} rounds{}. Nothing was published: run the same command "
-              "again to resume.",
-              rounds_.load(), perhaps)};
+          fmt::format("stopped by a signal after {}{}. Nothing was published: run the same command "
+                      "again to resume.",
+                      counted(rounds_.load(), "round"), perhaps)};
 }
 
 void StreamThreads::guarded(void (StreamThreads::*loop)()) {

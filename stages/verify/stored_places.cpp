@@ -47,6 +47,11 @@ bool has_layers(Model const& model, std::size_t tensor) {
 
 }  // namespace
 
+std::uint64_t part_count(Model const& model, std::uint32_t tensor) {
+  if (!has_layers(model, tensor)) return 1;
+  return static_cast<std::uint64_t>(extent_of(model.domain(model.tensors()[tensor]).front()));
+}
+
 std::vector<TensorPart> parts_of(Model const& model) {
   std::vector<TensorPart> parts;
   for (std::uint32_t t = 0; t < model.tensors().size(); ++t) {

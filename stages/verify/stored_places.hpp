@@ -19,6 +19,8 @@ struct TensorPart {
 };
 /// The parts of all tensors that exist, by tensor and layer.
 std::vector<TensorPart> parts_of(Model const& model);
+/// How many parts one tensor has.
+std::uint64_t part_count(Model const& model, std::uint32_t tensor);
 
 /// Elements that lie one after the other in a file and belong to one piece of one part.
 struct StoredRun {

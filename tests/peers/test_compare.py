@@ -123,6 +123,19 @@ def test_a_plain_dcp_checkpoint_against_a_folder_and_a_tree(program, scratch):
     assert code == 2 and "--config-a" in stderr
     code, document, stderr = compare("verify", megatron, scratch / "dcp", "--config-b", str(hf))
     assert code == 0 and document["tensors_by"] == "map", stderr
+
+
+def test_a_folder_without_config_takes_that_of_the_other_side(program, scratch):
+    """Also where a Megatron checkpoint carries it; else the advice names an option that the command has."""
+    tensors = make_globals(DENSE)
+    hf, megatron = folder(scratch / "hf", DENSE, tensors), tree(scratch / "tree", DENSE, tensors)
+    config = (hf / "config.json").rename(scratch / "config.json")
+    for sides, option in (((hf, megatron), "a"), ((megatron, hf), "b")):
+        code, _, stderr = compare("verify", *sides)
+        assert code == 3 and f"give --config-{option}" in stderr and "source.config" not in stderr, stderr
+    (megatron / "huggingface").mkdir()
+    shutil.copy(config, megatron / "huggingface")
+    assert compare("verify", hf, megatron)[0] == 0 and compare("verify", megatron, hf)[0] == 0
     code, document, stderr = compare("verify", megatron, hf, "--map", "none")
     assert code == 2 and "--map none" in stderr
 
@@ -169,6 +182,8 @@ def test_a_training_checkpoint_and_its_export_have_the_same_weights(program, scr
     for a, b in ((training, export), (export, training)):
         code, document, _ = compare("verify", a, b)
         assert code == 1 and {row["kind"] for row in document["header_differences"]} == {"missing" if a == training else "extra"}
+        missing = 3 * document["tensors_compared"]  # two moments and a master weight of each weight, counted layer by layer like these
+        assert document["summary"].startswith(f"different: {missing} of {missing // 3 + missing} tensors ({missing} "), document["summary"]
         code, document, _ = compare("verify", a, b, "--weights-only")
         assert code == 0 and document["same"] and document["header_differences"] == []
         assert "36 tensors of optimizer state" in document["notes"][0] if a == training else "36 in b" in document["notes"][0]
@@ -348,6 +363,14 @@ def test_zeros_of_both_signs_differ_by_nothing(program, scratch):
     code, document, _ = compare("diff", scratch / "a", scratch / "b")
     (row,) = rows(document).values()
     assert code == 1 and row["differing"] == 1 and row["max_abs"] == 0 and row["max_rel"] == 0 and row["max_abs_at"] is None
+
+
+def test_a_tensor_with_nan_is_the_first_row(program, scratch):
+    before = {"large": torch.ones(4), "small": torch.ones(4)}
+    dcp.save(before, checkpoint_id=scratch / "a", no_dist=True)
+    dcp.save({"large": -before["large"], "small": torch.tensor([1, 1, float("nan"), 1])}, checkpoint_id=scratch / "b", no_dist=True)
+    outcome = subprocess.run([BINARY, "diff", scratch / "a", scratch / "b", "--limit", "1"], capture_output=True, text=True, timeout=TIMEOUT_SECONDS)
+    assert outcome.returncode == 1 and "small (NaN 0 / 1" in outcome.stdout and "large" not in outcome.stdout, outcome.stdout
 
 
 def test_what_is_no_checkpoint(program, scratch):

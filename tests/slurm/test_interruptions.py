@@ -75,6 +75,22 @@ def test_a_signal_to_the_ranks(cluster, place, undisturbed):
 
 
 @pytest.mark.long
+def test_a_job_that_its_user_cancels_is_not_queued_again(cluster, place, undisturbed):
+    """The same job, submitted once more, resumes."""
+    job = begin(cluster, place)
+    cluster.client("scancel", job.number)
+    job.wait_for_end(60)
+    wait_until(lambda: not job.ranks(), job.describe, 60)
+    time.sleep(3)  # a script that still ran would queue it again
+    assert job.state() == "CANCELLED" and job.restarts() == 0 and not place.target.exists(), job.describe()
+    place.delay(0)
+    again = cluster.submit(OPTIONS, SCRIPTS / "reshard.sbatch", place.job, cwd=place.folder, environment=place.environment)
+    assert again.wait_for_end() == 0, again.describe()
+    assert [event for event in again.attempts()[-1] if event["type"] == "resume"], again.describe()
+    same_trees(place.target, undisturbed)
+
+
+@pytest.mark.long
 def test_the_time_limit_where_slurm_requeues_by_exit_code_too(scratch, place, undisturbed):
     """One minute is the shortest limit, and Slurm may send the signal up to a minute early: here that is a few seconds after the start. With
     RequeueExit=75 in slurm.conf both Slurm and the script ask for another attempt; one is made."""

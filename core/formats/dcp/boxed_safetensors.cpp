@@ -2,6 +2,7 @@
 #include <map>
 #include <unordered_map>
 
+#include "core/base/counted.hpp"
 #include "core/base/member_file.hpp"
 #include "core/base/sight.hpp"
 #include "core/containers/safetensors/safetensors.hpp"
@@ -141,8 +142,8 @@ Checkpoint checkpoint_of(fs::path const& path, std::vector<fs::path> files,
   for (std::size_t f = 0; f < headers.size(); ++f)
     boxes.add_file(narrow<std::uint32_t>(f), checkpoint.files[f], headers[f]);
   boxes.finish();
-  checkpoint.summary = fmt::format("{} chunks in {} files", checkpoint.stored.chunks.size(),
-                                   checkpoint.files.size());
+  checkpoint.summary = fmt::format("{} in {}", counted(checkpoint.stored.chunks.size(), "chunk"),
+                                   counted(checkpoint.files.size(), "file"));
   return checkpoint;
 }
 

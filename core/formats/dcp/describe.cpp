@@ -6,6 +6,7 @@
 
 #include <fmt/ranges.h>
 
+#include "core/base/counted.hpp"
 #include "core/base/sight.hpp"
 #include "core/base/text.hpp"
 #include "core/formats/inspect_lines.hpp"
@@ -126,8 +127,8 @@ class DcpReport {
     std::vector<std::string> texts;
     for (auto const& [dtype, total] : totals.dtypes) {
       kinds.set(dtype, Json().set("tensors", total.first).set("bytes", total.second));
-      texts.push_back(
-          fmt::format("{}: {} tensors, {}", dtype, total.first, human_bytes(total.second)));
+      texts.push_back(fmt::format("{}: {}, {}", dtype, counted(total.first, "tensor"),
+                                  human_bytes(total.second)));
     }
     result_.json.set("dtypes", kinds);
     line("dtypes", fmt::format("{}", fmt::join(texts, "; ")));
@@ -205,7 +206,7 @@ class DcpReport {
     for (auto const& [name, tensor] : view.weights) names.insert(name);
     if (!root.empty()) add("root", root);
     for (auto const& [part, count] : megatron::parts_beside(names, root))
-      add("part_" + part, fmt::format("{} tensors beside the language model", count));
+      add("part_" + part, counted(count, "tensor") + " beside the language model");
   }
 
   Inspection take() {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/base/counted.hpp"
 #include "core/base/member_file.hpp"
 #include "core/base/sight.hpp"
 #include "core/base/text.hpp"
@@ -185,8 +186,8 @@ Checkpoint checkpoint_of(Opened opened, std::vector<fs::path> files) {
   checkpoint.side_files = directory.side_files;
   checkpoint.files = std::move(files);
   checkpoint.paths = std::move(opened.metadata.planner_data);
-  checkpoint.summary =
-      fmt::format("{} chunks in {} files", opened.metadata.chunks.size(), checkpoint.files.size());
+  checkpoint.summary = fmt::format("{} in {}", counted(opened.metadata.chunks.size(), "chunk"),
+                                   counted(checkpoint.files.size(), "file"));
   checkpoint.stored = std::move(static_cast<StoredTable&>(opened.metadata));
   return checkpoint;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "core/base/counted.hpp"
 #include "core/base/sight.hpp"
 #include "core/base/text.hpp"
 #include "core/formats/deepspeed/folder.hpp"
@@ -123,8 +124,8 @@ Checkpoint DeepSpeedFormat::open(fs::path const& path, OpenChoice const& /*choic
       checkpoint.warnings.push_back(
           "the loss scale of the FP16 run is not converted: training starts with the one in "
           "its own configuration");
-    checkpoint.summary =
-        fmt::format("{}, {} ranks, {} files", form_of(run), run.ranks, checkpoint.files.size());
+    checkpoint.summary = fmt::format("{}, {}, {}", form_of(run), counted(run.ranks, "rank"),
+                                     counted(checkpoint.files.size(), "file"));
   });
   return checkpoint;
 }
@@ -144,7 +145,8 @@ Inspection DeepSpeedFormat::describe(fs::path const& path,
   std::string dtypes_text;
   Json dtypes_json = Json::object();
   for (auto const& [dtype, tensors] : dtypes) {
-    dtypes_text += fmt::format("{}{}: {} tensors", dtypes_text.empty() ? "" : "; ", dtype, tensors);
+    dtypes_text +=
+        fmt::format("{}{}: {}", dtypes_text.empty() ? "" : "; ", dtype, counted(tensors, "tensor"));
     dtypes_json.set(dtype, tensors);
   }
   std::vector<std::string> slots;

@@ -230,7 +230,7 @@ class Universal {
 [[noreturn]] void refuse_another_source(Checkpoint const& source) {
   fail(ErrorKind::usage,
        "[target] format = \"deepspeed\": only a DeepSpeed checkpoint becomes a universal "
-       "checkpoint, and {} is a {} checkpoint. Choose dcp or huggingface.",
+       "checkpoint, and {} is a {} checkpoint. Choose another target.format.",
        source.place, source.format->name());
 }
 

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "core/base/capture.hpp"
+#include "core/base/counted.hpp"
 #include "core/base/file.hpp"
 #include "core/base/member_file.hpp"
 #include "core/base/sight.hpp"
@@ -306,8 +307,8 @@ Inspection Hdf5Format::describe(fs::path const& path, megatron::UserSizes const&
   std::string kinds_text;
   for (auto const& [dtype, total] : dtypes) {
     kinds.set(dtype, Json().set("tensors", total.tensors).set("bytes", total.bytes));
-    kinds_text += fmt::format("{}{}: {} tensors, {}", kinds_text.empty() ? "" : "; ", dtype,
-                              total.tensors, human_bytes(total.bytes));
+    kinds_text += fmt::format("{}{}: {}, {}", kinds_text.empty() ? "" : "; ", dtype,
+                              counted(total.tensors, "tensor"), human_bytes(total.bytes));
   }
   Json root = Json::object();
   for (auto const& [key, value] : attributes) root.set(key, value);

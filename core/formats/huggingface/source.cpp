@@ -4,6 +4,7 @@
 #include <map>
 
 #include "core/base/capture.hpp"
+#include "core/base/counted.hpp"
 #include "core/base/sight.hpp"
 #include "core/base/text.hpp"
 #include "core/formats/dcp/source.hpp"
@@ -110,7 +111,7 @@ std::uint64_t elements_of(std::vector<Index> const& shape) {
 }
 
 /// "7615616512 (7.62 billion)".
-std::string counted(std::uint64_t count) {
+std::string with_short_form(std::uint64_t count) {
   if (count < 1'000'000) return fmt::format("{}", count);
   auto const number = static_cast<double>(count);
   return count < 1'000'000'000 ? fmt::format("{} ({:.1f} million)", count, number / 1e6)
@@ -156,8 +157,8 @@ Inspection HuggingFaceFormat::describe(fs::path const& path,
   std::string kinds_text;
   for (auto const& [dtype, total] : dtypes) {
     kinds.set(dtype, Json().set("tensors", total.tensors).set("bytes", total.bytes));
-    kinds_text += fmt::format("{}{}: {} tensors, {}", kinds_text.empty() ? "" : "; ", dtype,
-                              total.tensors, human_bytes(total.bytes));
+    kinds_text += fmt::format("{}{}: {}, {}", kinds_text.empty() ? "" : "; ", dtype,
+                              counted(total.tensors, "tensor"), human_bytes(total.bytes));
   }
   Json const* type = folder.config.find("model_type");
   bool const adapter = !folder.adapter.is_null();
@@ -185,7 +186,7 @@ Inspection HuggingFaceFormat::describe(fs::path const& path,
       "path              {}\nformat            huggingface\nmodel_type        {}\nfiles             {}{}\ntensors           {}\nelements          {}\nquantised         {}\ndtypes            "
       "{}\n",
       path.string(), model_type, folder.files.size(),
-      folder.weight_map.empty() ? "" : " with an index", tensors, counted(values),
+      folder.weight_map.empty() ? "" : " with an index", tensors, with_short_form(values),
       quantisation == "none" ? "no" : quantisation, kinds_text);
   result.text += inspect_line("layout", "none: every tensor is complete");
   result.text += inspect_config(folder.config, result.json);

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "core/base/counted.hpp"
 #include "core/base/error.hpp"
 #include "core/formats/megatron/keys.hpp"
 #include "core/formats/megatron/root.hpp"
@@ -146,7 +147,7 @@ void set_parts(Json& model, std::set<std::string_view> const& names) {
   model.set("vision", !parts.empty());
   if (!root.empty()) model.set("root", root);
   for (auto const& [part, count] : parts)
-    model.set("part_" + part, fmt::format("{} tensors beside the language model", count));
+    model.set("part_" + part, counted(count, "tensor") + " beside the language model");
 }
 
 Json model_json(Headers headers, Classification const& c) {

@@ -11,6 +11,14 @@ function el(tag, className, ...children) {
 const integerFormat = new Intl.NumberFormat('en-US');
 const integerText = (value) => integerFormat.format(value);
 
+// Half to even, as the reports of the commands round.
+function fixed(value, digits) {
+  const scaled = value * 10 ** digits;
+  const low = Math.floor(scaled);
+  const rounded = scaled - low === 0.5 && low % 2 === 0 ? low : Math.round(scaled);
+  return (rounded / 10 ** digits).toFixed(digits);
+}
+
 function bytesText(bytes) {
   const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB'];
   let unit = 0;
@@ -19,7 +27,7 @@ function bytesText(bytes) {
     value /= 1024;
     ++unit;
   }
-  return unit === 0 ? `${integerText(value)} B` : `${value.toFixed(value < 10 ? 2 : 1)} ${units[unit]}`;
+  return unit === 0 ? `${integerText(value)} B` : `${fixed(value, value < 10 ? 2 : 1)} ${units[unit]}`;
 }
 
 const plural = (count, one, many) => `${integerText(count)} ${count === 1 ? one : many || one + 's'}`;

@@ -210,8 +210,7 @@ struct WrongValue {
 
 TEST(JobSpec, RefusesValuesOfTheWrongKind) {
   for (WrongValue const& wrong : std::vector<WrongValue>{
-           {.line = "layout.tp = 2.0",
-         .part = "expected an integer, found a number with a fraction"},
+           {.line = "layout.tp = 2.0", .part = "layout.tp = 2.0: expected an integer, found 2.0"},
            {.line = "layout.tp = \"2\"", .part = "expected an integer, found \"2\""},
            {.line = "layout.pp = 0", .part = "[target] layout.pp = 0: expected a number from 1"},
            {.line = "layout.etp = -2", .part = "expected a number from 0"},

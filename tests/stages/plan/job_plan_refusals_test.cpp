@@ -70,6 +70,20 @@ TEST(JobPlanRefuses, WeightsThatAnAdapterIsWrappedAround) {
   expect_refused(source, request_for(FormatId::huggingface), ErrorKind::source, ".to_wrap.");
 }
 
+TEST(JobPlanRefuses, AReferenceOfAnotherFamily) {
+  ScratchFolder const scratch("other_family");
+  Json config = sample_model("qwen3_moe").config;
+  std::ofstream(scratch.path() / "config.json") << config.set("model_type", "llama").dump();
+  TargetRequest request = request_for(FormatId::huggingface);
+  request.reference = scratch.path();
+  MadeCheckpoint const source = made_megatron(sample_model("qwen3_moe"), {{.tp = 2, .etp = 2}});
+  std::string const sentence = refused(ErrorKind::usage, [&] { planned(source, request); });
+  EXPECT_NE(
+      sentence.find("has the model_type 'llama', and the source is a model of qwen3_moe.toml"),
+      std::string::npos)
+      << sentence;
+}
+
 TEST(JobPlanRefuses, MegatronWhereTheMapSaysThatTheModelHasNoFormThere) {
   ScratchFolder const scratch("no_megatron");
   std::filesystem::path const map = scratch.path() / "own.toml";

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <concepts>
+#include <string>
+#include <string_view>
+
+#include <fmt/format.h>
+
+namespace reshard {
+
+/// "1 file", "3 files": a number of things whose plural ends in s.
+template <std::integral Count>
+std::string counted(Count count, std::string_view one) {
+  return fmt::format("{} {}{}", count, one, count == 1 ? "" : "s");
+}
+
+}  // namespace reshard

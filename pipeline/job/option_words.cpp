@@ -1,0 +1,57 @@
+#include "pipeline/job/option_words.hpp"
+
+#include <fmt/format.h>
+
+#include "core/base/error.hpp"
+
+namespace reshard {
+namespace {
+
+void replace_all(std::string& text, std::string_view from, std::string_view to) {
+  for (std::size_t at = text.find(from); at != std::string::npos;
+       at = text.find(from, at + to.size()))
+    text.replace(at, from.size(), to);
+}
+
+/// model.map = "none" becomes --map none.
+void replace_choices(std::string& text, std::string_view key, std::string_view option) {
+  std::string const begin = fmt::format("{} = \"", key);
+  for (std::size_t at = text.find(begin); at != std::string::npos; at = text.find(begin, at)) {
+    std::size_t const word = at + begin.size();
+    std::size_t const end = text.find('"', word);
+    if (end == std::string::npos) return;
+    text.replace(at, end + 1 - at, fmt::format("{} {}", option, text.substr(word, end - word)));
+  }
+}
+
+}  // namespace
+
+std::string in_option_words(std::string sentence, std::string_view config_option) {
+  std::string const give = fmt::format("give {}", config_option);
+  std::string const begin = fmt::format("Give {}", config_option);
+  for (std::string_view const key : {"source.config", "target.reference"}) {
+    replace_all(sentence, fmt::format("set {} to", key), give);
+    replace_all(sentence, fmt::format("Set {} to", key), begin);
+    replace_all(sentence, fmt::format("set {}", key), give);
+    replace_all(sentence, fmt::format("as {}", key), fmt::format("with {}", config_option));
+    replace_all(sentence, key, config_option);
+  }
+  replace_all(sentence, "[source] config: ", fmt::format("{}: ", config_option));
+  replace_choices(sentence, "[model] map", "--map");
+  replace_choices(sentence, "model.map", "--map");
+  replace_all(sentence, "Set --map", "Give --map");
+  replace_all(sentence, "set --map", "give --map");
+  replace_all(sentence, "model.map", "--map");
+  return sentence;
+}
+
+void with_option_words(std::string_view config_option, std::function<void()> const& work) {
+  try {
+    work();
+  } catch (Error const& error) {
+    Error const told(error.kind(), in_option_words(error.sentence(), config_option));
+    throw error.is_agreed() ? told.agreed() : told;
+  }
+}
+
+}  // namespace reshard

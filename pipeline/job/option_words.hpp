@@ -1,0 +1,16 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+
+namespace reshard {
+
+/// The sentence of a command without a job file: keys that its advice names become options, such as
+/// "--map" for `model.map`. `config_option` stands for `source.config`: "--config", "--config-a".
+std::string in_option_words(std::string sentence, std::string_view config_option);
+
+/// Does `work`; the Errors that it throws have the words of options.
+void with_option_words(std::string_view config_option, std::function<void()> const& work);
+
+}  // namespace reshard
