@@ -199,6 +199,7 @@ def test_other_formats_hold_the_same(by_way_of, saved, program, scratch):
 
 
 @pytest.mark.parametrize("world", [1, 2, 4])
+@pytest.mark.long_but("1")
 def test_training_continues_from_a_universal_checkpoint(world, saved, program, scratch):
     """Any stage into any stage and number of ranks. DeepSpeed 0.19.8 gives all groups of stage 3 the settings of the first, and one step: one group."""
     _, _, after = saved
