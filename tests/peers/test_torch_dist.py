@@ -81,11 +81,11 @@ def test_what_megatron_core_cannot_load_is_called_incomplete(gone, program, scra
     """`metadata.json` and `common.pt`: with both it loads the common state, without either it refuses the folder."""
     there = program.run(SAMPLE, scratch / "there", "torch_dist", ranks=1, source_options={"optimizer": "drop", "rng": "drop"})
     folder = iteration_folder(there)
-    load_common_state_dict(str(folder))
+    load_common_state_dict(folder)
     assert command("inspect", there).returncode == 0
     (folder / gone).unlink()
-    with pytest.raises((CheckpointingException, FileNotFoundError)):
-        load_common_state_dict(str(folder))
+    with pytest.raises((CheckpointingException, AttributeError)):  # 0.16.1 stumbles over its own words for a missing common.pt
+        load_common_state_dict(folder)
     told = command("inspect", there)
     assert told.returncode == 3 and f"mismatches        {gone} is missing" in told.stdout
     assert command("verify", there).returncode == 1
