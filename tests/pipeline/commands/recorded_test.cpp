@@ -245,6 +245,7 @@ TEST_F(Recorded, DamagedSources) {
     fs::copy("out/whole-dist", name, fs::copy_options::recursive);
     fs::remove(name + "/iter_0001000/" + gone);
     EXPECT_EQ(check("inspect-" + name, {"inspect", name}).code, 3);
+    EXPECT_EQ(check("verify-recorded-" + name, {"verify", name}).code, 1);
     fs::remove(name + "/reshard.json");
     fs::remove(name + "/SHA256SUMS");
     EXPECT_EQ(check("verify-" + name, {"verify", name}).code, 1);
