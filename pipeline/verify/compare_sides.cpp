@@ -187,29 +187,37 @@ class SidesOpener {
 
   TargetRequest by_map(ComparedSide const& side, fs::path const& config) const {
     bool const other = &side == &sides_.b && !request_.map_b.empty();
-    TargetRequest request =
-        request_without_target(other ? request_.map_b : request_.map, config, request_.map_folders);
-    request.true_vocab_size = side.recorded_rows;
-    return request;
+    return request_without_target(other ? request_.map_b : request_.map, config,
+                                  request_.map_folders);
   }
 
   /// Args that do not count the vocabulary leave padded rows in it.
   void match_vocabularies() {
+    if (vocab_of(sides_.a.catalogue) == vocab_of(sides_.b.catalogue)) return;
+    for (ComparedSide* side : {&sides_.a, &sides_.b})
+      if (side->recorded_rows > 0) (void)shorten(*side, side->request, side->recorded_rows);
     Index const a = vocab_of(sides_.a.catalogue);
     Index const b = vocab_of(sides_.b.catalogue);
     if (a == b || a == 0 || b == 0) return;
     ComparedSide& larger = a > b ? sides_.a : sides_.b;
     if (!is_megatron(larger.checkpoint)) return;
-    TargetRequest request = by_map(larger, {});
-    request.true_vocab_size = std::min(a, b);
-    JobPlan shorter;
-    if (capture([&] { shorter = catalogue(larger.checkpoint, request, masters_); })) return;
+    Index const rows = std::min(a, b);
+    if (!shorten(larger, by_map(larger, {}), rows)) return;
     sides_.notes.push_back(fmt::format(
         "{} does not state how many of its {} embedding rows are vocabulary: the first {} are "
         "compared",
-        larger.path.string(), std::max(a, b), request.true_vocab_size));
-    larger.catalogue = std::move(shorter);
-    larger.request = std::move(request);
+        larger.path.string(), std::max(a, b), rows));
+  }
+
+  /// Counts these rows as the vocabulary of a side; false, and nothing is changed, where they
+  /// cannot be.
+  bool shorten(ComparedSide& side, TargetRequest request, Index rows) const {
+    request.true_vocab_size = rows;
+    JobPlan shorter;
+    if (capture([&] { shorter = catalogue(side.checkpoint, request, masters_); })) return false;
+    side.catalogue = std::move(shorter);
+    side.request = std::move(request);
+    return true;
   }
 
   CompareRequest const& request_;

@@ -157,6 +157,16 @@ Json part_hashes(Model const& model, TensorId tensor, TensorHashes const& hashes
   return parts;
 }
 
+/// As if the record were one of weights alone.
+void leave_states_out(Manifest& manifest, Model const& model) {
+  bool const totalled = !manifest.total.empty();
+  std::erase_if(manifest.tensors, [&](TensorDigest const& tensor) {
+    std::optional<TensorId> const id = model.find_tensor(tensor.name);
+    return id && model.tensor(*id).slot != SlotId::weight;
+  });
+  if (totalled) manifest.total = total_digest(manifest.tensors);
+}
+
 /// With optimizer state of rank files, unless only weights are wanted.
 Checkpoint open_for_digest(DigestQuery const& query, std::vector<std::string>& notes,
                            Comm const& comm) {
@@ -176,11 +186,12 @@ Checkpoint open_for_digest(DigestQuery const& query, std::vector<std::string>& n
 DigestReport digest_report(DigestQuery query, Comm const& comm) {
   std::vector<std::string> notes;
   Checkpoint checkpoint = open_for_digest(query, notes, comm);
-  std::optional<Manifest> const manifest = follow_own_manifest(query, checkpoint, notes, comm);
+  std::optional<Manifest> manifest = follow_own_manifest(query, checkpoint, notes, comm);
   std::vector<TensorHashes> hashes;
   DigestedCheckpoint const found = query.sha256
                                        ? ordered_digests(std::move(checkpoint), query, hashes, comm)
                                        : digest_opened(std::move(checkpoint), query, comm);
+  if (manifest && query.weights_only) leave_states_out(*manifest, *found.catalogue.model);
   if (manifest)
     if (std::string note = why_other_total(*manifest, found.tensors, std::string(manifest_name));
         !note.empty())
@@ -216,9 +227,10 @@ DigestReport digest_report(DigestQuery query, Comm const& comm) {
   std::uint64_t const bytes = bytes_in_all(found.work);
   for (std::string const& note : notes) report.text += fmt::format("note: {}\n", note);
   report.text +=
-      fmt::format("total {}  {}, {}, {}{}\n", found.total, counted(found.tensors.size(), "tensor"),
-                  human_bytes(bytes), format,
-                  found.catalogue.map_name.empty() ? "" : ", " + found.catalogue.map_name);
+      fmt::format("total {}  {}, {}, {}{}{}\n", found.total,
+                  counted(found.tensors.size(), "tensor"), human_bytes(bytes), format,
+                  found.catalogue.map_name.empty() ? "" : ", " + found.catalogue.map_name,
+                  query.weights_only ? ", weights only" : "");
   report.json.set("path", query.path.string())
       .set("format", format)
       .set("map", found.catalogue.map_name)

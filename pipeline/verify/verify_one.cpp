@@ -210,7 +210,11 @@ VerifyReport verify_one(DigestQuery query, Comm const& comm) {
     query.map = "none";
   query.states = states && query.map != "none";
   if (own && own->manifest) query.vocab = vocab_in(*own->manifest);
-  DigestedCheckpoint const found = digest_checkpoint(query, comm);
+  DigestedCheckpoint found;
+  if (auto const unread = capture([&] { found = digest_checkpoint(query, comm); })) {
+    if (absent.empty()) throw *unread;
+    return verdict.take();  // without what describes the model its tensors are not known
+  }
   if (nothing && !replicas && found.checks.empty() && absent.empty()) throw *nothing;
   if (own && own->manifest)
     verdict.looked("tensors",

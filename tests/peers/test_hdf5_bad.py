@@ -153,7 +153,7 @@ def test_hostile_files_are_refused_in_one_sentence(name, maker, words, way, bad_
     else:
         outcome = Running(command_of([way, path]), bad_jobs.scratch).wait()
         if way == "inspect":  # tells what it can, and what is wrong in a row of its own
-            outcome.error = outcome.out.partition("mismatch")[2].strip()
+            outcome.error = outcome.out.partition("mismatches")[2].strip()
         expect(outcome, SOURCE, words)
     assert "x.h5" in outcome.error and outcome.error.isprintable() and outcome.seconds < 10
 

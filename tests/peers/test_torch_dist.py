@@ -3,9 +3,12 @@
 import json
 import pickle
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
+from megatron.core.dist_checkpointing import load_common_state_dict
+from megatron.core.dist_checkpointing.core import CheckpointingException
 
 import dcp_checkpoints
 import dcp_reading
@@ -16,8 +19,9 @@ from dcp_checkpoints import World
 from dcp_models import Recipe
 from numpy_megatron import TRACKER, iteration_folder
 from peer_types import LOCAL, TE_GROUPED, TE_SEQUENTIAL, Layout
-from reshard_job import tree_hashes
+from reshard_job import command, tree_hashes
 
+SAMPLE = Path(__file__).parents[1] / "data" / "moe-tp2-pp2-ep2"
 CHANGED = pytest.mark.parametrize("name", CHANGES)
 
 
@@ -70,6 +74,21 @@ def test_run_state_and_common_state_come_along_unchanged(program, scratch):
     assert any(key.startswith("rng_state/shard_") for key in dcp_reading.objects(iteration_folder(there)))
     assert comparable_common(common_of(there)) == comparable_common(common_of(root))
     assert (there / TRACKER).read_text().strip() == "1000"
+
+
+@pytest.mark.parametrize("gone", ["metadata.json", "common.pt"])
+def test_what_megatron_core_cannot_load_is_called_incomplete(gone, program, scratch):
+    """`metadata.json` and `common.pt`: with both it loads the common state, without either it refuses the folder."""
+    there = program.run(SAMPLE, scratch / "there", "torch_dist", ranks=1, source_options={"optimizer": "drop", "rng": "drop"})
+    folder = iteration_folder(there)
+    load_common_state_dict(folder)
+    assert command("inspect", there).returncode == 0
+    (folder / gone).unlink()
+    with pytest.raises((CheckpointingException, AttributeError)):  # 0.16.1 stumbles over its own words for a missing common.pt
+        load_common_state_dict(folder)
+    told = command("inspect", there)
+    assert told.returncode == 3 and f"mismatches        {gone} is missing" in told.stdout
+    assert command("verify", there).returncode == 1
 
 
 def test_random_state_can_be_dropped(program, scratch):

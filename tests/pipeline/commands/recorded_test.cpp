@@ -120,6 +120,59 @@ TEST_F(Recorded, TrainedState) {
   }
 }
 
+/// What is said of a checkpoint's logical tensors is what its own reshard.json says of them: the
+/// same rows of a padded vocabulary, and optimizer state wherever it lies.
+TEST_F(Recorded, OwnRecord) {
+  std::string const sample = source_tree + "/tests/data/flattened-optimizer.tar.xz";
+  ASSERT_EQ(std::system(("tar -xJf '" + sample + "' -C in").c_str()), 0);
+  std::string const in = "in/moe/iter_0001000";
+  job("dist", in, "format = \"torch_dist\"\nlayout.tp = 4\nlayout.ep = 2");
+  job("ranks", in, "format = \"megatron\"\nlayout.tp = 2\nlayout.ep = 2", "", "rng = \"drop\"");
+  job("weights", in, "format = \"huggingface\"", "map = \"qwen3_moe\"", dropped);
+  auto const total_of = [](std::string const& out) {
+    std::size_t const at = out.rfind("total ");
+    return at == std::string::npos ? out : out.substr(at + 6, 32);
+  };
+  auto const recorded_total = [](std::string const& at) {
+    std::string const text = test::content(at + "/reshard.json");
+    return text.substr(text.find("\"total\": \"") + 10, 32);
+  };
+  for (std::string const at : {"out/dist", "out/ranks", "out/weights"}) {
+    std::string const found = check("digest-" + at.substr(4), {"digest", at}).out;
+    EXPECT_EQ(total_of(found), recorded_total(at)) << found;
+    EXPECT_EQ(found.find("note:"), std::string::npos) << found;
+    check("logical-" + at.substr(4), {"ls", at, "--logical"});
+  }
+  EXPECT_EQ(recorded_total("out/dist"), recorded_total("out/ranks"));
+  for (std::string const at : {"out/dist", "out/ranks"})
+    EXPECT_EQ(total_of(test::run_words({"digest", at, "--weights-only"}).out),
+              recorded_total("out/weights"));
+  std::string const same = check("same", {"verify", "out/dist", "out/ranks"}).out;
+  EXPECT_EQ(same.find("does not state how many"), std::string::npos) << same;
+  check("named", {"digest", "out/dist", "--map", "none"});
+  check("weights-only", {"digest", "out/dist", "--weights-only"});
+  // Without its record the padding counts, for nothing says what it is.
+  fs::remove("out/dist/reshard.json");
+  EXPECT_NE(total_of(check("alone", {"digest", "out/dist"}).out), recorded_total("out/ranks"));
+}
+
+/// In one process, for any number of ranks.
+TEST_F(Recorded, PlannedForRanks) {
+  copy_sample();
+  job("done", "in/moe", "format = \"megatron\"\nlayout.tp = 2", "", dropped);
+  std::vector<std::string> const plan = {"plan", "done.toml", "--set", "target.path=out/next"};
+  auto const with = [&](std::vector<std::string> const& more) {
+    std::vector<std::string> words = plan;
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  };
+  check("three", with({"--ranks", "3", "--verbose"}));
+  check("three-json", with({"--ranks", "3", "--json"}));
+  check("one", with({"--ranks", "1", "--verbose"}));
+  check("exchanging", with({"--ranks", "3", "--verbose", "--set", "run.transport=mpi"}));
+  check("none", with({"--ranks", "0"}));
+}
+
 TEST_F(Recorded, NightlyAndClean) {
   copy_sample();
   fs::create_directories("train");
@@ -135,6 +188,11 @@ TEST_F(Recorded, NightlyAndClean) {
   fs::create_directories("train/tmp-4");
   check("second", {"nightly", "nightly.toml", "--json"}, "serving");
   check("second-again", {"nightly", "nightly.toml", "--json"}, "serving");
+  std::ofstream("train/latest_checkpointed_iteration.txt") << "1000";
+  std::string const back = check("training-went-back", {"nightly", "nightly.toml", "--json"}).out;
+  EXPECT_NE(back.find("names step 1000, but iter_0002000 is newer and converted"),
+            std::string::npos);
+  fs::remove("train/latest_checkpointed_iteration.txt");
   fs::remove_all("train/iter_0002000");
   check("older", {"nightly", "nightly.toml", "--json"}, "serving");
   check("refused", {"run", "nightly.toml", "--json"});
@@ -179,6 +237,18 @@ TEST_F(Recorded, DamagedSources) {
                                  "more", "both", "in", "nowhere"}) {
     check("inspect-" + name, {"inspect", name, "--json"});
     check("text-" + name, {"inspect", name});
+    job("run-" + name, name, "format = \"megatron\"\nlayout.tp = 1", "", dropped);
+  }
+  job("whole-dist", "in/moe", "format = \"torch_dist\"", "", dropped);
+  for (std::string const gone : {"metadata.json", "common.pt"}) {
+    std::string const name = "without-" + gone;
+    fs::copy("out/whole-dist", name, fs::copy_options::recursive);
+    fs::remove(name + "/iter_0001000/" + gone);
+    EXPECT_EQ(check("inspect-" + name, {"inspect", name}).code, 3);
+    EXPECT_EQ(check("verify-recorded-" + name, {"verify", name}).code, 1);
+    fs::remove(name + "/reshard.json");
+    fs::remove(name + "/SHA256SUMS");
+    EXPECT_EQ(check("verify-" + name, {"verify", name}).code, 1);
     job("run-" + name, name, "format = \"megatron\"\nlayout.tp = 1", "", dropped);
   }
   test::make_llama_folder("llama", false);
