@@ -45,7 +45,7 @@ Value value_of(toml::node const& node) {
   if (node.is_boolean()) return node.as_boolean()->get();
   if (node.is_string()) return node.as_string()->get();
   if (node.is_floating_point())
-    return job::Foreign{fmt::format("{}", node.as_floating_point()->get())};
+    return job::Foreign{fmt::format("{:#}", node.as_floating_point()->get())};
   if (node.is_array()) return job::Foreign{"an array"};
   if (node.is_table()) return job::Foreign{"a table"};
   return job::Foreign{"a date or a time"};
