@@ -109,11 +109,12 @@ class Chooser {
 
   [[noreturn]] void refuse(std::string const& pattern) const {
     std::string const near = nearest(pattern, names_);
-    fail(ErrorKind::usage,
-         "no tensor is named '{}'{}. Choose names that `reshard ls PATH --logical` lists, or with "
-         "--map none those that `reshard ls PATH` lists; '*' matches any text.",
-         without_controls(pattern),
-         near.empty() ? "" : fmt::format(" (did you mean '{}'?)", shown_name(near)));
+    fail(
+        ErrorKind::usage,
+        "no tensor is named '{}'{}. Choose names that `reshard ls PATH --logical` lists; stored names, "
+        "except of mp_rank_* folders, need --map none; '*' matches any text.",
+        without_controls(pattern),
+        near.empty() ? "" : fmt::format(" (did you mean '{}'?)", shown_name(near)));
   }
 
   [[noreturn]] void refuse_indices() const {

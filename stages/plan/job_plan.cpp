@@ -4,6 +4,8 @@
 #include <set>
 
 #include "core/base/capture.hpp"
+#include "core/containers/dcp/directory.hpp"
+#include "core/formats/format.hpp"
 #include "core/formats/model_files.hpp"
 #include "core/formats/target_parts.hpp"
 #include "core/mapping/adapter.hpp"
@@ -27,6 +29,22 @@
 
 namespace reshard {
 namespace {
+
+/// As read_source_model(). That no args are there is no riddle where the file with them is missing.
+SourceModel read_described(Checkpoint const& source, TargetRequest const& request,
+                           bool carry_states) {
+  SourceModel model;
+  auto const failed = capture([&] { model = read_source_model(source, request, carry_states); });
+  if (!failed) return model;
+  if (failed->kind() == ErrorKind::source && source.names == NameOwner::megatron &&
+      source.storage == Storage::chunks && !source.has_common_file &&
+      request.source_config.empty() && args_of(source).is_null())
+    fail(ErrorKind::source,
+         "{}: {} is missing, and nothing else describes the model. Restore it from the original, "
+         "or set source.config to the config.json of the same model.",
+         source.place, dcp::common_name);
+  throw *failed;
+}
 
 /// The target of a job whose source was read through a map.
 class JobPlanner {
@@ -99,7 +117,7 @@ class JobPlanner {
   /// Tensors that a reference of another family expects are no damage of the source.
   void read_source() {
     auto const read = [this](TargetRequest const& request) {
-      return read_source_model(source_, request, carries_state(source_, request));
+      return read_described(source_, request, carries_state(source_, request));
     };
     auto const failed = capture([&] { model_ = read(request_); });
     if (!failed) return;
@@ -249,7 +267,7 @@ JobPlan catalogue(Checkpoint const& source, TargetRequest const& request, Master
   bool const plain = source.storage == Storage::chunks && source.names == NameOwner::family;
   if (request.map == "none" || (plain && request.source_config.empty() && source.config.is_null()))
     return identity_catalogue(source, request.source_prefix);
-  SourceModel model = read_source_model(source, request, !source.adapter);
+  SourceModel model = read_described(source, request, !source.adapter);
   merge_adapter(source, request, model);
   if (masters == Masters::apart) split_masters(source, model);
   JobPlan job;

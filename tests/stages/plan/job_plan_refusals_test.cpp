@@ -119,6 +119,10 @@ TEST(JobPlanRefuses, ASourceThatDoesNotSayWhatModelItHolds) {
   MadeCheckpoint megatron = made_megatron(sample_model("llama"));
   megatron.value.args = Json();
   expect_refused(megatron, request_for(FormatId::megatron), ErrorKind::source, "has no args");
+  MadeCheckpoint distributed = made_torch_dist(sample_model("llama"), true);
+  distributed.value.args = Json();
+  expect_refused(distributed, request_for(FormatId::megatron), ErrorKind::source,
+                 "common.pt is missing, and nothing else describes the model. Restore it");
 }
 
 // --- refusals of sizes
