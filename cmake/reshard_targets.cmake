@@ -18,22 +18,22 @@ if(RESHARD_SANITIZE)
   endif()
 endif()
 
-# What many sources of the program include, compiled once (RESHARD_UNITY).
+# What many sources of the program include, compiled once.
+file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/program_headers.cpp CONTENT "// Carries the precompiled headers of the program.\n")
+add_library(reshard_program_headers OBJECT ${PROJECT_BINARY_DIR}/program_headers.cpp)
+target_precompile_headers(reshard_program_headers PRIVATE <algorithm> <array> <charconv> <chrono> <filesystem> <functional> <map> <memory> <mutex> <numeric> <optional>
+  <set> <span> <string> <string_view> <tuple> <unordered_map> <utility> <vector> <fmt/format.h> <fmt/ranges.h>)
+target_link_libraries(reshard_program_headers PRIVATE reshard_warnings fmt::fmt)
+# GCC frees the memory of what it no longer needs again and again, a tenth of its time: not before it has 1 GB.
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  target_compile_options(reshard_warnings INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:SHELL:--param ggc-min-heapsize=1000000>")
+endif()
+# The dev build checks the formats of messages when it compiles.
 if(RESHARD_UNITY)
-  file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/program_headers.cpp CONTENT "// Carries the precompiled headers of the program.\n")
-  add_library(reshard_program_headers OBJECT ${PROJECT_BINARY_DIR}/program_headers.cpp)
-  target_precompile_headers(reshard_program_headers PRIVATE <algorithm> <array> <charconv> <chrono> <filesystem> <functional> <map> <memory> <mutex> <numeric> <optional>
-    <set> <span> <string> <string_view> <tuple> <unordered_map> <utility> <vector> <fmt/format.h> <fmt/ranges.h>)
-  target_link_libraries(reshard_program_headers PRIVATE reshard_warnings fmt::fmt)
-  # The dev build checks the formats of messages when it compiles.
   if(fmt_VERSION VERSION_LESS 11)
     target_compile_definitions(reshard_warnings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:FMT_CONSTEVAL=>)
   else()
     target_compile_definitions(reshard_warnings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:FMT_USE_CONSTEVAL=0>)
-  endif()
-  # GCC frees the memory of what it no longer needs again and again, a tenth of its time: not before it has 1 GB.
-  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    target_compile_options(reshard_warnings INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:SHELL:--param ggc-min-heapsize=1000000>")
   endif()
 endif()
 
@@ -53,7 +53,6 @@ function(reshard_compile_in_groups target)
     set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${group})
   endforeach()
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
-  target_precompile_headers(${target} REUSE_FROM reshard_program_headers)
 endfunction()
 
 # reshard_add_library(name SOURCES … [USES other reshard libraries …] [LINK foreign targets …])
@@ -66,6 +65,7 @@ function(reshard_add_library name)
     target_link_libraries(reshard_${name} PUBLIC reshard_${used})
   endforeach()
   target_link_libraries(reshard_${name} PUBLIC ${ARG_LINK})
+  target_precompile_headers(reshard_${name} REUSE_FROM reshard_program_headers)
   if(RESHARD_UNITY)
     reshard_compile_in_groups(reshard_${name})
   endif()
