@@ -42,7 +42,7 @@ SourceModel read_described(Checkpoint const& source, TargetRequest const& reques
     fail(ErrorKind::source,
          "{}: {} is missing, and nothing else describes the model. Restore it from the original, "
          "or set source.config to the config.json of the same model.",
-         source.place, dcp::common_name);
+         source.folder.string(), dcp::common_name);
   throw *failed;
 }
 
