@@ -22,7 +22,9 @@ def parse():
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--memory", default="128 MiB")
-    parser.add_argument("--layout", default="tp = 1, pp = 2, ep = 4")
+    parser.add_argument("--layout", default="tp = 1, pp = 2, ep = 4", help="of a Megatron target")
+    parser.add_argument("--format", default="megatron", help="target.format")
+    parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="more keys of the job, as reshard takes them")
     parser.add_argument("--io", nargs="+", default=["posix"], help="engines of run.io, one run of each beside each cp")
     parser.add_argument("--raw", help="raw_copy, the physical limit")
     parser.add_argument("--threads", type=int, default=0, help="run.threads")
@@ -63,9 +65,10 @@ def main():
     copy, target, job = (os.path.join(options.work, name) for name in ("copy", "target", "job.toml"))
     os.makedirs(options.work, exist_ok=True)
     with open(job, "w") as file:
-        file.write(f'[source]\npath = "{options.source}"\n[target]\npath = "{target}"\nformat = "megatron"\nlayout = {{ {options.layout} }}\n'
+        layout = f"layout = {{ {options.layout} }}\n" if options.format == "megatron" else ""
+        file.write(f'[source]\npath = "{options.source}"\n[target]\npath = "{target}"\nformat = "{options.format}"\n{layout}'
                    f'[run]\nmemory = "{options.memory}"\nthreads = {options.threads}\nverify = "{options.verify}"\n')
-    run = ["mpirun", "-n", str(options.ranks), "--bind-to", "none", options.reshard, "run", job, "--json"]
+    run = ["mpirun", "-n", str(options.ranks), "--bind-to", "none", options.reshard, "run", job, "--json", *(word for key in options.set for word in ("--set", key))]
     ratios = {io: [] for io in options.io}
     of_raw = {io: [] for io in options.io}
     reports = {}
