@@ -119,7 +119,7 @@ class Search {
   }
 
   void warn_of_abandoned() {
-    if (!tracked_) return;
+    if (tracked_.value_or(0) == 0) return;  // "release" is no step
     std::vector<ListedFolder> converted;
     (void)capture([&] { converted = counted_targets(job_); });  // else the removal says why
     if (task_.action != Action::convert && !task_.name.empty())

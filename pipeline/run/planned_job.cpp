@@ -21,6 +21,7 @@
 #include "pipeline/run/run_context.hpp"
 #include "pipeline/run/same_files.hpp"
 #include "pipeline/run/system_facts.hpp"
+#include "pipeline/target/record_sums.hpp"
 #include "pipeline/target/source_manifest.hpp"
 #include "pipeline/verify/verify_one.hpp"
 #include "stages/read/look_at_objects.hpp"
@@ -117,13 +118,21 @@ std::vector<FileSpan> wanted_sums(JobPlan const& plan) {
   return wanted;
 }
 
+/// What the source's record says of its tensors; nothing where its SHA256SUMS is of another record.
+std::vector<std::optional<std::uint64_t>> believed_digests(JobSpec const& spec,
+                                                           PlannedJob const& job) {
+  if (is_record_contradicted(spec.source.path))
+    return std::vector<std::optional<std::uint64_t>>(job.plan.plan.tensor_bytes.size());
+  return fresh_digests(*job.manifest, job.source, job.plan);
+}
+
 /// What is cloned need not be read where the source's own record says what it is. With
 /// verify = "streamed" the record would be all there is, if a clone is refused.
 void leave_recorded_unread(JobSpec const& spec, PlannedJob& job) {
   if (job.plan.plan.clones.block_bytes == 0 || !job.manifest ||
       spec.run.verify != VerifyChoice::written || spec.source.verify != SourceVerify::automatic)
     return;
-  auto const digests = fresh_digests(*job.manifest, job.source, job.plan);
+  auto const digests = believed_digests(spec, job);
   UnreadTerms terms{{}, known_sums(job.source), wanted_sums(job.plan)};
   for (auto const& digest : digests) terms.recorded.push_back(digest.has_value());
   if (std::ranges::none_of(digests, [](auto const& digest) { return digest.has_value(); })) return;
@@ -171,7 +180,7 @@ void plan_from_headers(JobSpec const& spec, std::vector<fs::path> const& map_fol
   });
   choose_path_of_bytes(spec, job, comm);
   set_clones(spec, job);
-  together(comm, [&] { leave_recorded_unread(spec, job); });
+  together_seeing(comm, [&] { leave_recorded_unread(spec, job); });
 }
 
 /// Nothing is written before every rank has planned the same job from the same source.
@@ -210,8 +219,9 @@ PlannedJob plan_job(JobSpec const& spec, std::vector<fs::path> const& map_folder
   }
   together_seeing(comm, [&] {
     job.previous = find_previous(spec, job.plan, job.clone_block_bytes);
+    leave_source_unlinked(job.previous, job.plan, job.source.stamps);
     if (job.previous.is_usable() && job.manifest && spec.source.verify == SourceVerify::automatic)
-      take_recorded(job.previous, job.plan, fresh_digests(*job.manifest, job.source, job.plan));
+      take_recorded(job.previous, job.plan, believed_digests(spec, job));
   });
   agree_on_plan(spec, job, comm);
   job.resident_bytes = peak_resident_bytes();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <optional>
+#include <set>
 #include <unordered_map>
 #include <utility>
 
@@ -10,12 +11,12 @@
 
 #include "core/base/capture.hpp"
 #include "core/base/file.hpp"
-#include "core/base/sha256.hpp"
 #include "core/base/sight.hpp"
 #include "core/base/wire.hpp"
 #include "core/base/workers.hpp"
 #include "core/base/xxh3.hpp"
 #include "core/formats/stamped_files.hpp"
+#include "pipeline/target/record_sums.hpp"
 #include "pipeline/target/recorded_digests.hpp"
 #include "stages/write/target_files.hpp"
 
@@ -24,7 +25,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::uint64_t largest_manifest = std::uint64_t{1} << 30;
 constexpr std::string_view wire_name = "stamps of the previous target";
 
 /// A stamp of each of these files as it is now; zeros for one that is not there. In one look.
@@ -169,19 +169,6 @@ void take_files(fs::path const& folder, JobPlan const& plan, bool exact, Previou
     previous.why_not = reason_of(refused);
 }
 
-/// The SHA256SUMS of a folder; none where they are not those of its manifest.
-std::vector<FileSum> sums_beside(fs::path const& folder) {
-  std::optional<std::vector<FileSum>> sums;
-  (void)capture([&] {
-    sums = find_sums(folder);
-    if (!sums) return;
-    FileSum const own{std::string(manifest_name),
-                      sha256_of_text(read_text_file(folder / manifest_name, largest_manifest))};
-    if (std::ranges::find(*sums, own) == sums->end()) sums.reset();
-  });
-  return sums ? std::move(*sums) : std::vector<FileSum>();
-}
-
 /// Why no file of the folder need be looked at; "" when some may count.
 std::string reason_against(fs::path const& folder, JobSpec const& spec, PreviousTarget& previous) {
   std::optional<Manifest> record;
@@ -194,7 +181,9 @@ std::string reason_against(fs::path const& folder, JobSpec const& spec, Previous
   if (previous.way == ReuseWay::link && device_of(folder) != device_of(spec.target.path))
     return "it is on another file system, where no file can be linked to";
   previous.record = std::move(*record);
-  previous.sums = sums_beside(folder);
+  SumsOfRecord beside = record_sums(folder);
+  previous.sums = std::move(beside.sums);
+  previous.contradicted = beside.contradicts;
   return "";
 }
 
@@ -252,8 +241,26 @@ PreviousTarget find_previous(JobSpec const& spec, JobPlan const& plan, std::uint
   return previous;
 }
 
+void leave_source_unlinked(PreviousTarget& previous, JobPlan const& plan,
+                           std::span<FileStamp const> source) {
+  if (previous.way != ReuseWay::link || !previous.is_usable()) return;
+  std::set<std::pair<std::uint64_t, std::uint64_t>> inodes;
+  for (FileStamp const& stamp : source) inodes.emplace(stamp.device, stamp.inode);
+  for (std::size_t f = 0; f < previous.files.size(); ++f) {
+    FileStamp const& stamp = previous.files[f].stamp;
+    if (previous.files[f].path.empty() || !inodes.contains({stamp.device, stamp.inode})) continue;
+    previous.files[f] = {};
+    --previous.usable_files;
+    previous.usable_bytes -= plan.files[f].size_bytes;
+  }
+  if (previous.is_usable()) return;
+  previous.files.clear();
+  previous.why_not = "its files are those of the source, and a link would change them";
+}
+
 void take_recorded(PreviousTarget& previous, JobPlan const& plan,
                    std::span<std::optional<std::uint64_t> const> fresh) {
+  if (previous.contradicted) return;
   RecordedDigests const recorded(previous.record);
   auto const blocks = by_path(previous.record.blocks);
   std::vector<std::optional<std::uint64_t>> same(plan.model->tensors().size());

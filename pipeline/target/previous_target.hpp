@@ -37,6 +37,7 @@ struct PreviousTarget {
   std::uint64_t usable_bytes = 0;      ///< of those files
   Manifest record;                     ///< of a usable one
   std::vector<FileSum> sums;           ///< its SHA256SUMS, where that is of this record
+  bool contradicted = false;           ///< its SHA256SUMS is of another record
   std::vector<std::uint64_t> layouts;  ///< file_layouts() of this target; empty without `records`
   TakenTensors taken;                  ///< of a usable one: taken over without reading the source
 
@@ -53,9 +54,15 @@ struct PreviousTarget {
 /// through Sight.
 PreviousTarget find_previous(JobSpec const& spec, JobPlan const& plan, std::uint64_t clone_bytes);
 
+/// Leaves out files of the previous target that are files of the source, too: a link changes when
+/// an inode was changed last, by which a job sees that its source is written to.
+void leave_source_unlinked(PreviousTarget& previous, JobPlan const& plan,
+                           std::span<FileStamp const> source);
+
 /// Sets `taken`: tensors whose digest the source has recorded (`fresh`, as of fresh_digests), which
 /// the previous target has recorded, too, in files whose layout it has recorded and is that of the
-/// plan. Pre: the target is usable.
+/// plan. None where its SHA256SUMS is of another
+/// record. Pre: the target is usable.
 void take_recorded(PreviousTarget& previous, JobPlan const& plan,
                    std::span<std::optional<std::uint64_t> const> fresh);
 

@@ -5,6 +5,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "core/base/capture.hpp"
 #include "core/base/file.hpp"
 #include "core/base/workers.hpp"
 #include "core/formats/stamped_files.hpp"
@@ -64,7 +65,15 @@ ScanResult read_back(TargetTask const& task, BegunTarget& begun, TargetRounds& r
       completed.shares_unread && task.spec.target.sha256sums != SumsChoice::always;
   ScanResult found = scan(task.comm, paths_of(begun.layouts), *work, options, rounds.early());
   together(task.comm, [&] {
-    expect_target(task.plan, *work, found, {expected, begun.sums.files().of_files()});
+    auto const error = capture([&] {
+      expect_target(task.plan, *work, found, {expected, begun.sums.files().of_files()});
+    });
+    if (!error) return;
+    if (!task.previous.is_usable()) throw *error;
+    throw Error(error->kind(),
+                fmt::format("{} If that happens again, a file of target.since has changed unseen: "
+                            "check it with `reshard verify {}`, and run without target.since.",
+                            error->sentence(), task.spec.target.since));
   });
   return found;
 }

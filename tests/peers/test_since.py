@@ -251,6 +251,41 @@ def test_what_source_and_previous_target_have_recorded_alike_is_not_read(kind, n
     assert tree_hashes(program.scratch / "third") == full
 
 
+def believe(folder, other):
+    """Edits the record of a folder so that its tensors are those of another one."""
+    own, others = (json.loads((one / MANIFEST).read_text()) for one in (folder, other))
+    own |= {name: others[name] for name in ("tensors", "total") if name in others}
+    (folder / MANIFEST).write_text(json.dumps(own))
+
+
+def test_an_edited_record_is_not_believed(nights, days):
+    program, yesterday, full = nights
+    source = recorded_source(program, days)
+    believe(yesterday, source)
+    report = convert(program, source, "today", yesterday)
+    assert tree_hashes(program.scratch / "today") == full and report["since"]["unread_bytes"] == 0
+    assert command("verify", program.scratch / "today").returncode == 0
+
+    convert(program, days[1], "before", "none")
+    believe(source, program.scratch / "before")
+    outcome = program.attempt(source, program.scratch / "again", "huggingface", model=JOB["model"],
+                              target_options=JOB["target_options"] | {"since": program.scratch / "before", "since_links": True})
+    assert outcome.returncode == 3 and not (program.scratch / "again").exists(), outcome.stderr
+
+
+def test_files_of_the_source_are_not_linked(nights, days):
+    """A link would change the inode that the run watches."""
+    program, yesterday, full = nights
+    convert(program, days[2], "source", yesterday)
+    source = program.scratch / "source"
+    shared = set(inodes(source).values()) & set(inodes(yesterday).values())
+    report = convert(program, source, "today", yesterday)
+    assert shared and tree_hashes(program.scratch / "today") == full
+    assert not shared & set(inodes(program.scratch / "today").values()), report["warnings"]
+    report = convert(program, source, "again", source)
+    assert tree_hashes(program.scratch / "again") == full and "are those of the source" in " ".join(report["warnings"])
+
+
 @pytest.mark.long
 @pytest.mark.skipif(not SHIM, reason="RESHARD_CALL_SHIM is not set: no run is killed")
 @pytest.mark.parametrize("call", [1, 2, 3])

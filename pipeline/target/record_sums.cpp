@@ -1,0 +1,46 @@
+#include "pipeline/target/record_sums.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "core/base/capture.hpp"
+#include "core/base/file.hpp"
+#include "core/base/paths.hpp"
+#include "core/base/sha256.hpp"
+#include "core/formats/manifest/manifest.hpp"
+
+namespace reshard {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::uint64_t largest_manifest = std::uint64_t{1} << 30;
+
+}  // namespace
+
+SumsOfRecord record_sums(fs::path const& folder) {
+  SumsOfRecord result;
+  std::optional<std::vector<FileSum>> sums;
+  auto const unread = capture([&] {
+    sums = find_sums(folder);
+    if (!sums) return;
+    FileSum const own{std::string(manifest_name),
+                      sha256_of_text(read_text_file(folder / manifest_name, largest_manifest))};
+    result.contradicts = std::ranges::find(*sums, own) == sums->end();
+  });
+  if (unread) result.contradicts = true;
+  if (sums && !result.contradicts) result.sums = *std::move(sums);
+  return result;
+}
+
+bool is_record_contradicted(fs::path const& checkpoint) {
+  fs::path const folder = full_path(checkpoint);
+  std::error_code ignored;
+  for (fs::path const& place : {folder, folder.parent_path()})
+    if (fs::is_regular_file(place / manifest_name, ignored)) return record_sums(place).contradicts;
+  return false;
+}
+
+}  // namespace reshard

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <filesystem>
+#include <vector>
+
+#include "core/formats/manifest/sha256_sums.hpp"
+
+namespace reshard {
+
+/// What the SHA256SUMS of a folder says of the manifest beside it.
+struct SumsOfRecord {
+  std::vector<FileSum> sums;  ///< where they are those of the manifest
+  /// There is a SHA256SUMS, but it has another sum of the manifest, or none, or cannot be read: one
+  /// of the two was edited, and nothing that only a record says is to be believed.
+  bool contradicts = false;
+};
+
+SumsOfRecord record_sums(std::filesystem::path const& folder);
+
+/// Whether the manifest of a checkpoint, in its folder or the one above it, is contradicted.
+bool is_record_contradicted(std::filesystem::path const& checkpoint);
+
+}  // namespace reshard
