@@ -42,6 +42,10 @@ std::string in_option_words(std::string sentence, std::string_view config_option
   replace_all(sentence, "Set --map", "Give --map");
   replace_all(sentence, "set --map", "give --map");
   replace_all(sentence, "model.map", "--map");
+  // without a job file the number can only be that of the folder's own record
+  replace_all(sentence, "[model] true_vocab_size = ", "reshard.json records a vocabulary of ");
+  replace_all(sentence, "correct the key or leave it out", "restore reshard.json or remove it");
+  replace_all(sentence, "model.true_vocab_size", "reshard.json");
   return sentence;
 }
 

@@ -23,6 +23,11 @@ TEST(OptionWords, StandForTheKeysOfAJobFile) {
 
 TEST(OptionWords, LeaveOtherWordsAlone) {
   EXPECT_EQ(in_option_words("model.map = \"never closed", "--config"), "--map = \"never closed");
+  EXPECT_EQ(in_option_words("[model] true_vocab_size = 299: too few. Rows would be lost: correct "
+                            "the key or leave it out.",
+                            "--config"),
+            "reshard.json records a vocabulary of 299: too few. Rows would be lost: restore "
+            "reshard.json or remove it.");
   EXPECT_EQ(in_option_words("Set source.optimizer = \"drop\".", "--config"),
             "Set source.optimizer = \"drop\".");
 }
