@@ -2,25 +2,20 @@
 
 #include <array>
 #include <atomic>
-#include <memory>
 #include <mutex>
 #include <unordered_map>
 
 #include "core/base/error.hpp"
+#include "core/base/mixed_bits.hpp"
 
 namespace reshard {
 namespace {
-
-std::uint64_t mixed(std::uint64_t value) {
-  value = (value ^ (value >> 30U)) * 0xbf58476d1ce4e5b9U;
-  return value ^ (value >> 31U);
-}
 
 struct DigitHash {
   std::size_t operator()(PieceDigit const& digit) const {
     std::uint64_t hash = digit.axis;
     for (Index const value : {digit.mod, digit.div, digit.first, digit.count, digit.stride})
-      hash = mixed(hash * 0x9e3779b97f4a7c15U + static_cast<std::uint64_t>(value));
+      hash = mixed_bits(hash * 0x9e3779b97f4a7c15U + static_cast<std::uint64_t>(value));
     return hash;
   }
 };

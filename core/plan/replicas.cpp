@@ -2,25 +2,18 @@
 
 #include <unordered_map>
 
+#include "core/base/mixed_bits.hpp"
+
 namespace reshard {
-namespace {
-
-std::uint64_t mixed(std::uint64_t value) {
-  value = (value ^ (value >> 30U)) * 0xbf58476d1ce4e5b9U;
-  value = (value ^ (value >> 27U)) * 0x94d049bb133111ebU;
-  return value ^ (value >> 31U);
-}
-
-}  // namespace
 
 // Were two boxes to collide, one would be missing from the tiling and the proof would refuse the
 // checkpoint: nothing can go wrong unseen.
 std::uint64_t box_hash(Piece const& piece) {
   std::uint64_t hash = 0;
   for (PieceDigit const& digit : piece.digits) {
-    std::uint64_t part = mixed(digit.axis + 1U);
+    std::uint64_t part = mixed_bits(digit.axis + 1U);
     for (Index const value : {digit.mod, digit.div, digit.first, digit.count})
-      part = mixed(part + 0x9e3779b97f4a7c15U + static_cast<std::uint64_t>(value));
+      part = mixed_bits(part + 0x9e3779b97f4a7c15U + static_cast<std::uint64_t>(value));
     hash += part;
   }
   return hash;

@@ -9,10 +9,6 @@
 namespace reshard {
 namespace {
 
-DigestId digest_of_cell(Plan const& plan, Cell const& cell) {
-  return cell.digest_count == 0 ? DigestId::none : plan.digests[cell.first_digest].to;
-}
-
 std::span<Region const> regions_of(Plan const& plan, Cell const& cell) {
   return {plan.regions.data() + cell.first_region, cell.region_count};
 }
@@ -174,6 +170,10 @@ UnreadBytes leave_unread(Plan& plan, UnreadTerms const& terms) {
   for (Cell& cell : plan.cells)
     if (is_unread(plan, cell)) cell.staging_bytes = 0;
   return result;
+}
+
+DigestId digest_of_cell(Plan const& plan, Cell const& cell) {
+  return cell.digest_count == 0 ? DigestId::none : plan.digests[cell.first_digest].to;
 }
 
 bool is_unread(Plan const& plan, Cell const& cell) {

@@ -121,9 +121,10 @@ std::vector<FileSpan> wanted_sums(JobPlan const& plan) {
 /// What the source's record says of its tensors; nothing where its SHA256SUMS is of another record.
 std::vector<std::optional<std::uint64_t>> believed_digests(JobSpec const& spec,
                                                            PlannedJob const& job) {
-  if (is_record_contradicted(spec.source.path))
-    return std::vector<std::optional<std::uint64_t>>(job.plan.plan.tensor_bytes.size());
-  return fresh_digests(*job.manifest, job.source, job.plan);
+  auto digests = fresh_digests(*job.manifest, job.source, job.plan);
+  bool const any = std::ranges::any_of(digests, [](auto const& one) { return one.has_value(); });
+  if (any && is_record_contradicted(spec.source.path)) digests.assign(digests.size(), std::nullopt);
+  return digests;
 }
 
 /// What is cloned need not be read where the source's own record says what it is. With

@@ -61,8 +61,7 @@ void leave_source_unlinked(PreviousTarget& previous, JobPlan const& plan,
 
 /// Sets `taken`: tensors whose digest the source has recorded (`fresh`, as of fresh_digests), which
 /// the previous target has recorded, too, in files whose layout it has recorded and is that of the
-/// plan. None where its SHA256SUMS is of another
-/// record. Pre: the target is usable.
+/// plan. None where its SHA256SUMS is of another record. Pre: the target is usable.
 void take_recorded(PreviousTarget& previous, JobPlan const& plan,
                    std::span<std::optional<std::uint64_t> const> fresh);
 

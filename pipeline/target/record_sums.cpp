@@ -9,6 +9,7 @@
 #include "core/base/file.hpp"
 #include "core/base/paths.hpp"
 #include "core/base/sha256.hpp"
+#include "core/base/sight.hpp"
 #include "core/formats/manifest/manifest.hpp"
 
 namespace reshard {
@@ -37,9 +38,8 @@ SumsOfRecord record_sums(fs::path const& folder) {
 
 bool is_record_contradicted(fs::path const& checkpoint) {
   fs::path const folder = full_path(checkpoint);
-  std::error_code ignored;
   for (fs::path const& place : {folder, folder.parent_path()})
-    if (fs::is_regular_file(place / manifest_name, ignored)) return record_sums(place).contradicts;
+    if (sees_file(place / manifest_name)) return record_sums(place).contradicts;
   return false;
 }
 

@@ -17,7 +17,8 @@ struct SumsOfRecord {
 
 SumsOfRecord record_sums(std::filesystem::path const& folder);
 
-/// Whether the manifest of a checkpoint, in its folder or the one above it, is contradicted.
+/// Whether the manifest of a checkpoint, in its folder or the one above it, is contradicted. Looks
+/// through Sight.
 bool is_record_contradicted(std::filesystem::path const& checkpoint);
 
 }  // namespace reshard

@@ -9,6 +9,7 @@
 #include "core/base/range.hpp"
 #include "core/base/xxh3.hpp"
 #include "core/plan/digest_work.hpp"
+#include "core/plan/unread.hpp"
 #include "pipeline/target/target_check.hpp"
 
 namespace reshard {
@@ -83,10 +84,6 @@ class Layouts {
   std::vector<std::uint64_t> words_;
 };
 
-DigestId digest_of_cell(Plan const& plan, Cell const& cell) {
-  return cell.digest_count == 0 ? DigestId::none : plan.digests[cell.first_digest].to;
-}
-
 /// Takes tensors out of a choice until the rest can be taken.
 class Chooser {
  public:
@@ -134,7 +131,7 @@ class Chooser {
 
  private:
   /// Bytes of the chosen tensors, by target file.
-  std::vector<SumShare> written() const {
+  std::vector<std::uint64_t> written() const {
     std::vector<std::uint64_t> bytes(plan_.files.size(), 0);
     for (Cell const& cell : plan_.plan.cells) {
       DigestId const digest = digest_of_cell(plan_.plan, cell);
@@ -144,10 +141,7 @@ class Chooser {
         bytes[region.to] += bytes_of(region, plan_.plan.dims_of(region));
       }
     }
-    std::vector<SumShare> sums;
-    for (std::size_t f = 0; f < bytes.size(); ++f)
-      if (bytes[f] > 0) sums.push_back({f, bytes[f]});
-    return sums;
+    return bytes;
   }
 
   template <class Refused>
@@ -170,8 +164,7 @@ class Chooser {
   }
   /// Files in which the plan does not bring every byte of the places.
   void refuse_gaps() {
-    std::vector<std::uint64_t> left(plan_.files.size(), 0);
-    for (SumShare const& one : written()) left[one.number] = one.value;
+    std::vector<std::uint64_t> left = written();
     for (FileSpan const& place : places()) left[place.file] -= place.end - place.begin;
     for (std::size_t f = 0; f < left.size(); ++f) {
       if (left[f] == 0) continue;

@@ -35,7 +35,7 @@ TakenTensors choose_taken(JobPlan const& plan, std::span<std::optional<std::uint
                           std::vector<bool> const& usable);
 
 /// What a run that takes tensors has done before its first round: the cells, and what they add to
-/// the sums of the job but for those of files. Pre: the plan is whole.
+/// the sums of the job, except those of files. Pre: the plan is whole.
 JournalEntry work_of_taken(JobPlan const& plan, TakenTensors const& taken);
 
 /// Parts of a file: complete blocks (the last one of a file may be shorter), and what is left.

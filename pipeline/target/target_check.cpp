@@ -29,8 +29,7 @@ std::string tensor_name(JobPlan const& plan, DigestId digest) {
 }
 
 std::string cell_name(JobPlan const& plan, Cell const& cell) {
-  DigestId const digest =
-      cell.digest_count == 0 ? DigestId::none : plan.plan.digests[cell.first_digest].to;
+  DigestId const digest = digest_of_cell(plan.plan, cell);
   if (digest != DigestId::none) return tensor_name(plan, digest);
   Region const& region = plan.plan.regions[cell.first_region];
   return fmt::format("the tensor at byte {} of {}", region.dst_offset_bytes,

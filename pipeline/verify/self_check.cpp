@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 
+#include "core/base/mixed_bits.hpp"
 #include "core/base/text.hpp"
 #include "core/io/file_set.hpp"
 #include "core/transport/shared_sight.hpp"
@@ -24,12 +25,8 @@ constexpr std::string_view master = " (master)";
 /// A random number of its own for each pair (Steele, Lea, Flood: SplitMix64).
 std::uint64_t mixed(std::uint64_t seed, std::uint64_t tensor, std::uint64_t draw) {
   std::uint64_t z = seed;
-  for (std::uint64_t const part : {tensor, draw}) {
-    z += 0x9e3779b97f4a7c15ULL * (part + 1);
-    z = (z ^ (z >> 30U)) * 0xbf58476d1ce4e5b9ULL;
-    z = (z ^ (z >> 27U)) * 0x94d049bb133111ebULL;
-    z ^= z >> 31U;
-  }
+  for (std::uint64_t const part : {tensor, draw})
+    z = mixed_bits(z + 0x9e3779b97f4a7c15ULL * (part + 1));
   return z;
 }
 

@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "core/base/crc32.hpp"
+#include "core/base/mixed_bits.hpp"
 
 namespace reshard {
 namespace {
@@ -12,12 +13,7 @@ namespace {
 constexpr std::uint64_t least_run_bytes = 256;
 
 /// A number for each place in a record, as good as random.
-std::uint64_t border(std::uint64_t place) {
-  std::uint64_t value = (place + 1) * 0x9e3779b97f4a7c15U;
-  value = (value ^ (value >> 30U)) * 0xbf58476d1ce4e5b9U;
-  value = (value ^ (value >> 27U)) * 0x94d049bb133111ebU;
-  return value ^ (value >> 31U);
-}
+std::uint64_t border(std::uint64_t place) { return mixed_bits((place + 1) * 0x9e3779b97f4a7c15U); }
 
 /// The runs of a part in the order of the file, joined where they continue each other.
 struct FileRuns {

@@ -327,7 +327,7 @@ Inspection Hdf5Format::describe(fs::path const& path, megatron::UserSizes const&
       "path              {}\nformat            hdf5, written by {}\nfiles             {}\ntensors           {}\nobjects           {}\ndtypes         "
       "   {}\n",
       path.string(), written_by, files.size(), tensors, objects, kinds_text);
-  for (auto const& [key, value] : attributes) result.text += fmt::format("{:<18}{}\n", key, value);
+  for (auto const& [key, value] : attributes) result.text += inspect_line(key, value);
   result.text += inspect_findings(mismatches, {});
   result.sound = mismatches.empty();
   return result;
