@@ -1,7 +1,6 @@
 #include "core/formats/shared_headers.hpp"
 
-#include <algorithm>
-#include <optional>
+#include <utility>
 
 #include "core/base/wire.hpp"
 #include "core/base/workers.hpp"
@@ -11,9 +10,6 @@ namespace reshard {
 namespace {
 
 namespace fs = std::filesystem;
-
-/// Files that are opened while the header of another is read.
-constexpr std::size_t opened_ahead = 64;
 
 /// The first bytes of a safetensors file up to its data, after the size of the whole file. Checked
 /// here, so that a fault is found once and early.
@@ -25,7 +21,8 @@ std::string safetensors_head(File const& file) {
 }  // namespace
 
 std::vector<std::string> shared_headers(Checkpoint& source, HeaderExchange const& exchange,
-                                        std::function<std::string(File const&)> const& read) {
+                                        std::function<std::string(File const&)> const& read,
+                                        HeaderReads reads) {
   std::vector<fs::path> const& files = source.files;
   WireWriter mine;
   exchange.together([&] {
@@ -33,17 +30,16 @@ std::vector<std::string> shared_headers(Checkpoint& source, HeaderExchange const
     for (auto f = static_cast<std::size_t>(exchange.rank()); f < files.size();
          f += static_cast<std::size_t>(exchange.size()))
       turns.push_back(f);
-    for (std::size_t first = 0; first < turns.size(); first += opened_ahead) {
-      std::size_t const count = std::min(opened_ahead, turns.size() - first);
-      std::vector<std::optional<File>> opened(count);
-      overlapped(count, [&](std::size_t i) {
-        opened[i].emplace(File::open_for_reading(files[turns[first + i]]));
-      });
-      for (std::optional<File>& file : opened) {
-        mine.put(file->stamp()).text(read(*file));
-        file.reset();
-      }
-    }
+    std::vector<std::string> stamped(turns.size());
+    auto const read_one = [&](std::size_t i) {
+      File const file = File::open_for_reading(files[turns[i]]);
+      stamped[i] = WireWriter().put(file.stamp()).text(read(file)).bytes();
+    };
+    if (reads == HeaderReads::overlapped)
+      overlapped(turns.size(), read_one);
+    else
+      for (std::size_t i = 0; i < turns.size(); ++i) read_one(i);
+    for (std::string& header : stamped) mine.raw(std::exchange(header, {}));
   });
   std::vector<std::string> const all = exchange.all_gather(mine.bytes());
   std::vector<WireReader> left;

@@ -145,22 +145,25 @@ Join join(std::span<Piece const> src, std::span<Piece const> dst, std::span<Axis
   return result;
 }
 
-std::vector<CopyDim> merged(std::span<OverlapDigit const> digits) {
-  std::vector<CopyDim> dims;
+void merge(std::span<OverlapDigit const> digits, std::vector<CopyDim>& dims) {
+  dims.clear();
   for (OverlapDigit const& digit : digits)
     if (digit.count != 1) dims.push_back({digit.count, digit.src_stride, digit.dst_stride});
-  std::ranges::stable_sort(dims, [](CopyDim const& a, CopyDim const& b) {
+  auto const is_before = [](CopyDim const& a, CopyDim const& b) {
     return a.dst_stride != b.dst_stride ? a.dst_stride > b.dst_stride : a.src_stride > b.src_stride;
-  });
-  std::vector<CopyDim> result;
-  for (CopyDim const& dim : dims) {
-    if (!result.empty() && result.back().src_stride == dim.count * dim.src_stride &&
-        result.back().dst_stride == dim.count * dim.dst_stride)
-      result.back() = {result.back().count * dim.count, dim.src_stride, dim.dst_stride};
+  };
+  if (!std::ranges::is_sorted(dims, is_before)) std::ranges::stable_sort(dims, is_before);
+  std::size_t kept = 0;
+  for (std::size_t d = 0; d < dims.size(); ++d) {
+    CopyDim const dim = dims[d];
+    bool const continues = kept > 0 && dims[kept - 1].src_stride == dim.count * dim.src_stride &&
+                           dims[kept - 1].dst_stride == dim.count * dim.dst_stride;
+    if (continues)
+      dims[kept - 1] = {dims[kept - 1].count * dim.count, dim.src_stride, dim.dst_stride};
     else
-      result.push_back(dim);
+      dims[kept++] = dim;
   }
-  return result;
+  dims.resize(kept);
 }
 
 }  // namespace reshard

@@ -90,7 +90,7 @@ struct CopyDim {
 };
 
 /// Drops extents of 1, sorts by target stride (descending), merges neighbours that are one run on
-/// both sides.
-std::vector<CopyDim> merged(std::span<OverlapDigit const> digits);
+/// both sides. The result takes the place of what is in `dims`.
+void merge(std::span<OverlapDigit const> digits, std::vector<CopyDim>& dims);
 
 }  // namespace reshard

@@ -1,7 +1,7 @@
 #include "core/plan/compile.hpp"
 
 #include <algorithm>
-#include <numeric>
+#include <bit>
 #include <string>
 #include <unordered_map>
 
@@ -21,26 +21,30 @@ std::uint64_t stride_at(ByteDim const& dim, RegionEnd end) {
 /// Which dimensions step over gaps larger than the limit at one end, and the bytes from first to
 /// last of what the others span.
 struct Levels {
-  std::vector<bool> outer;
+  std::uint64_t outer = 0;  ///< a bit for each dimension
   std::uint64_t block_bytes = 0;
+
+  bool is_outer(std::size_t dim) const { return (outer >> dim & 1) != 0; }
 };
 
 Levels levels_of(Region const& region, std::span<ByteDim const> dims, RegionEnd end,
                  std::uint64_t gap_bytes) {
-  std::vector<std::size_t> by_stride(dims.size());
-  std::iota(by_stride.begin(), by_stride.end(), std::size_t{0});
-  std::sort(by_stride.begin(), by_stride.end(), [&](std::size_t a, std::size_t b) {
-    return stride_at(dims[a], end) < stride_at(dims[b], end);
-  });
-  Levels result{std::vector<bool>(dims.size(), false), region.run_bytes};
+  RESHARD_EXPECT(dims.size() < 64);
+  Levels result{0, region.run_bytes};
+  std::uint64_t left = (std::uint64_t{1} << dims.size()) - 1;
   bool inside = true;
-  for (std::size_t const d : by_stride) {
-    std::uint64_t const stride = stride_at(dims[d], end);
+  while (left != 0) {  // the one with the smallest stride, the first of equal ones
+    std::size_t smallest = static_cast<std::size_t>(std::countr_zero(left));
+    for (std::size_t d = smallest + 1; d < dims.size(); ++d)
+      if ((left >> d & 1) != 0 && stride_at(dims[d], end) < stride_at(dims[smallest], end))
+        smallest = d;
+    left &= ~(std::uint64_t{1} << smallest);
+    std::uint64_t const stride = stride_at(dims[smallest], end);
     inside = inside && stride <= result.block_bytes + gap_bytes;
     if (inside)
-      result.block_bytes += stride * (dims[d].count - 1);
+      result.block_bytes += stride * (dims[smallest].count - 1);
     else
-      result.outer[d] = true;
+      result.outer |= std::uint64_t{1} << smallest;
   }
   return result;
 }
@@ -205,7 +209,7 @@ class Compiler {
     auto const at_source = levels_of(region, dims, RegionEnd::source, sieve_gap_bytes);
     auto const at_target = levels_of(region, dims, RegionEnd::target, sieve_gap_bytes);
     for (std::size_t d = 0; d < dims.size(); ++d)
-      (at_source.outer[d] || at_target.outer[d] ? walked : inner).push_back(dims[d]);
+      (at_source.is_outer(d) || at_target.is_outer(d) ? walked : inner).push_back(dims[d]);
     std::vector<std::uint64_t> index(walked.size(), 0);
     for (;;) {
       std::uint64_t src = region.src_offset_bytes;
@@ -261,6 +265,10 @@ void append_spans(Region const& region, std::span<ByteDim const> dims, RegionEnd
     return;
   }
   Levels const levels = levels_of(region, dims, end, gap_bytes);
+  if (levels.outer == 0) {
+    spans.push_back({file, offset, offset + levels.block_bytes});
+    return;
+  }
   std::vector<std::uint64_t> index(dims.size(), 0);
   for (;;) {
     std::uint64_t begin = offset;
@@ -268,7 +276,7 @@ void append_spans(Region const& region, std::span<ByteDim const> dims, RegionEnd
     spans.push_back({file, begin, begin + levels.block_bytes});
     std::size_t d = dims.size();
     while (d > 0) {
-      if (levels.outer[d - 1]) {
+      if (levels.is_outer(d - 1)) {
         if (++index[d - 1] < dims[d - 1].count) break;
         index[d - 1] = 0;
       }

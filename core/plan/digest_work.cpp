@@ -71,14 +71,15 @@ class Worker {
     std::vector<Piece> const logical = logical_pieces(model_, t);
     std::vector<AxisId> const order = axis_order(model_.tensor(t));
     std::size_t const first_share = work_.shares.size() - pieces_.size();
+    RegionMaker maker(element, work_.dims);
     Join const joined = join(pieces_, logical, order, model_.axes());
     for (std::size_t o = 0; o < joined.overlaps.size(); ++o) {
       Overlap const& overlap = joined.overlaps[o];
       auto const share = ShareId(first_share + overlap.src);
       Blob const& blob = catalog_.blobs[work_.share(share).blob];
       RegionEnds<ShareId> const ends{{blob.file, blob.offset_bytes}, share};
-      work_.regions.push_back(make_region(ends, overlap.src_offset, overlap.dst_offset,
-                                          joined.span_of(o), element, work_.dims));
+      work_.regions.push_back(
+          maker.make(ends, overlap.src_offset, overlap.dst_offset, joined.span_of(o)));
     }
     pieces_.clear();
   }

@@ -117,13 +117,14 @@ OrderedBlocks::OrderedBlocks(Model const& model, Catalog const& source, TensorId
   bytes_ = static_cast<std::uint64_t>(logical_volume(model, tensor)) * element_bytes_;
   Join const joined =
       join(distinct.pieces, logical_pieces(model, tensor), axis_order(logical), model.axes());
+  std::vector<ByteDim> dims;
+  RegionMaker maker(element_bytes_, dims);
   for (std::size_t o = 0; o < joined.overlaps.size(); ++o) {
     Overlap const& overlap = joined.overlaps[o];
     Blob const& blob = source.blobs[distinct.blobs[overlap.src]];
     RegionEnds<std::uint32_t> const ends{{blob.file, blob.offset_bytes}, 0};
-    std::vector<ByteDim> dims;
-    Region region = make_region(ends, overlap.src_offset, overlap.dst_offset, joined.span_of(o),
-                                element_bytes_, dims);
+    dims.clear();
+    Region region = maker.make(ends, overlap.src_offset, overlap.dst_offset, joined.span_of(o));
     std::ranges::sort(dims, std::greater<>(), &ByteDim::to_stride);
     RESHARD_EXPECT(dims.empty() || dims.back().to_stride > 0);
     region.first_dim = placed_dims(dims, dims_);

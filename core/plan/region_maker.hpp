@@ -40,33 +40,45 @@ inline std::uint32_t placed_dims(std::span<ByteDim const> of_region, std::vector
   return narrow<std::uint32_t>(dims.size() - count);
 }
 
-/// An overlap, or a part of one, as bytes: `src` and `dst` are its first element, counted from the
-/// ends; its dimensions are in `dims`.
-template <class Target>
-StridedBlock<Target> make_region(RegionEnds<Target> const& ends, Index src, Index dst,
-                                 std::span<OverlapDigit const> part, std::uint64_t element_bytes,
-                                 std::vector<ByteDim>& dims) {
-  auto merged_dims = merged(part);
-  StridedBlock<Target> region;
-  region.src_file = ends.from.file;
-  region.to = ends.to;
-  region.src_offset_bytes =
-      ends.from.offset_bytes + static_cast<std::uint64_t>(src) * element_bytes;
-  region.dst_offset_bytes = ends.to_offset_bytes + static_cast<std::uint64_t>(dst) * element_bytes;
-  region.run_bytes = element_bytes;
-  if (!merged_dims.empty() && merged_dims.back().src_stride == 1 &&
-      merged_dims.back().dst_stride == 1) {
-    region.run_bytes *= static_cast<std::uint64_t>(merged_dims.back().count);
-    merged_dims.pop_back();
+/// Makes the regions of one tensor; their dimensions go behind `dims`, which must outlive it.
+class RegionMaker {
+ public:
+  RegionMaker(std::uint64_t element_bytes, std::vector<ByteDim>& dims)
+      : element_bytes_(element_bytes), dims_(&dims) {}
+
+  /// An overlap, or a part of one, as bytes: `src` and `dst` are its first element, counted from
+  /// the ends.
+  template <class Target>
+  StridedBlock<Target> make(RegionEnds<Target> const& ends, Index src, Index dst,
+                            std::span<OverlapDigit const> part) {
+    merge(part, merged_);
+    StridedBlock<Target> region;
+    region.src_file = ends.from.file;
+    region.to = ends.to;
+    region.src_offset_bytes =
+        ends.from.offset_bytes + static_cast<std::uint64_t>(src) * element_bytes_;
+    region.dst_offset_bytes =
+        ends.to_offset_bytes + static_cast<std::uint64_t>(dst) * element_bytes_;
+    region.run_bytes = element_bytes_;
+    if (!merged_.empty() && merged_.back().src_stride == 1 && merged_.back().dst_stride == 1) {
+      region.run_bytes *= static_cast<std::uint64_t>(merged_.back().count);
+      merged_.pop_back();
+    }
+    auto const bytes = static_cast<std::int64_t>(element_bytes_);
+    byte_dims_.clear();
+    for (CopyDim const& dim : merged_)
+      byte_dims_.push_back(
+          {static_cast<std::uint64_t>(dim.count), dim.src_stride * bytes, dim.dst_stride * bytes});
+    region.first_dim = placed_dims(byte_dims_, *dims_);
+    region.dim_count = narrow<std::uint32_t>(byte_dims_.size());
+    return region;
   }
-  auto const bytes = static_cast<std::int64_t>(element_bytes);
-  std::vector<ByteDim> byte_dims;
-  for (CopyDim const& dim : merged_dims)
-    byte_dims.push_back(
-        {static_cast<std::uint64_t>(dim.count), dim.src_stride * bytes, dim.dst_stride * bytes});
-  region.first_dim = placed_dims(byte_dims, dims);
-  region.dim_count = narrow<std::uint32_t>(byte_dims.size());
-  return region;
-}
+
+ private:
+  std::uint64_t element_bytes_;
+  std::vector<ByteDim>* dims_;
+  std::vector<CopyDim> merged_;     ///< of the region that is being made
+  std::vector<ByteDim> byte_dims_;  ///< likewise
+};
 
 }  // namespace reshard

@@ -241,14 +241,27 @@ class TensorPlanner {
   void make_keyed(KeyedBlocks<Target>& keyed, Join const& join, CellCut const& cut,
                   EndsOf ends_of) {
     std::size_t count = 0;
-    for_each_part(join, cut, [&](auto const&...) { ++count; });
+    for (std::size_t o = 0; o < join.overlaps.size(); ++o)
+      count += part_count(join.span_of(o), cut);
     keyed.clear();
     keyed.reserve(count);
+    RegionMaker maker(element_, dims_);
     for_each_part(join, cut, [&](Overlap const& overlap, std::uint64_t cell, Index src, Index dst) {
       keyed.cells.push_back(cell);
-      keyed.blocks.push_back(make_region(ends_of(overlap), src, dst, part_, element_, dims_));
+      keyed.blocks.push_back(maker.make(ends_of(overlap), src, dst, part_));
     });
     keyed.sort();
+  }
+
+  /// How many parts for_each_part() makes of an overlap.
+  static std::size_t part_count(std::span<OverlapDigit const> overlap, CellCut const& cut) {
+    std::size_t parts = 1;
+    for (std::size_t d = 0; d < overlap.size() && d <= cut.digit; ++d) {
+      Index const block = d == cut.digit ? cut.block : 1;
+      Index const last = overlap[d].first + overlap[d].count - 1;
+      parts *= static_cast<std::size_t>(last / block - overlap[d].first / block + 1);
+    }
+    return parts;
   }
 
   /// Calls `add` for every overlap, cut at the borders of cells. The part is in part_.

@@ -2,7 +2,7 @@
 
 Both end with their data on the device. Prints each pair, the median ratio with its range, and the counters of the last run. With --raw RAW_COPY (the
 program build/dev/tests/bench/raw_copy) the source is also copied by the same engine and nothing else, and the ratio of the rates to that is printed: 1 is
-as fast as bytes can be moved.
+as fast as bytes can be moved. --without-cp leaves cp out then.
 """
 
 import argparse
@@ -29,6 +29,7 @@ def parse():
     parser.add_argument("--raw", help="raw_copy, the physical limit")
     parser.add_argument("--threads", type=int, default=0, help="run.threads")
     parser.add_argument("--verify", default="written", help="run.verify")
+    parser.add_argument("--without-cp", action="store_true", help="put runs beside raw_copy only")
     parser.add_argument("--cold", action="store_true", help="drop the page cache before each run (root)")
     return parser.parse_args()
 
@@ -76,8 +77,10 @@ def main():
         shutil.rmtree(copy, ignore_errors=True)
         shutil.rmtree(target, ignore_errors=True)
         settle(options)
-        cp_seconds, _ = timed(["bash", "-c", f"cp -r --reflink=never '{options.source}' '{copy}' && sync -f '{copy}'"])
-        shutil.rmtree(copy)
+        cp_seconds = float("nan")
+        if not options.without_cp:
+            cp_seconds, _ = timed(["bash", "-c", f"cp -r --reflink=never '{options.source}' '{copy}' && sync -f '{copy}'"])
+            shutil.rmtree(copy)
         for io in options.io:
             settle(options)
             own_seconds, reports[io] = timed([*run, "--set", f"run.io={io}"])

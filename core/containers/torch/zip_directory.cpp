@@ -15,6 +15,8 @@ namespace {
 
 constexpr std::uint64_t largest_directory_bytes = std::uint64_t{256} << 20;
 constexpr std::size_t longest_descriptor_bytes = 24;
+/// A descriptor and the header behind it are one read; so are several small records.
+constexpr std::size_t window_bytes = 512;
 
 using Bytes = std::span<std::byte const>;
 
@@ -223,9 +225,8 @@ class DirectoryReader {
       damaged("record {} has its header at {}, but the directory begins at {}.", name, start,
               place_.offset_bytes);
     // With room for torch's padding, one read is enough.
-    buffer_.resize(local_bytes + record.entry.name.size() + usual_alignment_bytes + 32);
-    buffer_.resize(file_.read_some_at(start, buffer_));
-    Bytes header(buffer_);
+    Bytes header =
+        bytes_at(start, local_bytes + record.entry.name.size() + usual_alignment_bytes + 32);
     if (header.size() < local_bytes + record.entry.name.size() || u32(header, 0) != local_signature)
       damaged("record {} has no header at {}.", name, start);
     std::size_t const extra_bytes = u16(header, 28);
@@ -239,11 +240,8 @@ class DirectoryReader {
     std::size_t const whole = local_bytes + record.entry.name.size() + extra_bytes;
     if (whole > place_.offset_bytes - start)
       damaged("the header of record {} runs into the directory.", name);
-    if (header.size() < whole) {
-      buffer_.resize(whole);
-      file_.read_at(start, buffer_);
-      header = buffer_;
-    }
+    if (header.size() < whole) header = bytes_at(start, whole);
+    if (header.size() < whole) damaged("the header of record {} ends with the file.", name);
     compare_local_sizes(record, header, header.subspan(whole - extra_bytes, extra_bytes), name);
     record.entry.payload_offset_bytes = start + whole;
   }
@@ -275,15 +273,14 @@ class DirectoryReader {
 
   /// The size of the data descriptor between a payload and `next`; 0 when the record has none or
   /// what is there is no descriptor of it.
-  std::uint64_t descriptor_bytes(Record const& record, std::uint64_t next) const {
+  std::uint64_t descriptor_bytes(Record const& record, std::uint64_t next) {
     std::uint64_t const begin = payload_end(record);
     if ((record.flags & flag_descriptor) == 0 || next < begin ||
         next - begin > longest_descriptor_bytes || next - begin < 12)
       return 0;
-    std::byte storage[longest_descriptor_bytes];
-    std::span const whole(storage, next - begin);
-    file_.read_at(begin, whole);
-    Bytes rest(whole);
+    Bytes rest = bytes_at(begin, next - begin);
+    if (rest.size() < next - begin) return 0;
+    rest = rest.first(next - begin);
     bool const has_signature = rest.size() == 16 || rest.size() == 24;
     if (has_signature && u32(rest, 0) != descriptor_signature) return 0;
     if (has_signature) rest = rest.subspan(4);
@@ -296,10 +293,24 @@ class DirectoryReader {
     return same ? next - begin : 0;
   }
 
+  /// What the file has from `offset` on: at least `bytes`, unless it ends before. Until the next
+  /// call.
+  Bytes bytes_at(std::uint64_t offset, std::size_t bytes) {
+    bool const inside = offset >= window_at_ && offset - window_at_ <= window_.size() &&
+                        bytes <= window_.size() - (offset - window_at_);
+    if (!inside) {
+      window_.resize(std::max(bytes, window_bytes));
+      window_.resize(file_.read_some_at(offset, window_));
+      window_at_ = offset;
+    }
+    return Bytes(window_).subspan(offset - window_at_);
+  }
+
   FileRange const& file_;
   DirectoryPlace place_;
   Record const* previous_ = nullptr;
-  std::vector<std::byte> buffer_;
+  std::vector<std::byte> window_;  ///< the bytes of the file from window_at_ on
+  std::uint64_t window_at_ = 0;
 };
 
 }  // namespace

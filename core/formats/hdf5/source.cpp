@@ -263,8 +263,9 @@ Checkpoint Hdf5Format::open(fs::path const& path, OpenChoice const& /*choice*/,
       fail(ErrorKind::source, "{}: holds no HDF5 file (*.h5, *.hdf5). Check the path.",
            path.string());
   });
-  auto const packed = shared_headers(opened, exchange,
-                                     [](File const& file) { return pack(read_file(file.path())); });
+  auto const packed = shared_headers(
+      opened, exchange, [](File const& file) { return pack(read_file(file.path())); },
+      HeaderReads::in_turn);
   Checkpoint checkpoint;
   exchange.together_seeing([&] {
     std::vector<Found> parts;

@@ -7,6 +7,7 @@
 
 #include "core/base/capture.hpp"
 #include "core/base/text.hpp"
+#include "core/base/workers.hpp"
 #include "core/formats/megatron/directory.hpp"
 #include "core/formats/megatron/mesh.hpp"
 #include "core/formats/megatron/rank_states.hpp"
@@ -211,19 +212,19 @@ Checkpoint MegatronFormat::open(fs::path const& path, OpenChoice const& choice,
 
 Inspection MegatronFormat::describe(fs::path const& path, UserSizes const& sizes) const {
   Directory const directory = open_directory(path);
-  std::vector<std::optional<ShardHeader>> headers;
-  std::vector<std::string> damage;
-  for (Shard const& shard : directory.shards) {
-    headers.emplace_back();
-    if (shard.model_file.empty()) continue;
-    auto const error = capture(
-        [&] { headers.back() = read_shard_header(File::open_for_reading(shard.model_path())); });
-    if (error) damage.push_back(error->sentence());
-  }
+  std::vector<std::optional<ShardHeader>> headers(directory.shards.size());
+  std::vector<std::optional<Error>> damage(headers.size());
+  overlapped(headers.size(), [&](std::size_t s) {
+    Shard const& shard = directory.shards[s];
+    if (shard.model_file.empty()) return;
+    damage[s] = capture(
+        [&] { headers[s] = read_shard_header(File::open_for_reading(shard.model_path())); });
+  });
   std::vector<ShardHeader const*> pointers;
   for (auto const& header : headers) pointers.push_back(header ? &*header : nullptr);
   Classification found = classify(shard_facts(directory, pointers), sizes);
-  for (std::string& sentence : damage) found.mismatches.push_back({std::move(sentence), false});
+  for (std::optional<Error> const& error : damage)
+    if (error) found.mismatches.push_back({error->sentence(), false});
   Inspection result;
   result.folder = directory.iteration_dir;
   for (auto const& header : headers)
