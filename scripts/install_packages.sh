@@ -16,7 +16,7 @@ case "${1:-build}" in
   fuzz) packages+=(libgtest-dev clang-16 libclang-rt-16-dev llvm-16 python3) ;;
   test) packages+=(libgtest-dev libgmock-dev libbenchmark-dev librapidcheck-dev hdf5-tools ccache strace git chromium
     python3 python3-pytest python3-venv ca-certificates man-db mandoc groff zsh fish
-    slurmctld slurmd slurm-client munge iproute2 shellcheck xfsprogs) ;;
+    slurmctld slurmd slurm-client munge iproute2 shellcheck xfsprogs btrfs-progs) ;;
   *)
     echo "install_packages.sh: '$1' is not a set of packages: choose build, test, fuzz, package or wheel" >&2
     exit 2

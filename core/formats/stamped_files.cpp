@@ -24,6 +24,7 @@ StampedFiles::StampedFiles(std::vector<fs::path> const& files)
 
 std::shared_ptr<File const> StampedFiles::open(std::uint32_t file) {
   auto const opened = set_.open(file);
+  std::lock_guard const lock(mutex_);
   if (auto& stamp = stamps_[file]; !stamp) stamp = opened->file().stamp();
   return {opened, &opened->file()};
 }

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -25,7 +26,7 @@ class StampedFiles {
  public:
   explicit StampedFiles(std::vector<std::filesystem::path> const& files);
 
-  /// As FileSet::open(), through the page cache.
+  /// As FileSet::open(), through the page cache. Any thread.
   std::shared_ptr<File const> open(std::uint32_t file);
 
   /// Fills source.stamps and stamped_by, the same on every rank; files that no rank has opened are
@@ -38,6 +39,7 @@ class StampedFiles {
 
   std::vector<std::filesystem::path> const& paths_;
   FileSet set_;
+  std::mutex mutex_;  ///< of stamps_
   std::vector<std::optional<FileStamp>> stamps_;
 };
 

@@ -1,4 +1,4 @@
-"""Clones on a file system that shares extents: an XFS image on a loop device. The targets have the same bytes as those that were copied.
+"""Clones on a file system that shares extents: an XFS image on a loop device, in the long tier a Btrfs one too. The targets have the same bytes as those that were copied.
 
 Sources are real torch.save and safetensors files; a job of ours first lays them out so that their blocks can be shared.
 """
@@ -24,26 +24,30 @@ NARROW = {"layout": "{ ep = 2 }"}  # of pp 2, ep 4
 SOURCE_FAULT = 3
 
 
-def reason_against():
+MAKE_FILE_SYSTEM = {"xfs": ["mkfs.xfs", "-q", "-m", "reflink=1"], "btrfs": ["mkfs.btrfs", "-q"]}
+PACKAGE = {"xfs": "xfsprogs", "btrfs": "btrfs-progs"}
+
+
+def reason_against(kind):
     if not BINARY:
         return "RESHARD_BIN is not set: there is no program to run"
     if os.geteuid() != 0:
         return "an image is mounted: that needs root"
-    missing = [tool for tool in ("mkfs.xfs", "mount", "umount", "filefrag") if shutil.which(tool, path=os.environ["PATH"] + ":/sbin:/usr/sbin") is None]
-    return f"{', '.join(missing)} is missing (packages xfsprogs, mount, e2fsprogs)" if missing else ""
+    missing = [tool for tool in (MAKE_FILE_SYSTEM[kind][0], "mount", "umount", "filefrag") if shutil.which(tool, path=os.environ["PATH"] + ":/sbin:/usr/sbin") is None]
+    return f"{', '.join(missing)} is missing (packages {PACKAGE[kind]}, mount, e2fsprogs)" if missing else ""
 
 
-@pytest.fixture(scope="module")
-def program(tmp_path_factory):
-    """Works on an XFS image of its own; programs and images go when the tests have ended."""
-    if reason := reason_against():
+@pytest.fixture(scope="module", params=["xfs", pytest.param("btrfs", marks=pytest.mark.long)])
+def program(request, tmp_path_factory):
+    """Works on an image of its own; programs and images go when the tests have ended."""
+    if reason := reason_against(request.param):
         pytest.skip(reason)
-    image = tmp_path_factory.mktemp("xfs") / "image"
+    image = tmp_path_factory.mktemp(request.param) / "image"
     folder = image.parent / "mnt"
     folder.mkdir()
     image.touch()
     os.truncate(image, 1 << 30)
-    subprocess.run(["mkfs.xfs", "-q", "-m", "reflink=1", image], check=True)
+    subprocess.run([*MAKE_FILE_SYSTEM[request.param], image], check=True)
     mounted = subprocess.run(["mount", "-o", "loop", image, folder], capture_output=True, text=True)
     if mounted.returncode != 0:
         pytest.skip(f"an image cannot be mounted here: {mounted.stderr.strip()}")
@@ -143,7 +147,7 @@ def test_a_clone_of_a_clone_is_recorded_too(program, source, copied):
     assert back == tree_hashes(source)
 
 
-@pytest.mark.long_but("3")
+@pytest.mark.long_but("xfs-3")
 @pytest.mark.parametrize("ranks", [1, 3, 7])
 def test_the_number_of_ranks_does_not_matter(ranks, program, source, copied):
     did = change(program, source, ranks=ranks)
@@ -173,7 +177,7 @@ def test_a_changed_source_is_not_believed(program, stale):
     assert "mp_rank_00_001_003" in outcome.stderr
 
 
-@pytest.mark.long_but("EXDEV")
+@pytest.mark.long_but("xfs-EXDEV")
 @pytest.mark.skipif(not SHIM, reason="RESHARD_CALL_SHIM is not set: no clone is refused")
 @pytest.mark.parametrize("error", ["EXDEV", "EOPNOTSUPP", "EINVAL"])
 def test_what_is_refused_is_copied_and_read_back(error, program, source, copied):
@@ -184,7 +188,7 @@ def test_what_is_refused_is_copied_and_read_back(error, program, source, copied)
     assert tree_hashes(program.scratch / "target") == copied
 
 
-@pytest.mark.long_but("recorded")
+@pytest.mark.long_but("xfs-recorded")
 @pytest.mark.skipif(not SHIM, reason="RESHARD_CALL_SHIM is not set: no run is killed")
 @pytest.mark.parametrize("kind", ["recorded", "stale"])
 def test_a_killed_run_goes_on(kind, program, source, stale, copied):

@@ -320,7 +320,7 @@ def test_nights_take_over_from_the_newest_target(scratch, days):
     assert json.loads(again.stdout)["action"] == "up_to_date"
 
 
-@pytest.mark.long_but("2")
+@pytest.mark.long_but("xfs-2")
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 def test_blocks_are_cloned_on_a_file_system_that_shares_extents(ranks, xfs, days):  # noqa: F811
     for name in ("yesterday", "full", "today"):

@@ -7,6 +7,7 @@
 #include "core/base/sight.hpp"
 #include "core/base/text.hpp"
 #include "core/base/wire.hpp"
+#include "core/base/workers.hpp"
 #include "core/containers/dcp/item.hpp"
 #include "core/containers/dcp/item_paths.hpp"
 #include "core/formats/dcp/describe.hpp"
@@ -35,6 +36,9 @@ void pack(WireWriter& out, ItemTensor const& item) {
   out.number(item.storage_bytes).put(item.strides);
 }
 
+/// What one thread reads before it takes the next.
+constexpr std::size_t heads_at_a_time = 16;
+
 /// Reads the heads of all items, each rank those of a run of chunks, and gives all of them to every
 /// rank.
 void read_item_heads(Checkpoint& checkpoint, StampedFiles& files, HeaderExchange const& exchange) {
@@ -47,17 +51,27 @@ void read_item_heads(Checkpoint& checkpoint, StampedFiles& files, HeaderExchange
   WireWriter mine;
   exchange.together([&] {
     auto const rank = static_cast<std::size_t>(exchange.rank());
-    for (StoredTensor const& tensor : stored.tensors) {
-      std::size_t const begin = std::max<std::size_t>(tensor.first_chunk, first_of(rank));
-      std::size_t const end =
-          std::min<std::size_t>(tensor.first_chunk + tensor.chunk_count, first_of(rank + 1));
-      for (std::size_t c = begin; c < end; ++c) {
+    std::size_t const first = first_of(rank);
+    std::size_t const last = first_of(rank + 1);
+    std::vector<StoredTensor const*> tensor_of(last - first);
+    for (StoredTensor const& tensor : stored.tensors)
+      for (std::size_t c = std::max<std::size_t>(tensor.first_chunk, first);
+           c < std::min<std::size_t>(tensor.first_chunk + tensor.chunk_count, last); ++c)
+        tensor_of[c - first] = &tensor;
+    std::vector<std::string> blocks((last - first + heads_at_a_time - 1) / heads_at_a_time);
+    overlapped(blocks.size(), [&](std::size_t block) {
+      WireWriter heads;
+      std::size_t const begin = first + block * heads_at_a_time;
+      for (std::size_t c = begin; c < std::min(begin + heads_at_a_time, last); ++c) {
         StoredChunk const& chunk = stored.chunks[c];
+        StoredTensor const& tensor = *tensor_of[c - first];
         auto const file = files.open(chunk.item.file);
-        pack(mine,
+        pack(heads,
              read_tensor_item(*file, chunk.item, tensor.dtype, stored.sizes(chunk), tensor.name));
       }
-    }
+      blocks[block] = std::move(heads).take();
+    });
+    for (std::string& heads : blocks) mine.raw(std::exchange(heads, {}));
   });
   for (std::string const& packed : exchange.all_gather(mine.bytes())) {
     for (WireReader in(packed, "the item heads of a rank"); !in.empty(); in.check()) {

@@ -7,6 +7,7 @@
 #include "core/base/counted.hpp"
 #include "core/base/sight.hpp"
 #include "core/base/text.hpp"
+#include "core/base/workers.hpp"
 #include "core/formats/dcp/source.hpp"
 #include "core/formats/inspect_lines.hpp"
 #include "core/formats/shared_headers.hpp"
@@ -137,10 +138,17 @@ Inspection HuggingFaceFormat::describe(fs::path const& path,
   std::vector<std::string> mismatches;
   std::int64_t tensors = 0;
   std::uint64_t values = 0;
+  std::vector<safetensors::Header> headers(folder.files.size());
+  std::vector<std::optional<Error>> unread(headers.size());
+  overlapped(headers.size(), [&](std::size_t f) {
+    unread[f] = capture([&] {
+      headers[f] = safetensors::read_header(File::open_for_reading(folder.path / folder.files[f]));
+    });
+  });
   for (std::size_t f = 0; f < folder.files.size(); ++f) {
     auto const error = capture([&] {
-      safetensors::Header const header =
-          safetensors::read_header(File::open_for_reading(folder.path / folder.files[f]));
+      if (unread[f]) throw *unread[f];
+      safetensors::Header const header = std::exchange(headers[f], {});
       FileCheck const found = check.check(f, header);
       notes.insert(notes.end(), found.warnings.begin(), found.warnings.end());
       tensors += static_cast<std::int64_t>(found.indexed.size());
