@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "core/base/divisors.hpp"
 #include "core/base/error.hpp"
 #include "core/base/json.hpp"
 #include "core/base/paths.hpp"
@@ -147,8 +148,8 @@ class Checker {
     if (etp != nullptr && size != 0 && tp % size != 0)
       add(*etp,
           fmt::format(
-              "mp_rank_* folders can hold this only when etp divides tp = {}. Choose a divisor of {}, or 0 for tp itself",
-              tp, tp));
+              "mp_rank_* folders can hold this only when etp divides tp = {}. Sizes that fit: {}, or 0 for tp itself. Choose one of them",
+              tp, listed_divisors(tp)));
   }
 
   void check_pipeline() {
@@ -220,7 +221,10 @@ class Checker {
     int const pp = spec_.target.layout.size("pp");
     int const vpp = spec_.target.layout.size("vpp");
     if (stages % pp != 0)
-      return add(given, fmt::format("has {} stages, which pp = {} does not divide", stages, pp));
+      return add(given,
+                 fmt::format("has {} stages, which pp = {} does not divide. Sizes of pp that "
+                             "fit: {}. Choose one of them, or another layout",
+                             stages, pp, listed_divisors(stages)));
     if (find("target.layout.vpp") != nullptr && stages != std::int64_t{pp} * vpp)
       add(given,
           fmt::format("has {} stages, but pp x vpp = {} x {}. Leave vpp out, or set it to {}",

@@ -163,9 +163,23 @@ class JobPlanner {
   bool to_megatron() const { return target_.target().names == NameOwner::megatron; }
 
   void complete_request() {
+  /// Under the key of the job that cannot stay: the number of stages, or of chunks where a size of
+  /// these fits.
+  static void check_pipeline(PipelineSpec const& spec) {
+    auto const failed = capture([&] { pipeline_chunks(spec); });
+    if (!failed) return;
+    PipelineSpec one_chunk = spec;
+    one_chunk.chunks_per_rank = 1;
+    bool const chunks = spec.chunks_per_rank > 1 && !capture([&] { pipeline_chunks(one_chunk); });
+    if (!spec.layout.empty()) throw failed->in("[target] layout.pipeline");
+    throw failed->in(fmt::format("[target] layout.{} = {}", chunks ? "vpp" : "pp",
+                                 chunks ? spec.chunks_per_rank : spec.ranks));
+  }
+
     request_.pipeline.decoder_layers = static_cast<int>(count("L"));
     request_.pipeline.mtp_layers = static_cast<int>(count("M"));
     std::string const of_experts = mesh_axis_of(model_.maps.core, "expert");
+    check_pipeline(request_.pipeline);
     if (request_.mesh.size(of_experts) > 1 && !has_experts())
       fail(ErrorKind::usage,
            "[target] layout.{} = {}: the {} has 0 experts, so nothing can be cut along this axis. "

@@ -9,6 +9,8 @@
 
 #include <fmt/ranges.h>
 
+#include "core/base/divisors.hpp"
+
 namespace reshard {
 namespace {
 
@@ -422,9 +424,11 @@ std::map<std::string, Json> mlite_target_options(MapFile const& map, Model const
     Json const value = model.value(axis);
     Index const size = value.integer() == nullptr ? 1 : std::max<Index>(*value.integer(), 1);
     if (size % mesh.size(key) != 0)
-      fail(ErrorKind::usage,
-           "[target] layout.{} = {}: {} is {}, which {} does not divide. Choose a divisor of {}.",
-           key, mesh.size(key), axis, size, mesh.size(key), size);
+      fail(
+          ErrorKind::usage,
+          "[target] layout.{} = {}: {} is {}, which {} does not divide. Sizes that fit: {}. Choose "
+          "one of them.",
+          key, mesh.size(key), axis, size, mesh.size(key), listed_divisors(size));
     return Json(size / mesh.size(key));
   };
   std::map<std::string, Json> options{{"rank_experts", share("expert", "ep")},
