@@ -246,19 +246,29 @@ class Reporter {
                          shown_name(first.b.name), first.b.offset_bytes);
   }
 
+  /// Over the elements that are finite on both sides.
+  static double mean_of(TensorStats const& stats) {
+    return stats.finite == 0 ? 0 : stats.absolute_sum / static_cast<double>(stats.finite);
+  }
+
+  /// Whether these numbers say how far all elements are apart: a NaN or an infinity on one side is
+  /// at no distance.
+  static bool is_measured(TensorStats const& stats) { return stats.non_finite_differing == 0; }
+
   void add_values(Row const& row) {
     TensorStats const& stats = *row.stats;
-    double const mean =
-        stats.finite == 0 ? 0 : stats.absolute_sum / static_cast<double>(stats.finite);
-    text_ +=
-        fmt::format("{:>11.4g} {:>11.4g} {:>11.4g}  {:<20} {:<11} {}", stats.absolute.value,
-                    stats.relative.value, mean, count_text(row), dtype_text(row), title_of(row));
+    for (double const value : {stats.absolute.value, stats.relative.value, mean_of(stats)})
+      text_ += is_measured(stats) ? fmt::format("{:>11.4g} ", value) : fmt::format("{:>11} ", "-");
+    text_ += fmt::format(" {:<20} {:<11} {}", count_text(row), dtype_text(row), title_of(row));
     if (!has_values(row.dtype_b))
       text_ += fmt::format(" ({} is compared bit by bit)", name(row.dtype_b));
     if (stats.nan_a + stats.nan_b + stats.infinite_a + stats.infinite_b > 0)
       text_ +=
           fmt::format(" (NaN {} / {}, infinite {} / {}, {} of them not alike)", stats.nan_a,
                       stats.nan_b, stats.infinite_a, stats.infinite_b, stats.non_finite_differing);
+    if (!is_measured(stats) && stats.absolute.value > 0)
+      text_ += fmt::format(" (finite: max |a-b| {:.4g}, max rel {:.4g}, mean {:.4g})",
+                           stats.absolute.value, stats.relative.value, mean_of(stats));
     text_ += "\n";
   }
 
@@ -329,14 +339,15 @@ class Reporter {
 
   void add_value_json(Json& result, Row const& row) const {
     TensorStats const& stats = *row.stats;
-    result.set("max_abs", stats.absolute.value)
+    auto const of_all = [&](double value) { return is_measured(stats) ? Json(value) : Json(); };
+    result.set("max_abs", of_all(stats.absolute.value))
         .set("max_abs_at", place_json(row, stats.absolute.place));
-    result.set("max_rel", stats.relative.value)
+    result.set("max_rel", of_all(stats.relative.value))
         .set("max_rel_at", place_json(row, stats.relative.place));
-    result
-        .set("mean_abs",
-             stats.finite == 0 ? 0.0 : stats.absolute_sum / static_cast<double>(stats.finite))
-        .set("finite", stats.finite);
+    result.set("mean_abs", of_all(mean_of(stats))).set("finite", stats.finite);
+    result.set("finite_max_abs", stats.absolute.value)
+        .set("finite_max_rel", stats.relative.value)
+        .set("finite_mean_abs", mean_of(stats));
     result.set("max_a", stats.largest_a)
         .set("max_b", stats.largest_b)
         .set("nan_a", stats.nan_a)
