@@ -136,6 +136,7 @@ RunReport report_of_plan(JobSpec const& spec, PlannedJob const& job, Comm const&
   report.source_files = job.source.files.size();
   report.source_tensors = job.plan.source.blobs.size();
   report.replicas_not_read = job.plan.plan.replicas_dropped;
+  report.left_out = job.plan.left_out;
   report.target_files = job.plan.files.size();
   report.target_tensors = job.plan.target.blobs.size();
   report.regions = job.plan.plan.joined_regions;

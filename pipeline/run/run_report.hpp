@@ -7,6 +7,7 @@
 
 #include "core/base/error.hpp"
 #include "core/base/json.hpp"
+#include "core/formats/left_out.hpp"
 #include "pipeline/job/job_spec.hpp"
 #include "pipeline/run/rank_loads.hpp"
 #include "pipeline/verify/self_check.hpp"
@@ -49,6 +50,7 @@ struct RunReport {
   std::uint64_t source_tensors = 0;
   std::uint64_t replicas_not_read = 0;
   std::uint64_t target_files = 0;
+  LeftOut left_out;  ///< of the source, by the map
   std::uint64_t target_tensors = 0;
   std::uint64_t regions = 0;
   std::uint64_t rounds = 0;

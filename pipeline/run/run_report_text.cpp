@@ -1,7 +1,9 @@
+#include <algorithm>
 #include <utility>
 
 #include "core/base/counted.hpp"
 #include "core/base/file.hpp"
+#include "core/base/shown_name.hpp"
 #include "core/base/text.hpp"
 #include "pipeline/run/run_report.hpp"
 
@@ -30,7 +32,7 @@ class Lines {
     line("tensors",
          fmt::format("{} logical; {} stored in {} -> {} stored; {} not read", r_.logical_tensors,
                      r_.source_tensors, counted(r_.source_files, "file"), r_.target_tensors,
-                     counted(r_.replicas_not_read, "replica")));
+                     counted(r_.replicas_not_read, "replica"), left_out()));
     if (r_.state_bytes > 0)
       line("state", fmt::format("{} of optimizer state ({}), {} of other tensors",
                                 human_bytes(r_.state_bytes), fmt::join(r_.states, ", "),
@@ -143,6 +145,18 @@ class Lines {
   }
 
   /// The least, the mean and the most of any rank.
+  /// By `drop` of the map or of the job; "" for nothing.
+  std::string left_out() const {
+    constexpr std::size_t most_names = 2;
+    LeftOut const& left = r_.left_out;
+    if (left.tensors == 0) return "";
+    std::string names;
+    for (std::size_t i = 0; i < std::min(left.names.size(), most_names); ++i)
+      names += (i == 0 ? "" : ", ") + shown_name(left.names[i]);
+    return fmt::format("; {} ({}) left out (drop): {}{}", counted(left.tensors, "stored tensor"),
+                       human_bytes(left.bytes), names, left.names.size() > most_names ? ", …" : "");
+  }
+
   void per_rank(RankLoads const& loads) {
     auto const bytes = [&](std::string_view word, RankSpread const& spread) {
       line(fmt::format("  {}", word),
