@@ -65,7 +65,7 @@ std::string inspect_args(Json const& args, SeenTensors const& seen, Json& json) 
     Json table = Json::object();
     for (auto const& [key, size] : axes)
       table.set(key, Json().set("value", size).set("source", "args"));
-    text += inspect_line("layout", megatron::layout_text(table));
+    text += inspect_line("layout", "loads at any; args state " + megatron::sizes_text(table));
     json.set("sizes", std::move(table));
   }
   if (number(args, {"num_layers"}).is_null()) return text;

@@ -25,9 +25,9 @@ struct SeenTensors {
   Index embedding_rows = 0;  ///< padding included; 0 where there is no embedding
 };
 
-/// Adds "sizes" and "model" to `json`, and returns their lines, "layout" and "model": what
-/// Megatron's args say of the layout in which the checkpoint was saved, and of the model's sizes.
-/// Nothing where args do not say it; null args say nothing.
+/// Adds "sizes" and "model" to `json`, and returns their lines, "layout" and "model", of a format
+/// whose files load at any layout: the sizes that Megatron's args state are those of the run that
+/// the args are from (decision 0042). Nothing where args do not say it; null args say nothing.
 std::string inspect_args(Json const& args, SeenTensors const& seen, Json& json);
 
 /// Adds "model" to `json`, and returns its line: the sizes that a config.json states under the

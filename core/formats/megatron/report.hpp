@@ -32,6 +32,8 @@ constexpr std::string_view size_not_given = "expert_parallel_size was not given"
 
 /// "tp 2, pp 2 (from args)", of inspect_json's "sizes"; each with its source where they differ.
 std::string layout_text(Json const& sizes);
+/// "tp 2, pp 2", without their sources.
+std::string sizes_text(Json const& sizes);
 /// "4 layers, hidden size 64, …", of inspect_json's "model"; what is null is left out.
 std::string model_text(Json const& model);
 

@@ -49,9 +49,8 @@ std::string modules_text(Json const& report) {
   return fmt::format("{}", fmt::join(words, ", "));
 }
 
-}  // namespace
-
-std::string layout_text(Json const& table) {
+/// "tp 2" and "from args", for each axis that the table has.
+std::pair<std::vector<std::string>, std::vector<std::string>> sizes_and_sources(Json const& table) {
   std::vector<std::string> sizes;
   std::vector<std::string> sources;
   for (auto const& [key, word] : axes) {
@@ -64,6 +63,17 @@ std::string layout_text(Json const& table) {
     std::string const origin = report_value(*source);
     sources.push_back(origin == "user" ? "as given" : "from " + origin);
   }
+  return {std::move(sizes), std::move(sources)};
+}
+
+}  // namespace
+
+std::string sizes_text(Json const& table) {
+  return fmt::format("{}", fmt::join(sizes_and_sources(table).first, ", "));
+}
+
+std::string layout_text(Json const& table) {
+  auto [sizes, sources] = sizes_and_sources(table);
   bool const alike = std::ranges::all_of(
       sources, [&](std::string const& source) { return source == sources.front(); });
   if (alike && !sizes.empty())
