@@ -151,6 +151,7 @@ Json report_json(RunReport const& r) {
                          .set("usable_bytes", r.since_bytes)
                          .set("unread_bytes", r.since_unread_bytes)
                          .set("refused", r.since_refused));
+  if (r.interrupted) out.set("interrupted", interrupted_json(*r.interrupted));
   if (!r.planned_only) out.set("run", measured(r));
   if (r.refusal)
     out.set(

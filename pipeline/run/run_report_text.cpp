@@ -30,7 +30,7 @@ class Lines {
     if (!r_.map.empty()) line("map", r_.map);
     if (!r_.parts.empty()) line("parts", r_.parts);
     line("tensors",
-         fmt::format("{} logical; {} stored in {} -> {} stored; {} not read", r_.logical_tensors,
+         fmt::format("{} logical; {} stored in {} -> {} stored; {} not read{}", r_.logical_tensors,
                      r_.source_tensors, counted(r_.source_files, "file"), r_.target_tensors,
                      counted(r_.replicas_not_read, "replica"), left_out()));
     if (r_.state_bytes > 0)
@@ -59,6 +59,7 @@ class Lines {
                      human_bytes(r_.staging_bytes), human_bytes(r_.planned_memory_bytes)));
     line("disk", fmt::format("{} needed, {} free", human_bytes(r_.target_bytes),
                              human_bytes(r_.free_bytes)));
+    if (r_.interrupted) line("interrupted", interrupted_text(*r_.interrupted));
     if (r_.since_files > 0)
       line("since",
            fmt::format("{}: up to {} in {} can be taken over unchanged{}", r_.job.target.since,
@@ -144,7 +145,6 @@ class Lines {
     out_ += fmt::format("{:<12}{}\n", key, value);
   }
 
-  /// The least, the mean and the most of any rank.
   /// By `drop` of the map or of the job; "" for nothing.
   std::string left_out() const {
     constexpr std::size_t most_names = 2;
@@ -157,6 +157,7 @@ class Lines {
                        human_bytes(left.bytes), names, left.names.size() > most_names ? ", …" : "");
   }
 
+  /// The least, the mean and the most of any rank.
   void per_rank(RankLoads const& loads) {
     auto const bytes = [&](std::string_view word, RankSpread const& spread) {
       line(fmt::format("  {}", word),

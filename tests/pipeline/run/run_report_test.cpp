@@ -76,6 +76,23 @@ TEST(RunReport, SaysWhatTheMapDrops) {
   EXPECT_EQ(json.dump(), R"({"tensors": 32, "bytes": 8192, "names": ["a", "b", "c"]})");
 }
 
+TEST(RunReport, APlanSaysWhatAnInterruptedRunLeft) {
+  RunReport r;
+  r.planned_only = true;
+  EXPECT_FALSE(has(report_text(r, ReportDetail::brief), "interrupted"));
+  r.interrupted = InterruptedRun{.staging = "/next/.moe.part-0",
+                                 .earlier = EarlierTarget::part,
+                                 .why_not = "",
+                                 .runs = 2,
+                                 .bytes = 1024,
+                                 .all_bytes = 4096,
+                                 .sign_of_life = ""};
+  EXPECT_TRUE(has(report_text(r, ReportDetail::brief),
+                  "\ninterrupted 1.0 KiB of 4.0 KiB are written in /next/.moe.part-0 by 2 earlier "
+                  "runs: `run` resumes this\n"));
+  EXPECT_EQ(report_json(r).find("interrupted")->find("bytes_written")->dump(), "1024");
+}
+
 TEST(RunReport, AShortJobHasAShortReport) {
   RunReport r;
   r.total_digest = "0";
