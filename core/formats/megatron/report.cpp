@@ -8,6 +8,7 @@
 
 #include "core/base/counted.hpp"
 #include "core/base/error.hpp"
+#include "core/formats/inspect_lines.hpp"
 #include "core/formats/megatron/keys.hpp"
 #include "core/formats/megatron/root.hpp"
 
@@ -317,7 +318,7 @@ std::string inspect_text(Json const& report) {
   std::string out;
   for (auto const& [field, value] : *report.members()) {
     auto const line = [&](std::string_view label, std::string_view content) {
-      out += fmt::format("{:<18}{}\n", label, content);
+      out += inspect_line(label, content);
     };
     auto const* items = value.items();
     auto const* members = value.members();

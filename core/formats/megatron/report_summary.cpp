@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "core/formats/inspect_lines.hpp"
 #include "core/formats/megatron/report.hpp"
 
 namespace reshard::megatron {
@@ -102,7 +103,7 @@ std::string model_text(Json const& model) {
 std::string inspect_summary(Json const& report) {
   std::string out;
   auto const line = [&](std::string_view label, std::string const& text) {
-    out += fmt::format("{:<18}{}\n", label, text);
+    out += inspect_line(label, text);
   };
   line("layout", layout_text(*report.find("sizes")));
   line("iteration", is_true(at(report, "found", "release"))
