@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "core/base/capture.hpp"
+#include "core/base/text.hpp"
 #include "core/formats/megatron/args.hpp"
 #include "core/formats/megatron/report.hpp"
 
@@ -32,7 +33,8 @@ Json attention(bool latent, Json const& heads, Json const& groups) {
 
 std::string list(std::string_view label, std::span<std::string const> items) {
   std::string text;
-  for (std::string const& item : items) text += inspect_line(std::exchange(label, ""), item);
+  for (std::string const& item : items)
+    text += inspect_line(std::exchange(label, ""), without_controls(item));
   return text;
 }
 

@@ -15,7 +15,7 @@ namespace reshard {
 std::string inspect_line(std::string_view label, std::string_view text);
 
 /// The mismatches, "-" where there is none, and the notes: an item a line, the label before the
-/// first.
+/// first. Control characters are escaped.
 std::string inspect_findings(std::span<std::string const> mismatches,
                              std::span<std::string const> notes);
 

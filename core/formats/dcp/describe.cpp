@@ -212,8 +212,9 @@ class DcpReport {
   Inspection take() {
     for (auto const& [key, items] : {std::pair("mismatches", &mismatches_), {"notes", &notes_}})
       result_.json.set(key, Json(Json::Array(items->begin(), items->end())));
-    result_.text += inspect_findings(mismatches_, notes_);
     result_.sound = mismatches_.empty();
+    result_.mismatches = std::move(mismatches_);
+    result_.notes = std::move(notes_);
     return std::move(result_);
   }
 

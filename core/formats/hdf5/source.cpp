@@ -329,8 +329,8 @@ Inspection Hdf5Format::describe(fs::path const& path, megatron::UserSizes const&
       "   {}\n",
       path.string(), written_by, files.size(), tensors, objects, kinds_text);
   for (auto const& [key, value] : attributes) result.text += inspect_line(key, value);
-  result.text += inspect_findings(mismatches, {});
   result.sound = mismatches.empty();
+  result.mismatches = std::move(mismatches);
   return result;
 }
 

@@ -317,6 +317,7 @@ Json inspect_json(Directory const& directory, Classification const& classificati
 std::string inspect_text(Json const& report) {
   std::string out;
   for (auto const& [field, value] : *report.members()) {
+    if (field == "mismatches" || field == "notes") continue;
     auto const line = [&](std::string_view label, std::string_view content) {
       out += inspect_line(label, content);
     };

@@ -22,11 +22,11 @@ std::vector<ShardFacts> shard_facts(Directory const& directory,
 Json inspect_json(Directory const& directory, Classification const& classification,
                   std::span<ShardHeader const* const> headers);
 
-/// The same as text: one aligned line per field. Takes what inspect_json made.
+/// The same as text, without mismatches and notes: one aligned line per field. Takes what
+/// inspect_json made.
 std::string inspect_text(Json const& report);
 
-/// The same in about ten lines: what it is, and what is wrong with it. Of the notes, one that
-/// begins with `size_not_given` is left out.
+/// The same in about ten lines: what it is. A note that begins with `size_not_given` is a detail.
 std::string inspect_summary(Json const& report);
 constexpr std::string_view size_not_given = "expert_parallel_size was not given";
 

@@ -118,16 +118,6 @@ std::string inspect_summary(Json const& report) {
   line("modules", modules_text(report));
   line("optimizer", report_value(at(report, "optimizer", "kind")));
   line("random state", is_true(*report.find("rng")) ? "yes" : "no");
-  for (std::string_view const key : {"mismatches", "notes"}) {
-    Json const& list = *report.find(key);
-    if (is_empty(list) && key == "notes") continue;
-    if (is_empty(list)) line(key, "-");
-    std::string_view label = key;
-    for (Json const& item : *list.items()) {
-      if (report_value(item).starts_with(size_not_given)) continue;
-      line(std::exchange(label, ""), report_value(item));
-    }
-  }
   return out;
 }
 
