@@ -40,10 +40,6 @@ std::string list(std::string_view label, std::span<std::string const> items) {
 
 }  // namespace
 
-std::string inspect_line(std::string_view label, std::string_view text) {
-  return fmt::format("{:<18}{}\n", label, text);
-}
-
 std::string inspect_findings(std::span<std::string const> mismatches,
                              std::span<std::string const> notes) {
   return (mismatches.empty() ? inspect_line("mismatches", "-") : list("mismatches", mismatches)) +

@@ -4,6 +4,8 @@
 #include <string>
 #include <string_view>
 
+#include <fmt/format.h>
+
 #include "core/base/integers.hpp"
 #include "core/base/json.hpp"
 
@@ -12,7 +14,9 @@ namespace reshard {
 // What the answers of `inspect` have in common, whatever the format.
 
 /// "label             text\n"
-std::string inspect_line(std::string_view label, std::string_view text);
+inline std::string inspect_line(std::string_view label, std::string_view text) {
+  return fmt::format("{:<18}{}\n", label, text);
+}
 
 /// The mismatches, "-" where there is none, and the notes: an item a line, the label before the
 /// first. Control characters are escaped.

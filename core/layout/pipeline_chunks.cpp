@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "core/base/counted.hpp"
 #include "core/base/error.hpp"
 #include "core/base/text.hpp"
 #include "core/layout/pipeline_layout.hpp"
@@ -36,16 +37,14 @@ void check(PipelineSpec const& spec) {
     fail(ErrorKind::usage, "pipeline: pp {} x vpp {} is more than {} chunks. Choose smaller sizes.",
          spec.ranks, spec.chunks_per_rank, most_pipeline_stages);
   if (spec.decoder_layers < 0 || spec.mtp_layers < 0)
-    fail(ErrorKind::usage,
-         "pipeline: {} decoder layers and {} prediction depths: neither may be below zero.",
-         spec.decoder_layers, spec.mtp_layers);
+    fail(ErrorKind::usage, "pipeline: {} and {} prediction depths: neither may be below zero.",
+         counted(spec.decoder_layers, "decoder layer"), spec.mtp_layers);
   if (spec.decoder_layers > most_layers || spec.mtp_layers > most_layers)
-    fail(ErrorKind::usage,
-         "pipeline: {} decoder layers and {} prediction depths: more than {} are not supported.",
-         spec.decoder_layers, spec.mtp_layers, most_layers);
+    fail(ErrorKind::usage, "pipeline: {} and {} prediction depths: more than {} are not supported.",
+         counted(spec.decoder_layers, "decoder layer"), spec.mtp_layers, most_layers);
   bool const uneven = is_set(spec.first_stage_layers) || is_set(spec.last_stage_layers);
-  bool const counted = spec.account_for_embedding || spec.account_for_loss;
-  if ((uneven ? 1 : 0) + (counted ? 1 : 0) + (spec.layout.empty() ? 0 : 1) > 1)
+  bool const at_ends = spec.account_for_embedding || spec.account_for_loss;
+  if ((uneven ? 1 : 0) + (at_ends ? 1 : 0) + (spec.layout.empty() ? 0 : 1) > 1)
     fail(ErrorKind::usage,
          "pipeline: set only one of: first/last stage layers ({}/{}), embedding or loss counted "
          "as layers ({}/{}), a layout ('{}'). Remove the others.",
@@ -73,9 +72,9 @@ StageSizes uneven_sizes(PipelineSpec const& spec) {
   int const middle_stages = spec.ranks - fixed_stages;
   if (rest < 0 || (middle_stages == 0 && rest != 0))
     throw Misfit{fmt::format(
-        "the first stage takes {} and the last {} layers, which does not fit {} decoder layers "
+        "the first stage takes {} and the last {}, which does not fit {} "
         "over pp = {}",
-        first, last, spec.decoder_layers, spec.ranks)};
+        first, counted(last, "layer"), counted(spec.decoder_layers, "decoder layer"), spec.ranks)};
   StageSizes sizes;
   if (middle_stages > 0)
     sizes.middle = quotient(narrow<int>(rest), middle_stages * spec.chunks_per_rank,
@@ -109,12 +108,12 @@ std::vector<int> chunk_sizes(PipelineSpec const& spec) {
   }
   int const embedding = spec.account_for_embedding ? 1 : 0;
   int const loss = spec.account_for_loss ? 1 : 0;
-  std::string const counted = embedding + loss == 0
-                                  ? "decoder layers"
-                                  : "layers (decoder layers, with embedding and loss if they count "
-                                    "as layers)";
+  std::string const layers = embedding + loss == 0
+                                 ? "decoder layers"
+                                 : "layers (decoder layers, with embedding and loss if they count "
+                                   "as layers)";
   std::vector<int> result(chunks, quotient(spec.decoder_layers + embedding + loss,
-                                           narrow<int>(chunks), counted, "chunks"));
+                                           narrow<int>(chunks), layers, "chunks"));
   result.front() -= embedding;
   result.back() -= loss;
   return result;
@@ -178,11 +177,10 @@ std::vector<PipelineStage> even_stages(PipelineSpec const& spec) {
 std::vector<PipelineStage> written_stages(PipelineSpec const& spec) {
   std::vector<PipelineStage> stages = parse_pipeline_layout(spec.layout);
   if (std::ssize(stages) != Index{spec.ranks} * spec.chunks_per_rank)
-    fail(
-        ErrorKind::usage,
-        "pipeline layout '{}': it has {} stages, but pp {} x vpp {} is {}. Change the layout, pp or vpp.",
-        spec.layout, stages.size(), spec.ranks, spec.chunks_per_rank,
-        Index{spec.ranks} * spec.chunks_per_rank);
+    fail(ErrorKind::usage,
+         "pipeline layout '{}': it has {}, but pp {} x vpp {} is {}. Change the layout, pp or vpp.",
+         spec.layout, counted(stages.size(), "stage"), spec.ranks, spec.chunks_per_rank,
+         Index{spec.ranks} * spec.chunks_per_rank);
   int decoder = 0;
   int mtp = 0;
   for (PipelineStage const& stage : stages) {
@@ -192,8 +190,8 @@ std::vector<PipelineStage> written_stages(PipelineSpec const& spec) {
   if (decoder != spec.decoder_layers || mtp != spec.mtp_layers)
     fail(
         ErrorKind::usage,
-        "pipeline layout '{}': it has {} t and {} m, but the model has {} decoder layers and {} prediction depths. Change the layout.",
-        spec.layout, decoder, mtp, spec.decoder_layers, spec.mtp_layers);
+        "pipeline layout '{}': it has {} t and {} m, but the model has {} and {} prediction depths. Change the layout.",
+        spec.layout, decoder, mtp, counted(spec.decoder_layers, "decoder layer"), spec.mtp_layers);
   return stages;
 }
 

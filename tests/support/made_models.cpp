@@ -70,7 +70,6 @@ MadeCheckpoint made_huggingface(SampleModel const& sample) {
   beside.path = made.value.folder;
   beside.config = sample.config;
   beside.config_text = sample.config.dump(2) + "\n";
-  beside.sidecars = {"tokenizer.json"};
   return made;
 }
 

@@ -135,9 +135,9 @@ class DcpReport {
     if (metadata.chunks.size() > many_chunks ||
         (median < small_chunk_bytes && metadata.chunks.size() > 1000))
       notes_.push_back(
-          fmt::format("{} chunks, of {} at the median: loading is slow. Rewrite it with larger "
+          fmt::format("{}, of {} at the median: loading is slow. Rewrite it with larger "
                       "chunks",
-                      metadata.chunks.size(), human_bytes(median)));
+                      counted(metadata.chunks.size(), "chunk"), human_bytes(median)));
     for (StoredTensor const& tensor : metadata.tensors)
       if (std::string const fault = fault_of(metadata, tensor);
           !fault.empty() && mismatches_.size() < most_mismatches)

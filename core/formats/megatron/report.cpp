@@ -211,8 +211,8 @@ Json pipeline_json(Classification const& c, Headers headers, Json& mismatches) {
       entry.set("layers_found", found < 0 ? Json() : Json(found));
       if (found >= 0 && found != expected)
         mismatches.push(fmt::format(
-            "pp {} vpp {}: args give {} decoder layers, the file has {}. State how the layers are spread.",
-            chunk.rank, chunk.rank_chunk, expected, found));
+            "pp {} vpp {}: args give {}, the file has {}. State how the layers are spread.",
+            chunk.rank, chunk.rank_chunk, counted(expected, "decoder layer"), found));
       result.push(std::move(entry));
     }
   } catch (Error const& error) {

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "core/base/counted.hpp"
 #include "core/formats/inspect_lines.hpp"
 #include "core/formats/megatron/report.hpp"
 
@@ -89,9 +90,13 @@ std::string model_text(Json const& model) {
     if (Json const* const value = model.find(key); value != nullptr && value->integer() != nullptr)
       facts.push_back(fmt::format(fmt::runtime(text), *value->integer()));
   };
-  add("{} layers", "num_layers");
+  auto const add_count = [&](std::string_view one, char const* key) {
+    if (Json const* const value = model.find(key); value != nullptr && value->integer() != nullptr)
+      facts.push_back(counted(*value->integer(), one));
+  };
+  add_count("layer", "num_layers");
   add("hidden size {}", "hidden_size");
-  add("{} experts", "num_experts");
+  add_count("expert", "num_experts");
   if (Json const* const attention = model.find("attention");
       attention != nullptr && !attention->is_null())
     facts.push_back(report_value(*attention));

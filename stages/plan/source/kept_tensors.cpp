@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "core/base/counted.hpp"
 #include "core/base/text.hpp"
 #include "core/formats/megatron/root.hpp"
 #include "stages/plan/source/source_names.hpp"
@@ -196,19 +197,20 @@ class Settler {
       for (MapKeptName const& name : source_trainer_->names) known.push_back(name.trainer);
     }
     fail(ErrorKind::usage,
-         "[model] unmapped: {} stored tensors such as '{}' are not part of what {} describes (its "
-         "`keep`: {}). Set model.unmapped = \"keep\" to copy them byte for byte, or \"drop\" to "
-         "leave them out.",
-         found_.size(), found_.begin()->first, maps_.family ? maps_.family->name : maps_.core.name,
+         "[model] unmapped: {} such as '{}' {} not part of what {} describes (its `keep`: {}). Set "
+         "model.unmapped = \"keep\" to copy them byte for byte, or \"drop\" to leave them out.",
+         counted(found_.size(), "stored tensor"), found_.begin()->first,
+         agreeing(found_.size(), "is", "are"), maps_.family ? maps_.family->name : maps_.core.name,
          listed(known));
   }
 
   void drop() {
-    warnings_.push_back(
-        fmt::format("{} stored tensors such as '{}' are left out (model.unmapped = \"drop\")",
-                    found_.size(), found_.begin()->first));
+    warnings_.push_back(fmt::format("{} such as '{}' {} left out (model.unmapped = \"drop\")",
+                                    counted(found_.size(), "stored tensor"), found_.begin()->first,
+                                    agreeing(found_.size(), "is", "are")));
     drop_names(of_megatron_ ? names() : patterns());
-    result_.note = fmt::format("{} tensors beside the language model: left out", found_.size());
+    result_.note =
+        fmt::format("{} beside the language model: left out", counted(found_.size(), "tensor"));
   }
 
   void drop_names(std::vector<std::string> const& names) {
@@ -275,9 +277,9 @@ class Settler {
   void warn_of_left_out() {
     if (left_out_.empty()) return;
     warnings_.push_back(fmt::format(
-        "{} stored tensors ({}) are left out: models of [kept.{}] in {} have no such "
-        "part",
-        left_out_.size(), listed(left_out_, 4), target_trainer_->name, maps_.family->name));
+        "{} ({}) {} left out: models of [kept.{}] in {} have no such part",
+        counted(left_out_.size(), "stored tensor"), listed(left_out_, 4),
+        agreeing(left_out_.size(), "is", "are"), target_trainer_->name, maps_.family->name));
     drop_names(target_trainer_->drop);
   }
 
@@ -346,7 +348,8 @@ class Settler {
   }
 
   std::string note(std::size_t converted, std::size_t copied) const {
-    std::string text = fmt::format("{} tensors beside the language model: ", found_.size());
+    std::string text =
+        fmt::format("{} beside the language model: ", counted(found_.size(), "tensor"));
     if (converted > 0) text += fmt::format("{} by the map, ", converted);
     text += fmt::format("{} byte for byte", copied);
     if (!left_out_.empty()) text += fmt::format(", {} left out", left_out_.size());

@@ -9,6 +9,7 @@
 
 #include <fmt/ranges.h>
 
+#include "core/base/counted.hpp"
 #include "core/base/divisors.hpp"
 
 namespace reshard {
@@ -133,9 +134,9 @@ class Stages {
       auto const held = static_cast<Index>(found->second.size());
       if (held > 0 && *found->second.rbegin() != held - 1)
         fail(ErrorKind::source,
-             "{}: {} has {} layers, and the highest number is {}: layers are missing. The save "
+             "{}: {} has {}, and the highest number is {}: layers are missing. The save "
              "was interrupted: choose another one.",
-             place_, shown(part), held, *found->second.rbegin());
+             place_, shown(part), counted(held, "layer"), *found->second.rbegin());
       first_[part] = first;
       first += held;
     }
@@ -240,8 +241,8 @@ class Options {
     auto const held = static_cast<Index>(found_.layers.size());
     if (held == size("L")) return;
     fail(ErrorKind::source,
-         "{}: holds {} layers, and {} gives {}. Check source.config; a stage may be missing.",
-         source_.place, held, model_.origin(), size("L"));
+         "{}: holds {}, and {} gives {}. Check source.config; a stage may be missing.",
+         source_.place, counted(held, "layer"), model_.origin(), size("L"));
   }
 
   /// Experts under a name of their own in each layer: those of one rank.
@@ -253,14 +254,14 @@ class Options {
     auto const held = static_cast<Index>(found_.experts.size());
     if (*found_.experts.rbegin() != held - 1)
       fail(ErrorKind::source,
-           "{}: has names of {} experts, and the highest number is {}: experts are missing. "
+           "{}: has names of {}, and the highest number is {}: experts are missing. "
            "The save was interrupted: choose another one.",
-           source_.place, held, *found_.experts.rbegin());
+           source_.place, counted(held, "expert"), *found_.experts.rbegin());
     if (all == 0 || all % held != 0)
       fail(ErrorKind::source,
-           "{}: each layer names {} experts, and {} gives {}, which {} does not divide. Check "
+           "{}: each layer names {}, and {} gives {}, which {} does not divide. Check "
            "source.config.",
-           source_.place, held, model_.origin(), all, held);
+           source_.place, counted(held, "expert"), model_.origin(), all, held);
     check_ranks(all / held, held, all);
     return held;
   }
@@ -273,8 +274,9 @@ class Options {
     if (tensor == nullptr || tensor->shape.size() != 2 || tensor->shape[0] == size("expert"))
       return;
     fail(ErrorKind::source,
-         "{}: '{}' chooses among {} experts, and {} gives {}. Set source.config to this model's.",
-         source_.place, tensor->name, tensor->shape[0], model_.origin(), size("expert"));
+         "{}: '{}' chooses among {}, and {} gives {}. Set source.config to this model's.",
+         source_.place, tensor->name, counted(tensor->shape[0], "expert"), model_.origin(),
+         size("expert"));
   }
 
   /// As many expert-parallel ranks must lie in the rows as names leave over.
@@ -289,10 +291,10 @@ class Options {
       return;  // all of it, or a shard: check_whole() has words for that
     fail(
         ErrorKind::source,
-        "{}: '{}' has {} rows, which are {} expert-parallel ranks of 2 x {} rows; but {} experts under {} names are {} ranks. Check source.config.",
+        "{}: '{}' has {} rows, which are {} expert-parallel ranks of 2 x {} rows; but {} under {} names are {}. Check source.config.",
         source_.place, tensor->name, rows,
         rows % rows_of_rank == 0 ? fmt::format("{}", rows / rows_of_rank) : "no whole number of",
-        rows_of_rank / 2, all, held, by_names);
+        rows_of_rank / 2, counted(all, "expert"), held, counted(by_names, "rank"));
   }
 
   Index rank_inter(std::vector<std::string>& warnings) const {

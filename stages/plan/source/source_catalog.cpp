@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "core/base/counted.hpp"
 #include "core/formats/megatron/root.hpp"
 #include "stages/plan/source/dequantised.hpp"
 #include "stages/plan/source/restride.hpp"
@@ -170,9 +171,9 @@ class CatalogBuilder {
     auto const behind = static_cast<std::size_t>(std::ranges::count_if(
         share.tensors, [&](auto const& one) { return one.first.starts_with(prefix); }));
     fail(ErrorKind::source,
-         "{}: '{}' is stored as '{}{}', and {} of {} keys begin with '{}'. Set source.prefix = "
-         "\"{}\"{}.",
-         share.where, name.name, prefix, name.name, behind, share.tensors.size(), prefix, prefix,
+         "{}: '{}' is stored as '{}{}', and {} of {} {} with '{}'. Set source.prefix = \"{}\"{}.",
+         share.where, name.name, prefix, name.name, behind, counted(share.tensors.size(), "key"),
+         agreeing(behind, "begins", "begin"), prefix, prefix,
          behind == share.tensors.size()
              ? ""
              : "; the map does not describe the other keys, and model.unmapped = \"drop\" "

@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include "core/formats/inspect_lines.hpp"
 #include "tests/core/formats/megatron/support.hpp"
 
 namespace reshard::megatron {
@@ -149,15 +148,6 @@ TEST(Inspect, TheSummaryHasWhatIsMissing) {
   auto const text = inspect_summary(report_of(e));
   EXPECT_TRUE(contains(text, "other files       [\\u001b[31mred]\n")) << text;
   EXPECT_FALSE(contains(text, "\x1b"));
-}
-
-TEST(Inspect, FindingsAreALineEach) {
-  EXPECT_EQ(inspect_findings({}, {}), "mismatches        -\n");
-  EXPECT_EQ(inspect_findings(std::vector<std::string>{"one", "\x1b[31mtwo"},
-                             std::vector<std::string>{"three"}),
-            "mismatches        one\n"
-            "                  \\u001b[31mtwo\n"
-            "notes             three\n");
 }
 
 TEST(Inspect, TextDoesNotPassControlCharactersOn) {

@@ -92,7 +92,7 @@ TEST(MliteKeys, WithAPartMissingAreRefused) {
   expect_refused({"model_pp1.layers.0.w"}, "but no keys of stage model_pp0");
   expect_refused({"model_pp0.layers.0.w", "model_pp0.layers.2.w"},
                  "stage model_pp0 has 2 layers, and the highest number is 2");
-  expect_refused({"model.layers.1.w"}, "the model has 1 layers, and the highest number is 1");
+  expect_refused({"model.layers.1.w"}, "the model has 1 layer, and the highest number is 1");
   expect_refused({"model_pp0.1.layers.0.w", "model_pp1.0.layers.0.w", "model_pp0.0.layers.0.w"},
                  "no keys of stage model_pp1, chunk 1");
   expect_refused({"model_pp999999.layers.0.w", "model_pp0.999999.layers.0.w"},
