@@ -3,7 +3,7 @@
 #include <fmt/ranges.h>
 
 #include "core/base/counted.hpp"
-#include "stages/plan/source/mlite_keys.hpp"
+#include "stages/plan/source/mlite_options.hpp"
 #include "stages/plan/source/model_facts.hpp"
 #include "stages/plan/source/source_facts.hpp"
 

@@ -17,6 +17,7 @@
 #include "stages/plan/source/master_weights.hpp"
 #include "stages/plan/source/megatron_form.hpp"
 #include "stages/plan/source/mlite_keys.hpp"
+#include "stages/plan/source/mlite_options.hpp"
 #include "stages/plan/source/model_class.hpp"
 #include "stages/plan/source/quant_source.hpp"
 #include "stages/plan/source/source_facts.hpp"

@@ -1,5 +1,7 @@
 #include "stages/plan/source/mlite_keys.hpp"
 
+#include "stages/plan/source/mlite_options.hpp"
+
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -228,7 +230,9 @@ TEST(MliteOptions, SharesOfTensorParallelRanksAreThoseThatTheMapAsksFor) {
   MliteModel without(4, 64);
   sentence = refusal([&] { mlite_options(without.mlite(1, 2), without.model, without.warnings); },
                      ErrorKind::usage);
-  EXPECT_NE(sentence.find("[source] tp = 2: this has no effect with the names of"), std::string::npos) << sentence;
+  EXPECT_NE(sentence.find("[source] tp = 2: this has no effect with the names of"),
+            std::string::npos)
+      << sentence;
 }
 
 TEST(MliteOptions, OfATargetFollowFromItsMesh) {
