@@ -14,4 +14,10 @@ std::string counted(Count count, std::string_view one) {
   return fmt::format("{} {}{}", count, one, count == 1 ? "" : "s");
 }
 
+/// The verb of a sentence about a number of things: `one` with 1, else `many`.
+template <std::integral Count>
+std::string_view agreeing(Count count, std::string_view one, std::string_view many) {
+  return count == 1 ? one : many;
+}
+
 }  // namespace reshard

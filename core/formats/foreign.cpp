@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "core/base/counted.hpp"
 #include "core/base/text.hpp"
 
 namespace reshard {
@@ -114,9 +115,9 @@ std::string known(fs::path const& path, Names const& names) {
   if (ForeignFile const* const file = foreign_file_named(names, name); file != nullptr)
     return fmt::format("holds {}, {}, {}", without_slash(name), file->what, instead);
   if (auto const steps = names.like("checkpoint-*/"); !steps.empty())
-    return fmt::format(
-        "is the output folder of a trainer with {} checkpoints. Name one of them, such as {}.",
-        steps.size(), (path / without_slash(steps.back())).string());
+    return fmt::format("is the output folder of a trainer with {}. Name one of them, such as {}.",
+                       counted(steps.size(), "checkpoint"),
+                       (path / without_slash(steps.back())).string());
   return "";
 }
 

@@ -32,9 +32,12 @@ struct OpenChoice {
 
 /// What `inspect` says: the document, the same as text, and whether the checkpoint is sound.
 struct Inspection {
-  Json json;
-  std::string text;
+  Json json;            ///< with "mismatches", and "notes" where a format has any
+  std::string text;     ///< without mismatches and notes, whose lines inspect() adds
   std::string summary;  ///< the text without details; "" where it has none
+  std::vector<std::string> mismatches;  ///< why the checkpoint is not sound
+  std::vector<std::string> notes;
+  std::vector<std::string> details;  ///< further notes, which a summary leaves out
   bool sound = true;
   std::filesystem::path folder;  ///< that holds the weights
   Json args;                     ///< Megatron's, as they are stored; null for none

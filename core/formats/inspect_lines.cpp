@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "core/base/capture.hpp"
+#include "core/base/text.hpp"
 #include "core/formats/megatron/args.hpp"
 #include "core/formats/megatron/report.hpp"
 
@@ -32,15 +33,12 @@ Json attention(bool latent, Json const& heads, Json const& groups) {
 
 std::string list(std::string_view label, std::span<std::string const> items) {
   std::string text;
-  for (std::string const& item : items) text += inspect_line(std::exchange(label, ""), item);
+  for (std::string const& item : items)
+    text += inspect_line(std::exchange(label, ""), without_controls(item));
   return text;
 }
 
 }  // namespace
-
-std::string inspect_line(std::string_view label, std::string_view text) {
-  return fmt::format("{:<18}{}\n", label, text);
-}
 
 std::string inspect_findings(std::span<std::string const> mismatches,
                              std::span<std::string const> notes) {
@@ -65,7 +63,7 @@ std::string inspect_args(Json const& args, SeenTensors const& seen, Json& json) 
     Json table = Json::object();
     for (auto const& [key, size] : axes)
       table.set(key, Json().set("value", size).set("source", "args"));
-    text += inspect_line("layout", megatron::layout_text(table));
+    text += inspect_line("layout", "loads at any; args state " + megatron::sizes_text(table));
     json.set("sizes", std::move(table));
   }
   if (number(args, {"num_layers"}).is_null()) return text;

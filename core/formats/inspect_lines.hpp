@@ -4,6 +4,8 @@
 #include <string>
 #include <string_view>
 
+#include <fmt/format.h>
+
 #include "core/base/integers.hpp"
 #include "core/base/json.hpp"
 
@@ -12,10 +14,12 @@ namespace reshard {
 // What the answers of `inspect` have in common, whatever the format.
 
 /// "label             text\n"
-std::string inspect_line(std::string_view label, std::string_view text);
+inline std::string inspect_line(std::string_view label, std::string_view text) {
+  return fmt::format("{:<18}{}\n", label, text);
+}
 
 /// The mismatches, "-" where there is none, and the notes: an item a line, the label before the
-/// first.
+/// first. Control characters are escaped.
 std::string inspect_findings(std::span<std::string const> mismatches,
                              std::span<std::string const> notes);
 
@@ -25,9 +29,9 @@ struct SeenTensors {
   Index embedding_rows = 0;  ///< padding included; 0 where there is no embedding
 };
 
-/// Adds "sizes" and "model" to `json`, and returns their lines, "layout" and "model": what
-/// Megatron's args say of the layout in which the checkpoint was saved, and of the model's sizes.
-/// Nothing where args do not say it; null args say nothing.
+/// Adds "sizes" and "model" to `json`, and returns their lines, "layout" and "model", of a format
+/// whose files load at any layout: the sizes that Megatron's args state are those of the run that
+/// the args are from (decision 0042). Nothing where args do not say it; null args say nothing.
 std::string inspect_args(Json const& args, SeenTensors const& seen, Json& json);
 
 /// Adds "model" to `json`, and returns its line: the sizes that a config.json states under the

@@ -1,5 +1,6 @@
 #include "core/formats/object_gate.hpp"
 
+#include "core/base/counted.hpp"
 #include "core/base/json.hpp"
 #include "core/base/text.hpp"
 #include "core/formats/run_record.hpp"
@@ -25,8 +26,9 @@ bool ObjectGate::admits(StoredObject const& object) {
 
 void ObjectGate::warn(std::vector<std::string>& warnings) const {
   if (left_out_.empty()) return;
-  warnings.push_back(fmt::format("{} objects are left out (model.foreign_classes = \"drop\"): {}",
-                                 left_out_.size(), listed(left_out_, 6)));
+  warnings.push_back(fmt::format("{} {} left out (model.foreign_classes = \"drop\"): {}",
+                                 counted(left_out_.size(), "object"),
+                                 agreeing(left_out_.size(), "is", "are"), listed(left_out_, 6)));
 }
 
 dcp::ObjectLook ObjectGate::look_at(StoredObject const& object) const {

@@ -10,6 +10,7 @@
 
 #include "core/formats/huggingface/config.hpp"
 #include "core/formats/huggingface/folder.hpp"
+#include "core/formats/left_out.hpp"
 #include "core/formats/stored_view.hpp"
 #include "core/mapping/map_choice.hpp"
 #include "core/mapping/model.hpp"
@@ -49,6 +50,7 @@ struct SourceModel {
   std::unique_ptr<Side> family_side;
   std::vector<PipelineChunk> chunks;  ///< of a source whose storage is shares
   Catalog catalog;
+  LeftOut left_out;
   std::optional<DType> computing;  ///< of weights whose places masters took
   std::string adapter;             ///< how the adapters of the source are named (SideOptions)
   bool adapters_apart = false;     ///< likewise

@@ -1,22 +1,29 @@
 #include "core/layout/pipeline_chunks.hpp"
 
 #include <algorithm>
+#include <string_view>
 
+#include "core/base/counted.hpp"
 #include "core/base/error.hpp"
+#include "core/base/text.hpp"
 #include "core/layout/pipeline_layout.hpp"
 
 namespace reshard {
 namespace {
 
 constexpr int most_layers = 1 << 24;
+/// Of the sizes that are tried for one that does not fit.
+constexpr int most_tried = 4096;
+
+/// Why layers cannot be spread over chunks.
+struct Misfit {
+  std::string reason;
+};
 
 int quotient(int layers, int parts, std::string_view layers_are, std::string_view parts_are) {
   if (parts < 1 || layers < 0 || layers % parts != 0)
-    fail(
-        ErrorKind::usage,
-        "pipeline: {} {} cannot be spread evenly over {} {}. Choose pp and vpp so that they divide, set the layers of the first and last stage, "
-        "or give a pipeline layout.",
-        layers, layers_are, parts, parts_are);
+    throw Misfit{fmt::format("{} {} cannot be spread evenly over {} {}", layers, layers_are, parts,
+                             parts_are)};
   return layers / parts;
 }
 
@@ -30,16 +37,14 @@ void check(PipelineSpec const& spec) {
     fail(ErrorKind::usage, "pipeline: pp {} x vpp {} is more than {} chunks. Choose smaller sizes.",
          spec.ranks, spec.chunks_per_rank, most_pipeline_stages);
   if (spec.decoder_layers < 0 || spec.mtp_layers < 0)
-    fail(ErrorKind::usage,
-         "pipeline: {} decoder layers and {} prediction depths: neither may be below zero.",
-         spec.decoder_layers, spec.mtp_layers);
+    fail(ErrorKind::usage, "pipeline: {} and {} prediction depths: neither may be below zero.",
+         counted(spec.decoder_layers, "decoder layer"), spec.mtp_layers);
   if (spec.decoder_layers > most_layers || spec.mtp_layers > most_layers)
-    fail(ErrorKind::usage,
-         "pipeline: {} decoder layers and {} prediction depths: more than {} are not supported.",
-         spec.decoder_layers, spec.mtp_layers, most_layers);
+    fail(ErrorKind::usage, "pipeline: {} and {} prediction depths: more than {} are not supported.",
+         counted(spec.decoder_layers, "decoder layer"), spec.mtp_layers, most_layers);
   bool const uneven = is_set(spec.first_stage_layers) || is_set(spec.last_stage_layers);
-  bool const counted = spec.account_for_embedding || spec.account_for_loss;
-  if ((uneven ? 1 : 0) + (counted ? 1 : 0) + (spec.layout.empty() ? 0 : 1) > 1)
+  bool const at_ends = spec.account_for_embedding || spec.account_for_loss;
+  if ((uneven ? 1 : 0) + (at_ends ? 1 : 0) + (spec.layout.empty() ? 0 : 1) > 1)
     fail(ErrorKind::usage,
          "pipeline: set only one of: first/last stage layers ({}/{}), embedding or loss counted "
          "as layers ({}/{}), a layout ('{}'). Remove the others.",
@@ -60,17 +65,16 @@ StageSizes uneven_sizes(PipelineSpec const& spec) {
   int const fixed_stages =
       (is_set(spec.first_stage_layers) ? 1 : 0) + (is_set(spec.last_stage_layers) ? 1 : 0);
   if (fixed_stages > spec.ranks)
-    fail(
-        ErrorKind::usage,
-        "pipeline: pp = {} has one stage, which cannot hold both {} first and {} last layers. Set one of them.",
-        spec.ranks, first, last);
+    throw Misfit{
+        fmt::format("pp = {} has one stage, which cannot hold both {} first and {} last layers",
+                    spec.ranks, first, last)};
   Index const rest = Index{spec.decoder_layers} - first - last;
   int const middle_stages = spec.ranks - fixed_stages;
   if (rest < 0 || (middle_stages == 0 && rest != 0))
-    fail(
-        ErrorKind::usage,
-        "pipeline: the first stage takes {} and the last {} layers, which does not fit {} decoder layers over pp = {}. Choose other sizes.",
-        first, last, spec.decoder_layers, spec.ranks);
+    throw Misfit{fmt::format(
+        "the first stage takes {} and the last {}, which does not fit {} "
+        "over pp = {}",
+        first, counted(last, "layer"), counted(spec.decoder_layers, "decoder layer"), spec.ranks)};
   StageSizes sizes;
   if (middle_stages > 0)
     sizes.middle = quotient(narrow<int>(rest), middle_stages * spec.chunks_per_rank,
@@ -104,20 +108,66 @@ std::vector<int> chunk_sizes(PipelineSpec const& spec) {
   }
   int const embedding = spec.account_for_embedding ? 1 : 0;
   int const loss = spec.account_for_loss ? 1 : 0;
-  std::string const counted = embedding + loss == 0
-                                  ? "decoder layers"
-                                  : "layers (decoder layers, with embedding and loss if they count "
-                                    "as layers)";
+  std::string const layers = embedding + loss == 0
+                                 ? "decoder layers"
+                                 : "layers (decoder layers, with embedding and loss if they count "
+                                   "as layers)";
   std::vector<int> result(chunks, quotient(spec.decoder_layers + embedding + loss,
-                                           narrow<int>(chunks), counted, "chunks"));
+                                           narrow<int>(chunks), layers, "chunks"));
   result.front() -= embedding;
   result.back() -= loss;
   return result;
 }
 
+/// The sizes for which layers can be spread, the rest of `spec` as it is: "1, 2, 4"; "" for none.
+std::string fitting(PipelineSpec spec, int PipelineSpec::*size, int least) {
+  std::vector<std::string> sizes;
+  for (int n = least; n <= std::min(spec.decoder_layers + 2, most_tried); ++n) {
+    spec.*size = n;
+    if (Index{spec.ranks} * spec.chunks_per_rank > most_pipeline_stages) break;
+    try {
+      chunk_sizes(spec);
+      sizes.push_back(std::to_string(n));
+    } catch (Misfit const&) {
+      continue;
+    }
+  }
+  return listed(sizes, 16);
+}
+
+/// "Sizes of pp that fit: 1, 2, 4. "; with several chunks on a rank, which Megatron has only where
+/// pp is above 1, those of vpp as well. "" where none fits.
+std::string sizes_that_fit(PipelineSpec const& spec) {
+  bool const several = spec.chunks_per_rank > 1;
+  std::string const ranks = fitting(spec, &PipelineSpec::ranks, several ? 2 : 1);
+  std::string const chunks = several ? fitting(spec, &PipelineSpec::chunks_per_rank, 1) : "";
+  std::string text;
+  if (!ranks.empty()) text = fmt::format("Sizes of pp that fit: {}. ", ranks);
+  if (!ranks.empty() && several)
+    text = fmt::format("Sizes of pp that fit with vpp = {}: {}. ", spec.chunks_per_rank, ranks);
+  if (!chunks.empty())
+    text += fmt::format("Sizes of vpp that fit with pp = {}: {}. ", spec.ranks, chunks);
+  return text;
+}
+
+[[noreturn]] void refuse(PipelineSpec const& spec, Misfit const& misfit) {
+  bool const uneven = is_set(spec.first_stage_layers) || is_set(spec.last_stage_layers);
+  std::string const fit = sizes_that_fit(spec);
+  fail(ErrorKind::usage, "pipeline: {}. {}Choose {}{}, or give a pipeline layout.", misfit.reason,
+       fit, fit.empty() ? "" : "one of these, ",
+       uneven ? "other layers of the first and last stage"
+              : "how many layers the first and the last stage take");
+}
+
 std::vector<PipelineStage> even_stages(PipelineSpec const& spec) {
+  std::vector<int> sizes;
+  try {
+    sizes = chunk_sizes(spec);
+  } catch (Misfit const& misfit) {
+    refuse(spec, misfit);
+  }
   std::vector<PipelineStage> stages;
-  for (int const layers : chunk_sizes(spec)) stages.push_back({layers, 0, false, false});
+  for (int const layers : sizes) stages.push_back({layers, 0, false, false});
   stages.front().embedding = true;
   stages.back().head = true;
   stages.back().mtp_layers = spec.mtp_layers;
@@ -127,11 +177,10 @@ std::vector<PipelineStage> even_stages(PipelineSpec const& spec) {
 std::vector<PipelineStage> written_stages(PipelineSpec const& spec) {
   std::vector<PipelineStage> stages = parse_pipeline_layout(spec.layout);
   if (std::ssize(stages) != Index{spec.ranks} * spec.chunks_per_rank)
-    fail(
-        ErrorKind::usage,
-        "pipeline layout '{}': it has {} stages, but pp {} x vpp {} is {}. Change the layout, pp or vpp.",
-        spec.layout, stages.size(), spec.ranks, spec.chunks_per_rank,
-        Index{spec.ranks} * spec.chunks_per_rank);
+    fail(ErrorKind::usage,
+         "pipeline layout '{}': it has {}, but pp {} x vpp {} is {}. Change the layout, pp or vpp.",
+         spec.layout, counted(stages.size(), "stage"), spec.ranks, spec.chunks_per_rank,
+         Index{spec.ranks} * spec.chunks_per_rank);
   int decoder = 0;
   int mtp = 0;
   for (PipelineStage const& stage : stages) {
@@ -141,8 +190,8 @@ std::vector<PipelineStage> written_stages(PipelineSpec const& spec) {
   if (decoder != spec.decoder_layers || mtp != spec.mtp_layers)
     fail(
         ErrorKind::usage,
-        "pipeline layout '{}': it has {} t and {} m, but the model has {} decoder layers and {} prediction depths. Change the layout.",
-        spec.layout, decoder, mtp, spec.decoder_layers, spec.mtp_layers);
+        "pipeline layout '{}': it has {} t and {} m, but the model has {} and {} prediction depths. Change the layout.",
+        spec.layout, decoder, mtp, counted(spec.decoder_layers, "decoder layer"), spec.mtp_layers);
   return stages;
 }
 

@@ -31,8 +31,9 @@ struct PipelineSpec {
 };
 
 /// The chunks in model order s = rank_chunk * ranks + rank. Sizes that do not divide, a layout
-/// whose stage or layer count disagrees, are Errors of kind usage that name both numbers. MTP
-/// depths sit in the chunk with the head unless a layout string says otherwise.
+/// whose stage or layer count disagrees, are Errors of kind usage that name both numbers; where
+/// layers cannot be spread they list the sizes for which they can. MTP depths sit in the chunk with
+/// the head unless a layout string says otherwise.
 std::vector<PipelineChunk> pipeline_chunks(PipelineSpec const& spec);
 
 }  // namespace reshard

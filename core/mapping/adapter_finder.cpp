@@ -4,6 +4,7 @@
 
 #include <fmt/ranges.h>
 
+#include "core/base/counted.hpp"
 #include "core/base/text.hpp"
 
 namespace reshard {
@@ -108,7 +109,7 @@ bool AdapterFinder::note(Names const& names, std::span<TensorId const> tensors,
          "{}: '{}' is [{}], expected a matrix whose last dimension is the rank{}. The file "
          "belongs to another model.",
          place_name, names.b, fmt::join(b->shape, ", "),
-         inside == 1 ? "" : fmt::format(" of {} experts", inside));
+         inside == 1 ? "" : fmt::format(" of {}", counted(inside, "expert")));
   Index const rank = last / inside;
   pairs_.push_back({names.module, names.a, names.b, rank});
   for (TensorId const tensor : tensors) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/base/counted.hpp"
 #include "core/base/integers.hpp"
 #include "core/mapping/expression_node.hpp"
 
@@ -290,7 +291,7 @@ class Evaluation {
   Json frequency(Json const& rule, std::int64_t layer) const {
     if (auto const* items = rule.items()) {
       if (layer < 0 || layer >= static_cast<std::int64_t>(items->size()))
-        mistake("layer {} of a list of {} layers", layer, items->size());
+        mistake("layer {} of a list of {}", layer, counted(items->size(), "layer"));
       return truth((*items)[static_cast<std::size_t>(layer)]) ? 1 : 0;
     }
     std::int64_t const every = integer(rule, "a layer frequency");

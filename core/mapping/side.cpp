@@ -4,6 +4,8 @@
 #include <functional>
 #include <map>
 
+#include "core/base/capture.hpp"
+#include "core/base/divisors.hpp"
 #include "core/base/text.hpp"
 #include "core/mapping/side_entry.hpp"
 #include "core/mapping/side_front.hpp"
@@ -319,6 +321,12 @@ std::optional<Run> Side::held(std::string_view axis, SidePlace const& place) con
   return Run{0, impl_->model.axes()[static_cast<AxisId>(id)].size, false};
 }
 
+bool Side::fits() const {
+  return std::ranges::all_of(impl_->entries, [&](SideEntry const& entry) {
+    return !impl_->shares.usable(entry) || impl_->shares.fits(entry);
+  });
+}
+
 bool Side::cuts(std::string_view mesh_axis) const {
   return std::ranges::any_of(impl_->map.rules, [&](AxisRule const& rule) {
     return rule.mesh == mesh_axis && impl_->model.axes().find(rule.axis) >= 0;
@@ -332,6 +340,23 @@ std::string Side::place_text(SidePlace const& place) const {
       text += fmt::format("{}{} {}", text.empty() ? "" : " · ", axis.name,
                           impl_->options.mesh.coordinate(place.at, axis.name));
   return text;
+}
+
+std::vector<Index> fitting_sizes(Model const& model, MapFile const& map, SideOptions const& options,
+                                 std::string_view mesh_axis, Index whole) {
+  std::vector<Index> sizes;
+  SideOptions tried = options;
+  tried.lists_sizes = false;
+  std::vector<MeshAxis> axes = options.mesh.axes();
+  auto const axis = std::ranges::find(axes, mesh_axis, &MeshAxis::name);
+  if (axis == axes.end()) return sizes;
+  for (Index const size : divisors(whole)) {
+    axis->size = size;
+    tried.mesh = Mesh(axes);
+    bool fits = false;
+    if (!capture([&] { fits = Side(model, map, tried).fits(); }) && fits) sizes.push_back(size);
+  }
+  return sizes;
 }
 
 void apply_present(Model& model, MapFile const& map) {

@@ -31,13 +31,15 @@ struct SideOptions {
                                               ///< (source); else the rule's `pad`
   std::function<bool(std::string_view)>
       has;            ///< has('stored name'); absent: whether the model has that entry's tensors
-  std::string place;  ///< for messages: "job.toml, [target] layout"
+  std::string place;  ///< for messages, before the name of a mesh axis: "[target] layout."
   bool in_front =
       false;  ///< a global side of Megatron (torch_dist, fsdp_dtensor): FrontAxis, padded axes
   std::string adapter = {};     ///< how adapters are named: one of Model::adapter_forms(); "": the
                                 ///< side has none
   bool adapters_apart = false;  ///< adapters of weights that share a stored tensor are apart, where
                                 ///< MapAdapter::parts has words for them
+  bool lists_sizes = false;     ///< the mesh is what a job asks for: a size that does not fit is
+                                ///< refused with all that do
 };
 
 /// One place of a local side: what one file of a pipeline chunk holds. A global side has one place,
@@ -169,6 +171,8 @@ class Side {
   /// The indices that a place holds of an axis, all of them where no mesh axis cuts it; nothing
   /// when the model lacks the axis.
   std::optional<Run> held(std::string_view axis, SidePlace const& place) const;
+  /// Whether the mesh divides all that it cuts, and cuts no block of a quantised weight.
+  bool fits() const;
   /// Whether a rule of the map cuts an axis of the model along a mesh axis.
   bool cuts(std::string_view mesh_axis) const;
   /// "tp 0 · ep 1": the coordinates of a place along the mesh axes that cut axes of the model.
@@ -178,6 +182,11 @@ class Side {
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
+
+/// The sizes of a mesh axis of `options`, the others as they are, with which Side::fits(): of the
+/// divisors of `whole`, ascending.
+std::vector<Index> fitting_sizes(Model const& model, MapFile const& map, SideOptions const& options,
+                                 std::string_view mesh_axis, Index whole);
 
 /// `present` of a map: marks the tensors that facts exclude as not existing. For models without a
 /// family file.

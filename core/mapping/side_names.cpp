@@ -45,12 +45,6 @@ Index SideNames::tuples(Made const& made) {
   return count;
 }
 
-bool SideNames::usable(SideEntry const& entry) const {
-  for (TensorId const tensor : entry.tensors)
-    if (!model_.exists(tensor)) return false;
-  return entry.written->when.empty() || entry.written->when.holds(scope_.with(nullptr));
-}
-
 /// 0: not in this chunk; 1: the first place it is allowed at; 2: a later one, which holds a copy.
 int SideNames::placed(SideEntry const& entry, PipelineChunk const* chunk) const {
   if (entry.written->at.empty() || chunk == nullptr) return 1;
@@ -252,7 +246,7 @@ std::vector<StoredName> SideNames::names(PipelineChunk const* chunk) const {
   std::unordered_map<std::string, std::size_t> known;  // name -> all
   for (std::uint32_t e = 0; e < entries_.size(); ++e) {
     SideEntry const& entry = entries_[e];
-    if (!usable(entry)) continue;
+    if (!shares_.usable(entry)) continue;
     int const place = placed(entry, chunk);
     if (place == 0) continue;
     bool const further = !entry.written->copy.empty();

@@ -44,7 +44,6 @@ class SideNames {
     std::vector<Made> made;
   };
 
-  bool usable(SideEntry const& entry) const;
   int placed(SideEntry const& entry, PipelineChunk const* chunk) const;
   bool at_place(SideEntry const& entry, std::string const& place, PipelineChunk const& chunk) const;
   bool in_domain(SideEntry const& entry, AxisId axis, Index value) const;

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <optional>
 
+#include "core/base/capture.hpp"
+#include "core/base/divisors.hpp"
 #include "core/base/text.hpp"
 #include "core/layout/flat_boxes.hpp"
 #include "core/mapping/side_quant.hpp"
@@ -20,13 +23,6 @@ std::string args_of_axis(MapFile const& map, std::string_view axis) {
           definition.expression.keys(), std::back_inserter(args),
           [](std::string const& key) { return key.find('_') != std::string::npos; });
   return args.empty() ? "" : fmt::format(" (from {})", fmt::join(args, ", "));
-}
-
-std::string divisors(Index n) {
-  std::vector<std::string> found;
-  for (Index d = 1; d <= std::min<Index>(n, 4096); ++d)
-    if (n % d == 0) found.push_back(fmt::format("{}", d));
-  return listed(found, 16);
 }
 
 /// Takes over the pieces of another meaning of the same bytes.
@@ -72,17 +68,24 @@ void SideShares::check_divisible(AxisRule const& rule, Index size) const {
   if (cuts_rows(rule, size)) {
     Index const whole = rule.divides.empty() ? ranks : rule.divides.integer(scope_.with(nullptr));
     if (whole % ranks == 0) return;
-    fail(ErrorKind::usage,
-         "{}{} = {}: '{}' is {}, which {} does not divide. Choose a divisor of {}: {}.",
-         options_.place, rule.mesh, ranks, rule.divides.text(), whole, ranks, whole,
-         divisors(whole));
+    fail(ErrorKind::usage, "{}{} = {}: '{}' is {}, which {} does not divide. {}.", options_.place,
+         rule.mesh, ranks, rule.divides.text(), whole, ranks, choice(rule, whole));
   }
   if (size % ranks == 0) return;
-  fail(ErrorKind::usage,
-       "{}{} = {}: axis '{}'{} has {} indices, which {} does not divide. Choose a divisor of {}: "
-       "{}.",
+  bool const rows = rule.cut_rows && !rule.divides.empty();
+  fail(ErrorKind::usage, "{}{} = {}: axis '{}'{} has {} indices, which {} does not divide. {}.",
        options_.place, rule.mesh, ranks, rule.axis, args_of_axis(map_, rule.axis), size, ranks,
-       size, divisors(size));
+       choice(rule, rows ? rule.divides.integer(scope_.with(nullptr)) : size));
+}
+
+/// What to choose instead of a size that does not divide `whole`.
+std::string SideShares::choice(AxisRule const& rule, Index whole) const {
+  if (!options_.lists_sizes)
+    return fmt::format("Choose a divisor of {}: {}", whole, listed_divisors(whole));
+  std::vector<std::string> sizes;
+  for (Index const size : fitting_sizes(model_, map_, options_, rule.mesh, whole))
+    sizes.push_back(std::to_string(size));
+  return fmt::format("Sizes that fit: {}. Choose one of them", listed(sizes, 16));
 }
 
 /// How many positions a share of the axis has: the same on every rank.
@@ -130,8 +133,10 @@ void SideShares::check_cut(SideEntry const& entry, AxisRule const& rule, Index s
   if (block == 1 || ranks == 1 || part % block == 0) return;
   std::string legal;
   if (size % block == 0)
-    legal = fmt::format("It has {} blocks: choose a size that divides {} ({})", size / block,
-                        size / block, divisors(size / block));
+    legal = options_.lists_sizes
+                ? choice(rule, size / block)
+                : fmt::format("It has {} blocks: choose a size that divides {} ({})", size / block,
+                              size / block, listed_divisors(size / block));
   else
     legal = fmt::format("{} is not a multiple of {}, so it cannot be cut: choose {} = 1", size,
                         block, rule.mesh);
@@ -282,10 +287,10 @@ SideShares::Rows SideShares::cut_rows(SideEntry const& entry, AxisRule const& ru
   Index const ranks = mesh_size(rule.mesh);
   Index& end = rows.end[rows.cut];
   if (end % ranks != 0)
-    fail(
-        ErrorKind::usage,
-        "{}{} = {}: '{}' has {} rows in dimension {}, which {} does not divide. Choose a divisor of {}.",
-        options_.place, rule.mesh, ranks, entry.expr.text, end, rows.cut, ranks, end);
+    fail(ErrorKind::usage,
+         "{}{} = {}: '{}' has {} rows in dimension {}, which {} does not divide. {}.",
+         options_.place, rule.mesh, ranks, entry.expr.text, end, rows.cut, ranks,
+         choice(rule, end));
   Index const part = end / ranks;
   rows.begin[rows.cut] = part * mesh_rank(rule.mesh, place);
   end = rows.begin[rows.cut] + part;
@@ -330,6 +335,28 @@ std::vector<std::vector<Run>> SideShares::rank_rows(SideEntry const& entry,
     result[rows.cut] = {{rows.begin[rows.cut], rows.end[rows.cut], false}};
   }
   return result;
+}
+
+bool SideShares::usable(SideEntry const& entry) const {
+  for (TensorId const tensor : entry.tensors)
+    if (!model_.exists(tensor)) return false;
+  return entry.written->when.empty() || entry.written->when.holds(scope_.with(nullptr));
+}
+
+bool SideShares::fits(SideEntry const& entry) const {
+  return !capture([&] {
+    for (NameAxis const& counted : entry.name_axes)
+      if (AxisRule const* rule = rank_rule_of(entry, counted.axis);
+          rule != nullptr && !counted.part)
+        rank_run(*rule, counted.axis, {});
+    if (!options_.local) return void(rank_rows(entry, {}));
+    auto const [shares, row_rule] = held(entry, {});
+    std::optional<Layout>
+        whole;  // an entry whose name is never made may be of axes that are not there
+    if (row_rule != nullptr &&
+        !capture([&, &of = shares] { whole = evaluate(entry.expr, context(model_.axes()), of); }))
+      cut_rows(entry, *row_rule, whole->shape, {});
+  });
 }
 
 std::vector<std::size_t> SideShares::cut_by(SideEntry const& entry) const {

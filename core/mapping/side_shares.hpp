@@ -48,6 +48,11 @@ class SideShares {
   /// Global sides: the rows that a rank holds of every dimension of an entry, without axes in
   /// front; padding counts as rows.
   std::vector<std::vector<Run>> rank_rows(SideEntry const& entry, SidePlace const& place) const;
+  /// Whether the model has what an entry stores, and the entry's condition holds.
+  bool usable(SideEntry const& entry) const;
+  /// Whether the mesh divides all that it cuts of an entry, and cuts no block of a quantised
+  /// weight.
+  bool fits(SideEntry const& entry) const;
   /// The indices that a rank holds of an axis in front or in the name, without padding.
   Run rank_run(AxisRule const& rule, AxisId axis, SidePlace const& place) const;
 
@@ -67,6 +72,7 @@ class SideShares {
   Index mesh_size(std::string_view mesh) const { return options_.mesh.size(mesh); }
   bool cuts_rows(AxisRule const& rule, Index size) const;
   void check_divisible(AxisRule const& rule, Index size) const;
+  std::string choice(AxisRule const& rule, Index whole) const;
   Share share(AxisRule const& rule, Index size, SidePlace const& place) const;
   Shares padding(SideEntry const& entry) const;
   AxisTable padded_axes() const;

@@ -6,6 +6,7 @@
 #include <tuple>
 #include <utility>
 
+#include "core/base/counted.hpp"
 #include "core/base/file.hpp"
 #include "core/layout/join.hpp"
 #include "core/plan/compile.hpp"
@@ -140,10 +141,9 @@ class TensorPlanner {
            "a target whose map describes it. To leave it out, add its stored name to `drop` in "
            "a copy of the source's map.",
            logical_.name, fault->where);
-    fail(
-        ErrorKind::usage,
-        "target: {} stored tensors hold {} of '{}'. Limit one of the map's entries with `in` or `when`.",
-        fault->holders, fault->where, logical_.name);
+    fail(ErrorKind::usage,
+         "target: {} hold {} of '{}'. Limit one of the map's entries with `in` or `when`.",
+         counted(fault->holders, "stored tensor"), fault->where, logical_.name);
   }
 
   CellCut cut_for(std::uint64_t aim) const {

@@ -8,6 +8,7 @@
 #include "pipeline/cli/say.hpp"
 #include "pipeline/cli/standard_output.hpp"
 #include "pipeline/job/job_paths.hpp"
+#include "pipeline/job/key_places.hpp"
 #include "pipeline/run/agreement.hpp"
 #include "pipeline/version.hpp"
 #include "stages/plan/source/map_choice.hpp"
@@ -134,14 +135,20 @@ RunReport carry_out(JobOptions const& options, JobSpec const& job, Json const& s
   context.fresh = options.fresh;
   context.ranks = options.ranks;
   context.progress = options.quiet ? ProgressStyle::none : options.progress;
-  if (options.dry_run) return plan_only(job, context, comm);
+  RunReport report;
+  if (options.dry_run) {
+    with_key_places(job, [&] { report = plan_only(job, context, comm); });
+    if (report.refusal) report.refusal = at_its_key(job, *report.refusal);
+    return report;
+  }
   context.events = events;
   if (events != nullptr)
     events->add("start", Json()
                              .set("version", version_number())
                              .set("ranks", comm.size())
                              .set("job", print_spec(job)));
-  return run(job, context, comm);
+  with_key_places(job, [&] { report = run(job, context, comm); });
+  return report;
 }
 
 void with_result(EventFile* events, std::function<void()> const& work) {

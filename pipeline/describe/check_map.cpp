@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/base/counted.hpp"
 #include "core/base/file.hpp"
 #include "core/formats/huggingface/config.hpp"
 #include "stages/plan/check/map_check.hpp"
@@ -79,9 +80,9 @@ class Writer {
   Writer(MapCheck const& check, std::string facts) : check_(check), facts_(std::move(facts)) {}
 
   std::string text() const {
-    std::string text = fmt::format("{:<{}}{}: {} stored names, {} entries, {} logical tensors\n",
-                                   "map", label_width, check_.map, check_.words.names,
-                                   check_.words.entries, check_.words.tensors.size());
+    std::string text = fmt::format("{:<{}}{}: {}, {} entries, {}\n", "map", label_width, check_.map,
+                                   counted(check_.words.names, "stored name"), check_.words.entries,
+                                   counted(check_.words.tensors.size(), "logical tensor"));
     if (!check_.on_model)
       return text + lists() +
              wrapped("checked",
@@ -100,8 +101,9 @@ class Writer {
       text += fmt::format("{:<{}}{}\n", "no Megatron", label_width, check_.no_megatron);
     for (std::string const& note : check_.notes)
       text += fmt::format("{:<{}}{}\n", "note", label_width, note);
-    text += fmt::format("{:<{}}{} logical tensors, {} parameters; stored tensors: {}\n", "total",
-                        label_width, check_.tensors.size(), parameters(), totals());
+    text += fmt::format("{:<{}}{}, {}; stored tensors: {}\n", "total", label_width,
+                        counted(check_.tensors.size(), "logical tensor"),
+                        counted(parameters(), "parameter"), totals());
     for (std::string const& error : check_.errors)
       text += fmt::format("{:<{}}{}\n", "mistake", label_width, error);
     return text;

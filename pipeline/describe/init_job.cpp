@@ -176,7 +176,7 @@ class Draft {
     attempt.rng_stays = std::ranges::any_of(made.warnings, [](std::string const& warning) {
       return warning.starts_with(rng_stays_behind);
     });
-    attempt.tensors = fmt::format("{} logical tensors, {}", made.plan.logical_tensors,
+    attempt.tensors = fmt::format("{}, {}", counted(made.plan.logical_tensors, "logical tensor"),
                                   human_bytes(made.plan.source_bytes));
   }
 

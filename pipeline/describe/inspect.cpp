@@ -32,19 +32,29 @@ std::string facts_of(FoundShape const& shape, Json const& args) {
   return "nothing here: set source.config to the model's config.json";
 }
 
-/// Whose folder it is, and where the parts of the save are.
-void add_shape(Inspection& result) {
-  if (result.folder.empty()) return;
+/// Where the parts of the save are; a folder in which that is not as it should be is a mismatch.
+std::optional<FoundShape> shape_of(Inspection& result) {
   std::optional<FoundShape> shape;
-  if (auto const damage = capture([&] { shape = find_shape(result.folder, result.args); })) {
-    result.sound = false;
-    std::string const no_mismatches = inspect_findings({}, {});
-    for (std::string* text : {&result.text, &result.summary})
-      if (std::size_t const at = text->find(no_mismatches); at != std::string::npos)
-        text->erase(at, no_mismatches.size());
-    add_line(result, "mismatches", damage->sentence());
-    return;
-  }
+  if (result.folder.empty()) return shape;
+  auto const damage = capture([&] { shape = find_shape(result.folder, result.args); });
+  if (!damage) return shape;
+  result.sound = false;
+  result.mismatches.push_back(damage->sentence());
+  result.json.set("mismatches",
+                  Json(Json::Array(result.mismatches.begin(), result.mismatches.end())));
+  return std::nullopt;
+}
+
+/// What is wrong with it, and what else there is to say.
+void add_findings(Inspection& result) {
+  if (!result.summary.empty()) result.summary += inspect_findings(result.mismatches, result.notes);
+  std::vector<std::string> notes = result.notes;
+  notes.insert(notes.end(), result.details.begin(), result.details.end());
+  result.text += inspect_findings(result.mismatches, notes);
+}
+
+/// Whose folder it is.
+void add_shape(Inspection& result, std::optional<FoundShape> const& shape) {
   if (!shape) return;
   Json json;
   add(result, json, "program", shape->program);
@@ -60,7 +70,9 @@ void add_shape(Inspection& result) {
 Inspection inspect(fs::path const& given, megatron::UserSizes const& user) {
   fs::path const path = folder_of_weights(given);
   Inspection result = choose_format(path).describe(path, user);
-  add_shape(result);
+  auto const shape = shape_of(result);
+  add_findings(result);
+  add_shape(result, shape);
   auto const hidden = parse_hidden_name(absolute_target(path).filename().string());
   if (!hidden || hidden->kind != HiddenName::Kind::staging) return result;
   std::string const target = (absolute_target(path).parent_path() / hidden->target).string();

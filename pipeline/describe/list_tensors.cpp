@@ -1,9 +1,7 @@
 #include "core/base/file.hpp"
 #include "core/base/shown_name.hpp"
-#include "core/transport/shared_sight.hpp"
 #include "pipeline/describe/look.hpp"
-#include "pipeline/job/option_words.hpp"
-#include "pipeline/target/own_manifest.hpp"
+#include "pipeline/verify/digest.hpp"
 #include "pipeline/verify/rank_state_look.hpp"
 #include "stages/plan/job_plan.hpp"
 #include "stages/read/open_source.hpp"
@@ -175,18 +173,14 @@ TensorList list_tensors(ListQuery const& query, Comm const& comm) {
   }
   if (RankStateLook look = look_at_rank_states(query.path, source, comm); look.opened)
     source = *std::move(look.opened);
-  TargetRequest request;
-  request.map = query.map;
-  request.source_config = query.config;
-  request.map_folders = query.map_folders;
-  request.true_rows = true;
-  JobPlan plan;
-  together_seeing(comm, [&] {
-    std::vector<std::string> ignored;  // `digest` explains what is not followed
-    auto const manifest = own_manifest(query.path, source, ignored);
-    if (manifest && query.map == "auto") request.true_vocab_size = vocab_in(*manifest);
-    with_option_words("--config", [&] { plan = catalogue(source, request); });
-  });
+  DigestQuery logical;
+  logical.path = query.path;
+  logical.map = query.map;
+  logical.config = query.config;
+  logical.map_folders = query.map_folders;
+  std::vector<std::string> ignored;  // `digest` explains what is not followed
+  (void)follow_own_manifest(logical, source, ignored, comm);
+  JobPlan const plan = open_logical(source, logical, comm);
   for (std::size_t t = 0; t < plan.model->tensors().size(); ++t)
     if (plan.model->exists(TensorId(t))) lister.add_logical(*plan.model, plan.source, t);
   return lister.take(query.path, format, "logical");

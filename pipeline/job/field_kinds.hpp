@@ -17,6 +17,9 @@ namespace reshard::job {
 
 // The kinds of keys that a job file has. Each function makes a row of the table of keys.
 
+/// Far above any cluster, far below where a product of two sizes leaves the range of an int.
+inline constexpr std::int64_t most_ranks = 32768;
+
 /// "expected …, found …": what is wrong with a value.
 std::optional<std::string> expected(std::string_view what, Value const& value);
 

@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "core/base/counted.hpp"
+#include "core/base/divisors.hpp"
 #include "core/base/error.hpp"
 #include "core/base/json.hpp"
 #include "core/base/paths.hpp"
@@ -147,8 +149,8 @@ class Checker {
     if (etp != nullptr && size != 0 && tp % size != 0)
       add(*etp,
           fmt::format(
-              "mp_rank_* folders can hold this only when etp divides tp = {}. Choose a divisor of {}, or 0 for tp itself",
-              tp, tp));
+              "mp_rank_* folders can hold this only when etp divides tp = {}. Sizes that fit: {}, or 0 for tp itself. Choose one of them",
+              tp, listed_divisors(tp)));
   }
 
   void check_pipeline() {
@@ -220,11 +222,12 @@ class Checker {
     int const pp = spec_.target.layout.size("pp");
     int const vpp = spec_.target.layout.size("vpp");
     if (stages % pp != 0)
-      return add(given, fmt::format("has {} stages, which pp = {} does not divide", stages, pp));
+      return add(given, fmt::format("has {}, which pp = {} does not divide. Sizes of pp that "
+                                    "fit: {}. Choose one of them, or another layout",
+                                    counted(stages, "stage"), pp, listed_divisors(stages)));
     if (find("target.layout.vpp") != nullptr && stages != std::int64_t{pp} * vpp)
-      add(given,
-          fmt::format("has {} stages, but pp x vpp = {} x {}. Leave vpp out, or set it to {}",
-                      stages, pp, vpp, stages / pp));
+      add(given, fmt::format("has {}, but pp x vpp = {} x {}. Leave vpp out, or set it to {}",
+                             counted(stages, "stage"), pp, vpp, stages / pp));
   }
 
   JobSpec const& spec_;

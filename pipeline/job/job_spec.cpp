@@ -166,6 +166,7 @@ class JobReader {
     for (std::string& sentence : job::contradictions(spec_, given))
       mistakes_.push_back({.sentence = std::move(sentence)});
     if (!mistakes_.empty()) report();
+    for (auto const& [key, value] : taken_) spec_.places[key] = value.place;
     JobSpec::Layout& layout = spec_.target.layout;
     if (!layout.pipeline.empty())
       layout.sizes["vpp"] =

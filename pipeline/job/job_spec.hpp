@@ -221,7 +221,14 @@ struct JobSpec {
   Model model;
   Run run;
   Nightly nightly;
-  friend bool operator==(JobSpec const&, JobSpec const&) = default;
+  /// Where keys are written, by their full names: "job.toml:7:14", `--set "target.layout.tp=4"`.
+  std::map<std::string, std::string, std::less<>> places = {};
+
+  /// Whether they are the same job, wherever its keys are written.
+  friend bool operator==(JobSpec const& a, JobSpec const& b) {
+    return a.source == b.source && a.target == b.target && a.model == b.model && a.run == b.run &&
+           a.nightly == b.nightly;
+  }
 };
 
 /// JobSpec::Target::since where there is no previous target yet.

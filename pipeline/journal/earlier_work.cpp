@@ -68,33 +68,6 @@ std::vector<std::optional<Journal>> ranks_of(JournalFolder const& folder, std::u
   return ranks;
 }
 
-/// The newest base, and what the runs since then are sure to have done.
-EarlierWork read_earlier(JournalFolder const& folder, std::span<std::string const> boots,
-                         JournalLimits const& limits) {
-  std::uint64_t newest = 0;
-  for (auto const& entry : fs::directory_iterator(folder.path()))
-    if (auto const run = run_of(entry.path().filename().string())) newest = std::max(newest, *run);
-  std::uint64_t base = newest;
-  std::vector<JournalEntry> entries;
-  for (; base > 0; --base)
-    if (auto const sum = read_if_possible(folder.base_file(base), limits)) {
-      entries = sum->entries;
-      break;
-    }
-  struct statfs system {};
-  bool const is_local = ::statfs(folder.path().c_str(), &system) == 0 &&
-                        is_local_file_system(static_cast<std::uint64_t>(system.f_type));
-  auto const alive = [&](std::string const& boot) {
-    return is_local && !boot.empty() && std::find(boots.begin(), boots.end(), boot) != boots.end();
-  };
-  for (std::uint64_t run = base; run <= newest; ++run) {
-    std::vector<std::optional<Journal>> const ranks = ranks_of(folder, run, limits);
-    std::vector<JournalEntry> const certain = certain_entries(ranks, alive);
-    entries.insert(entries.end(), certain.begin(), certain.end());
-  }
-  return {.runs = newest + 1, .done = joined(entries)};
-}
-
 /// As rank 0 has read it: the others get what they need to know, the cells and what is not synced.
 EarlierWork read_on_rank_0(JournalFolder const& folder, std::span<std::string const> boots,
                            Comm const& comm, JournalLimits const& limits) {
@@ -102,7 +75,7 @@ EarlierWork read_on_rank_0(JournalFolder const& folder, std::span<std::string co
   std::string cells;
   together(comm, [&] {
     if (comm.rank() != 0) return;
-    earlier = read_earlier(folder, boots, limits);
+    earlier = earlier_work(folder, boots, limits);
     JournalEntry bare;
     bare.round = earlier.runs;
     bare.bytes = earlier.done.bytes;
@@ -159,6 +132,33 @@ bool is_local_file_system(std::uint64_t type) {
                                                    F2FS_SUPER_MAGIC,  zfs,
                                                    bcachefs,          REISERFS_SUPER_MAGIC};
   return std::find(local.begin(), local.end(), type & 0xffffffffU) != local.end();
+}
+
+/// The newest base, and what the runs since then are sure to have done.
+EarlierWork earlier_work(JournalFolder const& folder, std::span<std::string const> boots,
+                         JournalLimits const& limits) {
+  std::uint64_t newest = 0;
+  for (auto const& entry : fs::directory_iterator(folder.path()))
+    if (auto const run = run_of(entry.path().filename().string())) newest = std::max(newest, *run);
+  std::uint64_t base = newest;
+  std::vector<JournalEntry> entries;
+  for (; base > 0; --base)
+    if (auto const sum = read_if_possible(folder.base_file(base), limits)) {
+      entries = sum->entries;
+      break;
+    }
+  struct statfs system {};
+  bool const is_local = ::statfs(folder.path().c_str(), &system) == 0 &&
+                        is_local_file_system(static_cast<std::uint64_t>(system.f_type));
+  auto const alive = [&](std::string const& boot) {
+    return is_local && !boot.empty() && std::find(boots.begin(), boots.end(), boot) != boots.end();
+  };
+  for (std::uint64_t run = base; run <= newest; ++run) {
+    std::vector<std::optional<Journal>> const ranks = ranks_of(folder, run, limits);
+    std::vector<JournalEntry> const certain = certain_entries(ranks, alive);
+    entries.insert(entries.end(), certain.begin(), certain.end());
+  }
+  return {.runs = newest + 1, .done = joined(entries)};
 }
 
 EarlierWork take_over_work(JournalFolder const& folder, Comm const& comm,

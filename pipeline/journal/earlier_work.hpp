@@ -4,6 +4,7 @@
 #include <functional>
 #include <set>
 #include <span>
+#include <string>
 
 #include "core/transport/comm.hpp"
 #include "pipeline/journal/journal_entries.hpp"
@@ -24,7 +25,12 @@ struct JournaledFiles {
       nullptr;  ///< writes these bytes and makes them durable
 };
 
-/// What the earlier runs did, as far as it is certain. Files with rounds that no mark covers are
+/// What the earlier runs did, as far as it is certain. Looks only. `boots`: of the machines of this
+/// job's ranks. Not collective.
+EarlierWork earlier_work(JournalFolder const& folder, std::span<std::string const> boots,
+                         JournalLimits const& limits);
+
+/// The same for a run that resumes them. Files with rounds that no mark covers are
 /// then synced on every machine, bytes that were kept back are written, and the sum of it all
 /// becomes the base of this run. Entries that no mark covers count only on a local file system,
 /// when a rank of this job runs on the machine that wrote them, and that was not started again

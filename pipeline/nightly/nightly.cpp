@@ -27,34 +27,6 @@ namespace {
 namespace fs = std::filesystem;
 using Action = NightlyTask::Action;
 
-/// Why a target may not be replaced unasked.
-[[noreturn]] void refuse(JobSpec const& job, FoundTarget const& found) {
-  std::string const& path = job.target.path;
-  constexpr std::string_view allow = "or set target.replace = true to replace it";
-  switch (found.state) {
-    case TargetState::other_format:
-      fail(
-          ErrorKind::target,
-          "{}: a nightly job with target.format = \"{}\" made it, this one has target.format = \"{}\". Choose another target.path, {}.",
-          path, found.detail, name(job.target.format), allow);
-    case TargetState::of_run:
-      fail(ErrorKind::target,
-           "{}: `reshard run` made it from {}, with another job or before the source changed. "
-           "Move it away, choose another target.path, {}.",
-           path, job.source.path, allow);
-    case TargetState::extended:
-      fail(ErrorKind::target,
-           "{}: is outdated, and holds {}, which the conversion did not write. Move that away, "
-           "{}.",
-           path, found.detail, allow);
-    default:
-      fail(ErrorKind::target,
-           "{}: exists already, and no {} in it states that it was made from {}. Move it away, or "
-           "choose another target.path.",
-           path, manifest_name, job.source.path);
-  }
-}
-
 /// The search of one rank.
 class Search {
  public:
@@ -192,7 +164,7 @@ class Search {
       return converted ? std::optional(task_for(Action::waiting, name, job)) : std::nullopt;
     }
     if (state != TargetState::absent && state != TargetState::outdated && !job_.target.replace)
-      refuse(job, found);
+      refuse_target(job, found);
     NightlyTask task = task_for(Action::convert, name, job);
     task.source_record.set("nightly", true).set("stamp", stamp_json(stamp));
     task.job.target.replace = state != TargetState::absent;

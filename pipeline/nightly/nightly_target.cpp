@@ -333,6 +333,33 @@ FoundTarget find_target(JobSpec const& job, SourceStamp const& source) {
                           : FoundTarget{TargetState::extended, std::move(stranger)};
 }
 
+void refuse_target(JobSpec const& job, FoundTarget const& found) {
+  std::string const& path = job.target.path;
+  constexpr std::string_view allow = "or set target.replace = true to replace it";
+  switch (found.state) {
+    case TargetState::other_format:
+      fail(
+          ErrorKind::target,
+          "{}: a nightly job with target.format = \"{}\" made it, this one has target.format = \"{}\". Choose another target.path, {}.",
+          path, found.detail, name(job.target.format), allow);
+    case TargetState::of_run:
+      fail(ErrorKind::target,
+           "{}: `reshard run` made it from {}, with another job or before the source changed. "
+           "Move it away, choose another target.path, {}.",
+           path, job.source.path, allow);
+    case TargetState::extended:
+      fail(ErrorKind::target,
+           "{}: is outdated, and holds {}, which the conversion did not write. Move that away, "
+           "{}.",
+           path, found.detail, allow);
+    default:
+      fail(ErrorKind::target,
+           "{}: exists already, and no {} in it states that it was made from {}. Move it away, or "
+           "choose another target.path.",
+           path, manifest_name, job.source.path);
+  }
+}
+
 std::vector<ListedFolder> counted_targets(JobSpec const& job) {
   return Surplus(job, {}, {}).counted();
 }

@@ -31,6 +31,9 @@ struct FoundTarget {
 /// same.
 FoundTarget find_target(JobSpec const& job, SourceStamp const& source);
 
+/// Why a target may not be replaced unasked: an Error of kind target.
+[[noreturn]] void refuse_target(JobSpec const& job, FoundTarget const& found);
+
 /// The targets that count for nightly.keep, with the times of their sources.
 std::vector<ListedFolder> counted_targets(JobSpec const& job);
 

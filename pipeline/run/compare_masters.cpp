@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/base/activity.hpp"
+#include "core/base/counted.hpp"
 #include "core/base/text.hpp"
 #include "core/plan/digest_work.hpp"
 #include "pipeline/verify/look_at_masters.hpp"
@@ -55,14 +56,16 @@ StateCheck check_in_source(Model const& model, Catalog const& source, StateCheck
                       check_in_source(*job.plan.model, catalog, *wrong.front()));
   fail(ErrorKind::source,
        "{}: the optimizer state of '{}' is not that of its weight: {} of {} master weights do "
-       "not round to it, first at {}. This is so for {} of {} tensors. Nothing was published. "
+       "not round to it, first at {}. This is so for {} of {}. Nothing was published. "
        "Megatron-Core 0.15 to 0.19 with several gradient buckets saved shifted state (PR "
        "#5077); another layout in args, weights edited after the save and remainders of a "
        "precision-aware optimizer look the same. Resume from another checkpoint, or set "
        "source.optimizer = \"drop\".",
        spec.source.path, job.plan.model->tensor(wrong.front()->weight).name, found.differing,
        found.elements, found.first, wrong.size(),
-       std::ranges::count(job.plan.plan.checks, StateRule::rounds_to_weight, &StateCheck::rule));
+       counted(
+           std::ranges::count(job.plan.plan.checks, StateRule::rounds_to_weight, &StateCheck::rule),
+           "tensor"));
 }
 
 }  // namespace

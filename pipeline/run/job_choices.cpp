@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/base/counted.hpp"
 #include "core/base/text.hpp"
 #include "core/plan/round_sizes.hpp"
 #include "core/transport/rank_threads.hpp"
@@ -70,8 +71,8 @@ void check_files(JobSpec const& spec, JobPlan const& plan) {
   if (is_by_library(spec) && plan.files.size() > most_open_containers)
     fail(
         ErrorKind::usage,
-        "[target] part_bytes: makes {} files, with this io at most {} can be open together. Raise part_bytes, or set io = \"direct\".",
-        plan.files.size(), most_open_containers);
+        "[target] part_bytes: makes {}, with this io at most {} can be open together. Raise part_bytes, or set io = \"direct\".",
+        counted(plan.files.size(), "file"), most_open_containers);
 }
 
 }  // namespace reshard

@@ -3,6 +3,7 @@
 #include <array>
 #include <utility>
 
+#include "core/base/counted.hpp"
 #include "pipeline/run/job_choices.hpp"
 #include "pipeline/run/system_facts.hpp"
 
@@ -126,8 +127,8 @@ RunReport report_of_plan(JobSpec const& spec, PlannedJob const& job, Comm const&
   report.source_format = job.source.format->name();
   report.source_layout = job.source.summary;
   if (Json const* const modules = job.plan.merged_adapter.find("modules"); modules != nullptr)
-    report.source_layout +=
-        fmt::format(" · {} modules of {} merged", modules->dump(), spec.source.adapter);
+    report.source_layout += fmt::format(
+        " · {} of {} merged", counted(*modules->integer(), "module"), spec.source.adapter);
   report.map = job.plan.map_name;
   report.parts = job.plan.parts;
   report.warnings = job.plan.warnings;
@@ -136,6 +137,7 @@ RunReport report_of_plan(JobSpec const& spec, PlannedJob const& job, Comm const&
   report.source_files = job.source.files.size();
   report.source_tensors = job.plan.source.blobs.size();
   report.replicas_not_read = job.plan.plan.replicas_dropped;
+  report.left_out = job.plan.left_out;
   report.target_files = job.plan.files.size();
   report.target_tensors = job.plan.target.blobs.size();
   report.regions = job.plan.plan.joined_regions;

@@ -52,6 +52,15 @@ void look_at_target(JobRun const& run, PlannedJob const& job, RunReport const& r
   });
 }
 
+/// What claim_target() would find. Collective.
+std::optional<InterruptedRun> look_for_interrupted(JobRun const& run, PlannedJob const& job) {
+  InterruptedRun found = find_interrupted_run(
+      {run.spec, job.source, job.plan, job.identity, job.previous, run.comm}, run.context.fresh,
+      is_by_library(run.spec) ? Journaled::no : Journaled::yes);
+  if (found.staging.empty()) return std::nullopt;
+  return found;
+}
+
 void tell_plan(JobRun const& run, RunReport report) {
   report.planned_only = true;
   run.progress.event("plan", Json().set("report", report_json(report)));
@@ -172,6 +181,8 @@ RunReport plan_only(JobSpec const& job, RunContext const& context, Comm const& c
   report.planned_only = true;
   warn_of_new_folder(report);
   report.refusal = capture([&] { look_at_target(run, planned, report); });
+  if (!report.refusal)
+    end_together(comm, [&] { report.interrupted = look_for_interrupted(run, planned); });
   return report;
 }
 

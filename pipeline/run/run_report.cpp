@@ -26,6 +26,13 @@ Json figures(RunReport const& r) {
   plan.set("replicas_not_read", r.replicas_not_read)
       .set("target_files", r.target_files)
       .set("target_tensors", r.target_tensors);
+  if (r.left_out.tensors > 0)
+    plan.set(
+        "left_out",
+        Json()
+            .set("tensors", r.left_out.tensors)
+            .set("bytes", r.left_out.bytes)
+            .set("names", Json(Json::Array(r.left_out.names.begin(), r.left_out.names.end()))));
   plan.set("regions", r.regions)
       .set("rounds", r.rounds)
       .set("payload_read_bytes", r.payload_read)
@@ -144,6 +151,7 @@ Json report_json(RunReport const& r) {
                          .set("usable_bytes", r.since_bytes)
                          .set("unread_bytes", r.since_unread_bytes)
                          .set("refused", r.since_refused));
+  if (r.interrupted) out.set("interrupted", interrupted_json(*r.interrupted));
   if (!r.planned_only) out.set("run", measured(r));
   if (r.refusal)
     out.set(

@@ -7,8 +7,10 @@
 
 #include "core/base/error.hpp"
 #include "core/base/json.hpp"
+#include "core/formats/left_out.hpp"
 #include "pipeline/job/job_spec.hpp"
 #include "pipeline/run/rank_loads.hpp"
+#include "pipeline/target/interrupted_run.hpp"
 #include "pipeline/verify/self_check.hpp"
 
 namespace reshard {
@@ -48,16 +50,18 @@ struct RunReport {
   std::uint64_t source_files = 0;
   std::uint64_t source_tensors = 0;
   std::uint64_t replicas_not_read = 0;
+  LeftOut left_out;  ///< of the source, by the map
   std::uint64_t target_files = 0;
   std::uint64_t target_tensors = 0;
   std::uint64_t regions = 0;
   std::uint64_t rounds = 0;
-  std::uint64_t payload_read = 0;     ///< bytes of the model, each counted once
-  std::uint64_t payload_written = 0;  ///< with replicas
-  std::uint64_t target_bytes = 0;     ///< sizes of the target's files
-  std::uint64_t free_bytes = 0;       ///< where the target goes
-  std::uint64_t staging_bytes = 0;    ///< per rank, at most
-  std::optional<RankLoads> per_rank;  ///< with planned_only
+  std::uint64_t payload_read = 0;             ///< bytes of the model, each counted once
+  std::uint64_t payload_written = 0;          ///< with replicas
+  std::uint64_t target_bytes = 0;             ///< sizes of the target's files
+  std::uint64_t free_bytes = 0;               ///< where the target goes
+  std::uint64_t staging_bytes = 0;            ///< per rank, at most
+  std::optional<RankLoads> per_rank;          ///< with planned_only
+  std::optional<InterruptedRun> interrupted;  ///< with planned_only: what a run would find
 
   std::uint64_t earlier_runs = 0;  ///< that were interrupted, and resumed
   std::uint64_t bytes_reused = 0;  ///< payload that they had written

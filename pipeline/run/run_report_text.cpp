@@ -1,7 +1,9 @@
+#include <algorithm>
 #include <utility>
 
 #include "core/base/counted.hpp"
 #include "core/base/file.hpp"
+#include "core/base/shown_name.hpp"
 #include "core/base/text.hpp"
 #include "pipeline/run/run_report.hpp"
 
@@ -28,9 +30,9 @@ class Lines {
     if (!r_.map.empty()) line("map", r_.map);
     if (!r_.parts.empty()) line("parts", r_.parts);
     line("tensors",
-         fmt::format("{} logical; {} stored in {} -> {} stored; {} not read", r_.logical_tensors,
+         fmt::format("{} logical; {} stored in {} -> {} stored; {} not read{}", r_.logical_tensors,
                      r_.source_tensors, counted(r_.source_files, "file"), r_.target_tensors,
-                     counted(r_.replicas_not_read, "replica")));
+                     counted(r_.replicas_not_read, "replica"), left_out()));
     if (r_.state_bytes > 0)
       line("state", fmt::format("{} of optimizer state ({}), {} of other tensors",
                                 human_bytes(r_.state_bytes), fmt::join(r_.states, ", "),
@@ -57,6 +59,7 @@ class Lines {
                      human_bytes(r_.staging_bytes), human_bytes(r_.planned_memory_bytes)));
     line("disk", fmt::format("{} needed, {} free", human_bytes(r_.target_bytes),
                              human_bytes(r_.free_bytes)));
+    if (r_.interrupted) line("interrupted", interrupted_text(*r_.interrupted));
     if (r_.since_files > 0)
       line("since",
            fmt::format("{}: up to {} in {} can be taken over unchanged{}", r_.job.target.since,
@@ -140,6 +143,18 @@ class Lines {
  private:
   void line(std::string_view key, std::string const& value) {
     out_ += fmt::format("{:<12}{}\n", key, value);
+  }
+
+  /// By `drop` of the map or of the job; "" for nothing.
+  std::string left_out() const {
+    constexpr std::size_t most_names = 2;
+    LeftOut const& left = r_.left_out;
+    if (left.tensors == 0) return "";
+    std::string names;
+    for (std::size_t i = 0; i < std::min(left.names.size(), most_names); ++i)
+      names += (i == 0 ? "" : ", ") + shown_name(left.names[i]);
+    return fmt::format("; {} ({}) left out (drop): {}{}", counted(left.tensors, "stored tensor"),
+                       human_bytes(left.bytes), names, left.names.size() > most_names ? ", …" : "");
   }
 
   /// The least, the mean and the most of any rank.

@@ -17,13 +17,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::vector<TargetLayout> layouts_in(fs::path const& staging, JobPlan const& plan) {
-  std::vector<TargetLayout> layouts;
-  for (TargetFile const& file : plan.files)
-    layouts.push_back({staging / file.path, file.size_bytes, file.frame});
-  return layouts;
-}
-
 /// The rank that writes to a file first; of files without payload the ranks take turns.
 std::vector<int> owners_of(JobPlan const& plan, int ranks) {
   constexpr int none = -1;
@@ -97,17 +90,13 @@ BegunTarget begin_target(TargetTask const& task, ClaimedTarget const& claimed,
   Comm const& comm = task.comm;
   StagedTarget const& target = claimed.target;
   auto layouts = layouts_in(target.folder(), task.plan);
-  auto const file_sums =
-      task.spec.run.verify == VerifyChoice::written ? FileSums::taken : FileSums::not_taken;
-  TargetSums sums(task.plan, layouts, task.source.records.size(), file_sums,
-                  task.previous.records ? reuse_block_bytes : 0);
+  TargetSums sums = sums_of(task, layouts);
   BegunTarget begun{std::move(layouts), std::move(sums), nullptr, {}, std::nullopt};
   bool const going_on = claimed.earlier == EarlierTarget::part;
   together(comm, [&] {
     begun.owners = owners_of(task.plan, comm.size());
     begun.files = std::make_unique<FileSet>(paths_of(begun.layouts), FileSet::Access::write,
-                                            FileSet::usual_open_limit(),
-                                            make_file_io(engine));
+                                            FileSet::usual_open_limit(), make_file_io(engine));
     make_files(target, begun, comm.rank(), going_on);
   });
   if (going_on) {
@@ -119,6 +108,20 @@ BegunTarget begin_target(TargetTask const& task, ClaimedTarget const& claimed,
   }
   begun.integrity = wants_integrity(task);
   return begun;
+}
+
+std::vector<TargetLayout> layouts_in(fs::path const& staging, JobPlan const& plan) {
+  std::vector<TargetLayout> layouts;
+  for (TargetFile const& file : plan.files)
+    layouts.push_back({staging / file.path, file.size_bytes, file.frame});
+  return layouts;
+}
+
+TargetSums sums_of(TargetTask const& task, std::span<TargetLayout const> layouts) {
+  auto const file_sums =
+      task.spec.run.verify == VerifyChoice::written ? FileSums::taken : FileSums::not_taken;
+  return {task.plan, layouts, task.source.records.size(), file_sums,
+          task.previous.records ? reuse_block_bytes : 0};
 }
 
 std::vector<std::uint32_t> files_of(BegunTarget const& begun, int rank) {

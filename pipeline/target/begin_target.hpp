@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -29,6 +30,11 @@ struct BegunTarget {
 /// no earlier run has made the whole target; task.plan is whole. `engine` (io_engines) writes.
 BegunTarget begin_target(TargetTask const& task, ClaimedTarget const& claimed,
                          std::string_view engine);
+
+/// The files of a target in its staging folder.
+std::vector<TargetLayout> layouts_in(std::filesystem::path const& staging, JobPlan const& plan);
+/// The sums of a target of which nothing is written. Pre: task.plan is whole.
+TargetSums sums_of(TargetTask const& task, std::span<TargetLayout const> layouts);
 
 /// The files that a rank makes and completes, ascending.
 std::vector<std::uint32_t> files_of(BegunTarget const& begun, int rank);

@@ -1,14 +1,9 @@
 #include "pipeline/target/claim_target.hpp"
 
-#include <cstdint>
 #include <map>
-#include <optional>
 #include <set>
 #include <utility>
 
-#include <sys/stat.h>
-
-#include "core/base/workers.hpp"
 #include "core/formats/manifest/manifest.hpp"
 #include "pipeline/target/source_stamp.hpp"
 
@@ -51,68 +46,6 @@ struct Taking {
   Publication& publication;
 };
 
-/// What is at the place of a file of the target. A link: it has other names, as one that became a
-/// hard link to a previous target's.
-enum class Found : std::uint8_t { other, link, file };
-
-Found look_at(fs::path const& path, std::uint64_t bytes) {
-  struct stat status {};
-  if (::lstat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) return Found::other;
-  if (status.st_nlink > 1) return Found::link;
-  return static_cast<std::uint64_t>(status.st_size) == bytes ? Found::file : Found::other;
-}
-
-/// Why an earlier run cannot be resumed.
-std::optional<std::string> obstacle(Taking const& taking, JournalFolder const& journal,
-                                    fs::path const& staging) {
-  if (taking.claim.fresh) return "--fresh was given";
-  if (auto reason = journal.obstacle(staging, taking.task.identity)) return reason;
-  if (!taking.publication.is_own_folder(staging) ||
-      !taking.publication.is_own_folder(journal.path()))
-    return "it belongs to another user";
-  std::vector<TargetFile> const& files = taking.task.plan.files;
-  std::vector<Found> found(files.size());
-  overlapped(files.size(), [&](std::size_t f) {
-    found[f] = look_at(staging / files[f].path, files[f].size_bytes);
-  });
-  for (std::size_t f = 0; f < files.size(); ++f) {
-    std::string const name = files[f].path.filename().string();
-    if (found[f] == Found::link)
-      return fmt::format("{} is already a link to a file of the previous target", name);
-    if (found[f] == Found::other) return fmt::format("{} is missing or has another size", name);
-  }
-  return std::nullopt;
-}
-
-/// A journal and a staging folder that belong together and to this job.
-struct Usable {
-  fs::path journal;
-  fs::path staging;
-  EarlierTarget earlier = EarlierTarget::nothing;
-  std::string why_not;  ///< what stood against them, where there are none
-};
-
-Usable usable_leftovers(Taking const& taking) {
-  Leftovers const& left = taking.publication.leftovers();
-  std::string why;
-  for (fs::path const& folder : left.journals)
-    for (fs::path const& staging : left.staging) {
-      JournalFolder const journal(folder);
-      auto const reason = obstacle(taking, journal, staging);
-      if (reason && (why.empty() || journal.is_of(staging))) why = *reason;
-      if (reason) continue;
-      if (journal.is_complete(staging)) return {folder, staging, EarlierTarget::whole, ""};
-      if (taking.claim.journaled == Journaled::no) continue;
-      return {folder, staging, EarlierTarget::part, ""};
-    }
-  if (taking.claim.fresh) why = "--fresh was given";
-  if (why.empty())
-    why = taking.claim.journaled == Journaled::yes
-              ? "its journal is not a folder, or is missing"
-              : "with this target.io a run always starts afresh";
-  return {{}, {}, EarlierTarget::nothing, why};
-}
-
 /// What of ClaimedTarget is rank 0's.
 struct Taken {
   EarlierTarget earlier = EarlierTarget::nothing;
@@ -129,7 +62,10 @@ Taken take(Taking const& taking) {
         "{}: its file system has no locks. Another job for this target is detected only by its "
         "changes. What a killed run left can be resumed after {} s without a change.",
         taking.task.spec.target.path, quiet_seconds));
-  Usable const usable = usable_leftovers(taking);
+  UsableLeftovers const usable =
+      usable_leftovers(taking.task, publication.leftovers(),
+                       {taking.claim.fresh, taking.claim.journaled,
+                        [&](fs::path const& folder) { return publication.is_own_folder(folder); }});
   taken.earlier = usable.earlier;
   if (usable.earlier == EarlierTarget::nothing) {
     if (auto const& staging = publication.leftovers().staging; !staging.empty())

@@ -7,6 +7,7 @@
 #include "pipeline/target/staged_target.hpp"
 #include "pipeline/target/target_preflight.hpp"
 #include "pipeline/target/target_task.hpp"
+#include "pipeline/target/usable_leftovers.hpp"
 
 namespace reshard {
 
@@ -16,13 +17,6 @@ struct TargetClaim {
   bool fresh = false;  ///< what an earlier run left is not resumed
   Journaled journaled = Journaled::yes;
   Json source_record = {};  ///< members for the "source" of the manifest
-};
-
-/// What of the target an earlier run of the same job has made.
-enum class EarlierTarget {
-  nothing,
-  part,
-  whole,  ///< written and verified: only the target's name is missing
 };
 
 /// A target that is this run's.

@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include "core/base/capture.hpp"
+#include "core/base/counted.hpp"
 #include "core/base/shown_name.hpp"
 #include "pipeline/target/source_manifest.hpp"
 
@@ -87,8 +88,9 @@ std::string why_other_total(Manifest const& manifest, std::span<TensorDigest con
         "{}: {} of its {} tensors have other values now, the first is '{}'. `reshard verify` names "
         "the files that changed.",
         records, differ.changed, manifest.tensors.size(), shown_name(differ.first_changed->name));
-  return fmt::format("{}: it has {} tensors, {} of which {} left out here.", records,
-                     manifest.tensors.size(), differ.missing, differ.missing == 1 ? "is" : "are");
+  return fmt::format("{}: it has {}, {} of which {} left out here.", records,
+                     counted(manifest.tensors.size(), "tensor"), differ.missing,
+                     differ.missing == 1 ? "is" : "are");
 }
 
 }  // namespace reshard

@@ -171,8 +171,12 @@ void take_files(fs::path const& folder, JobPlan const& plan, bool exact, Previou
 
 /// Why no file of the folder need be looked at; "" when some may count.
 std::string reason_against(fs::path const& folder, JobSpec const& spec, PreviousTarget& previous) {
+  std::optional<std::string> text;
   std::optional<Manifest> record;
-  if (auto const error = capture([&] { record = find_manifest(folder); }))
+  if (auto const error = capture([&] {
+        text = find_manifest_text(folder);
+        if (text) record = parse_manifest(*text, (folder / manifest_name).string());
+      }))
     return fmt::format("its {} cannot be used: {}", manifest_name, error->sentence());
   if (!record) return fmt::format("no {} is there", manifest_name);
   if (record->block_bytes != reuse_block_bytes)
@@ -181,7 +185,7 @@ std::string reason_against(fs::path const& folder, JobSpec const& spec, Previous
   if (previous.way == ReuseWay::link && device_of(folder) != device_of(spec.target.path))
     return "it is on another file system, where no file can be linked to";
   previous.record = std::move(*record);
-  SumsOfRecord beside = record_sums(folder);
+  SumsOfRecord beside = record_sums(folder, *text);
   previous.sums = std::move(beside.sums);
   previous.contradicted = beside.contradicts;
   return "";

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <string_view>
 #include <vector>
 
 #include "core/formats/manifest/sha256_sums.hpp"
@@ -16,6 +17,8 @@ struct SumsOfRecord {
 };
 
 SumsOfRecord record_sums(std::filesystem::path const& folder);
+/// The same where the manifest's text was read before.
+SumsOfRecord record_sums(std::filesystem::path const& folder, std::string_view manifest);
 
 /// Whether the manifest of a checkpoint, in its folder or the one above it, is contradicted. Looks
 /// through Sight.

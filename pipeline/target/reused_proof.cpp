@@ -54,10 +54,10 @@ bool saves_reading(TargetTask const& task, ReusedBytes const& reused) {
 }
 
 /// Leaves bytes of some places out of the work on files.
-class LeftOut {
+class UnreadPlaces {
  public:
   /// By place.
-  explicit LeftOut(std::span<FileSpan const> spans) : spans_(spans) {}
+  explicit UnreadPlaces(std::span<FileSpan const> spans) : spans_(spans) {}
 
   void leave_out(DigestWork& work) {
     for (ShareRegion const& region : work.regions) {
@@ -195,7 +195,7 @@ std::optional<ScanResult> read_back_without_reused(TargetTask const& task, Begun
     expected = recorded_digests(task.plan, task.previous.record);
     work = target_digest_work(task.plan);
     DigestWork const all = work;
-    LeftOut(reused.blocks).leave_out(work);
+    UnreadPlaces(reused.blocks).leave_out(work);
     whole = read_whole(all, work, reused.files);
   });
   if (!expected) return std::nullopt;

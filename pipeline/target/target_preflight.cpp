@@ -2,6 +2,7 @@
 
 #include <sys/stat.h>
 
+#include "core/base/counted.hpp"
 #include "core/base/text.hpp"
 #include "core/formats/format.hpp"
 #include "core/transport/comm.hpp"
@@ -44,8 +45,8 @@ void check_only_a_checkpoint(fs::path const& target) {
   if (std::size_t const count = count_of_iterations(target); count > 1)
     fail(
         ErrorKind::target,
-        "{}: holds {} iterations, and target.replace = true removes no more than one checkpoint. Choose another target.path.",
-        target.string(), count);
+        "{}: holds {}, and target.replace = true removes no more than one checkpoint. Choose another target.path.",
+        target.string(), counted(count, "iteration"));
   std::optional<Manifest> manifest;
   if (capture([&] { manifest = find_manifest(target); }) || !manifest) return;
   auto const files = written_files(*manifest);

@@ -1,5 +1,6 @@
 #include "pipeline/verify/compare.hpp"
 
+#include "core/base/counted.hpp"
 #include "core/plan/round_sizes.hpp"
 #include "pipeline/verify/compare_match.hpp"
 #include "pipeline/verify/compare_report.hpp"
@@ -44,9 +45,9 @@ class Comparer {
                              request_.weights_only ? ComparedPart::weights : ComparedPart::all);
       if (request_.weights_only)
         sides_.notes.push_back(
-            fmt::format("weights only: {} tensors of optimizer state and quantisers in a and {} in "
+            fmt::format("weights only: {} of optimizer state and quantisers in a and {} in "
                         "b are left out",
-                        matched_.left_out_a, matched_.left_out_b));
+                        counted(matched_.left_out_a, "tensor"), matched_.left_out_b));
       plan_ = make_plan(*sides_.a.catalogue.model, sides_.a.catalogue.source, matched_.b, limits);
     });
     compare();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "core/base/counted.hpp"
 #include "core/base/sight.hpp"
 #include "core/base/text.hpp"
 #include "core/formats/model_files.hpp"
@@ -295,8 +296,8 @@ std::string not_compared(ComparedSide const& side, bool by_names) {
   std::vector<std::string> parts;
   std::size_t const objects = checkpoint.stored.objects.size() + checkpoint.module_states.size();
   if (objects > 0)
-    parts.push_back(objects == 1 ? "1 object that is not a tensor"
-                                 : fmt::format("{} objects that are not tensors", objects));
+    parts.push_back(fmt::format("{} that {}", counted(objects, "object"),
+                                agreeing(objects, "is not a tensor", "are not tensors")));
   if (state.optimizer.form == StateForm::by_layout && !by_names)
     parts.emplace_back("optimizer state that is bound to its layout");
   if (state.optimizer.form == StateForm::in_model_files) parts.emplace_back("optimizer state");

@@ -8,6 +8,7 @@
 
 #include <fmt/ranges.h>
 
+#include "core/base/counted.hpp"
 #include "core/base/file.hpp"
 #include "core/base/sight.hpp"
 #include "core/base/text.hpp"
@@ -82,8 +83,8 @@ class SafetensorsPair {
     std::vector<std::string> causes;
     if (!forms_.empty()) causes.push_back("in dtype or shape of " + some(forms_));
     if (!values_.empty())
-      causes.push_back(fmt::format("in the bytes of {} of {} tensors: {}", values_.size(),
-                                   left_.tensors.size(), some(values_)));
+      causes.push_back(fmt::format("in the bytes of {} of {}: {}", values_.size(),
+                                   counted(left_.tensors.size(), "tensor"), some(values_)));
     if (left_.metadata != right_.metadata) causes.emplace_back("in __metadata__");
     if (order_differs()) causes.emplace_back("in the order of their tensors");
     if (causes.empty()) causes.push_back(spelling());
@@ -243,8 +244,8 @@ FileComparison compare_files(fs::path const& a, fs::path const& b, std::size_t r
   std::size_t const unequal = differences.size() - pairs.alone.size();
   FileComparison result;
   result.same = differences.empty();
-  result.text = fmt::format("{} of {} files in both are the same bytes\n",
-                            pairs.names.size() - unequal, pairs.names.size());
+  result.text = fmt::format("{} of {} in both are the same bytes\n", pairs.names.size() - unequal,
+                            counted(pairs.names.size(), "file"));
   Json rows = Json::array();
   for (auto const& [name, why] : differences) {
     if (rows.items()->size() < row_limit) result.text += fmt::format("  {}: {}\n", name, why);

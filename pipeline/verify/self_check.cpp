@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 
+#include "core/base/counted.hpp"
 #include "core/base/mixed_bits.hpp"
 #include "core/base/text.hpp"
 #include "core/io/file_set.hpp"
@@ -369,14 +370,14 @@ Json self_check_json(SelfCheckResult const& result) {
 
 std::string self_check_summary(SelfCheckResult const& result) {
   if (!result.why_not.empty()) return fmt::format("nothing could be compared: {}", result.why_not);
-  std::string text = fmt::format("{} elements of {} stored tensors, seed {}", result.elements,
-                                 result.tensors, result.seed);
+  std::string text = fmt::format("{} elements of {}, seed {}", result.elements,
+                                 counted(result.tensors, "stored tensor"), result.seed);
   if (result.converted > 0) text += fmt::format(", {} through a conversion", result.converted);
   if (result.computed + result.unplaced > 0)
     text +=
         fmt::format(", {} more not compared (computed values)", result.computed + result.unplaced);
   if (result.not_covered > 0)
-    text += fmt::format("; nothing of {} stored tensors ({})", result.not_covered,
+    text += fmt::format("; nothing of {} ({})", counted(result.not_covered, "stored tensor"),
                         listed(result.not_covered_names, 3));
   return text;
 }

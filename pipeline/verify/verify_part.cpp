@@ -7,6 +7,7 @@
 
 #include <unistd.h>
 
+#include "core/base/counted.hpp"
 #include "core/base/file.hpp"
 #include "core/base/paths.hpp"
 #include "core/base/xxh3.hpp"
@@ -168,15 +169,15 @@ class PartVerifier {
     };
     for (Fault const& fault : faults_) add(fault.text);
     for (std::string const& fault : others_) add(fault);
-    result.line = fmt::format("part {} of {}: {} of {} files, {}", part_.number, part_.of,
-                              done_.files, expected_.size(), human_bytes(done_.bytes));
+    result.line = fmt::format("part {} of {}: {} of {}, {}", part_.number, part_.of, done_.files,
+                              counted(expected_.size(), "file"), human_bytes(done_.bytes));
     result.text += fmt::format("{}: {}, against {}\n", result.sound ? "sound" : "damaged",
                                result.line, own_.name());
     std::string oldest;
     for (auto const& [path, file] : readings_.files)
       if (oldest.empty() || file.read < oldest) oldest = file.read;
-    result.text += fmt::format("read so far: {} of {} files{}, noted in {}\n",
-                               readings_.files.size(), expected_.size(),
+    result.text += fmt::format("read so far: {} of {}{}, noted in {}\n", readings_.files.size(),
+                               counted(expected_.size(), "file"),
                                oldest.empty() ? "" : ", the oldest on " + oldest, place_.string());
     result.json.set("path", query_.path.string())
         .set("part", part_.number)

@@ -6,6 +6,7 @@
 #include "core/base/paths.hpp"
 #include "core/base/shown_name.hpp"
 #include "core/transport/shared_sight.hpp"
+#include "pipeline/job/key_places.hpp"
 #include "pipeline/job/option_words.hpp"
 #include "pipeline/job/target_request.hpp"
 #include "pipeline/version.hpp"
@@ -151,7 +152,11 @@ std::string document(ViewQuery const& query, Comm const& comm, std::string& titl
     });
     return json;
   }
-  LayoutView view = query.job ? job_view(query, comm) : checkpoint_view(query, comm);
+  LayoutView view;
+  if (query.job)
+    with_key_places(*query.job, [&] { view = job_view(query, comm); });
+  else
+    view = checkpoint_view(query, comm);
   view.made_by = made_by;
   title = view.title + " · layout";
   return comm.rank() == 0 ? layout_json(view) : std::string();

@@ -5,6 +5,7 @@
 #include <set>
 #include <unordered_map>
 
+#include "core/base/counted.hpp"
 #include "core/base/text.hpp"
 #include "core/containers/hdf5/keys.hpp"
 #include "core/formats/dcp/dist_files.hpp"
@@ -151,8 +152,9 @@ class IdentityPlanner {
                   [](StoredObject const* object) { return is_optimizer_key(object->name); });
     std::size_t const dropped = before - tensors_.size() - objects_.size();
     if (dropped > 0)
-      job_.warnings.push_back(fmt::format(
-          "{} keys of optimizer state are dropped (source.optimizer = \"drop\")", dropped));
+      job_.warnings.push_back(
+          fmt::format("{} of optimizer state {} dropped (source.optimizer = \"drop\")",
+                      counted(dropped, "key"), agreeing(dropped, "is", "are")));
   }
 
   void drop_what_safetensors_cannot_hold() {

@@ -74,6 +74,7 @@ class JobPlanner {
     if (model_.maps.family && to_megatron())
       require_megatron_form(*model_.model, model_.maps.family->name, "[target] format");
     job_.parts = model_.parts;
+    job_.left_out = model_.left_out;
     if (model_.maps.family && to_megatron() && !adapter) plain_ = model_.as_it_is();
     job_.model = std::move(model_.model);
     job_.source = std::move(model_.catalog);
@@ -162,9 +163,23 @@ class JobPlanner {
 
   bool to_megatron() const { return target_.target().names == NameOwner::megatron; }
 
+  /// Under the key of the job that cannot stay: the number of stages, or of chunks where a size of
+  /// these fits.
+  static void check_pipeline(PipelineSpec const& spec) {
+    auto const failed = capture([&] { pipeline_chunks(spec); });
+    if (!failed) return;
+    PipelineSpec one_chunk = spec;
+    one_chunk.chunks_per_rank = 1;
+    bool const chunks = spec.chunks_per_rank > 1 && !capture([&] { pipeline_chunks(one_chunk); });
+    if (!spec.layout.empty()) throw failed->in("[target] layout.pipeline");
+    throw failed->in(fmt::format("[target] layout.{} = {}", chunks ? "vpp" : "pp",
+                                 chunks ? spec.chunks_per_rank : spec.ranks));
+  }
+
   void complete_request() {
     request_.pipeline.decoder_layers = static_cast<int>(count("L"));
     request_.pipeline.mtp_layers = static_cast<int>(count("M"));
+    check_pipeline(request_.pipeline);
     std::string const of_experts = mesh_axis_of(model_.maps.core, "expert");
     if (request_.mesh.size(of_experts) > 1 && !has_experts())
       fail(ErrorKind::usage,

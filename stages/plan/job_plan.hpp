@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/formats/format.hpp"
+#include "core/formats/left_out.hpp"
 #include "core/formats/target.hpp"
 #include "core/plan/unread.hpp"
 
@@ -32,6 +33,7 @@ struct JobPlan : TargetDraft {
   UnreadBytes unread;
   std::vector<std::uint64_t> recorded;
   std::string parts;  ///< SourceModel::parts
+  LeftOut left_out;   ///< of the source
 };
 
 /// Finds the maps, builds both catalogues, joins them. Pure except for reading maps, the reference

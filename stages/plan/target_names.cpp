@@ -4,6 +4,7 @@
 #include "stages/plan/source/kept_tensors.hpp"
 #include "stages/plan/source/map_choice.hpp"
 #include "stages/plan/source/mlite_keys.hpp"
+#include "stages/plan/source/mlite_options.hpp"
 
 namespace reshard {
 namespace {

@@ -64,15 +64,15 @@ TREE_CASES = [
 ]
 
 LAYOUT_CASES = [
-    Case("tp 3", "dense", ("tp = 3", "is 4, which 3 does not divide", "divisor of 4"), code=USAGE, options=to("{ tp = 3 }")),
-    Case("tp 64", "dense", ("tp = 64", "is 4, which 64 does not divide", "divisor of 4"), code=USAGE, options=to("{ tp = 64 }")),
+    Case("tp 3", "dense", ("tp = 3", "is 4, which 3 does not divide", "Sizes that fit: 1, 2, 4."), code=USAGE, options=to("{ tp = 3 }")),
+    Case("tp 64", "dense", ("tp = 64", "is 4, which 64 does not divide", "Sizes that fit: 1, 2, 4."), code=USAGE, options=to("{ tp = 64 }")),
     Case("ep 3 of 4 experts", "moe", ("ep = 3", "4", "1, 2, 4"), code=USAGE, options=to("{ ep = 3 }")),
     Case("ep without experts", "dense", ("layout.ep = 2", "0 experts", "ep = 1"), code=USAGE, options=to("{ ep = 2 }")),
-    Case("etp 3", "moe", ("etp = 3", "tp = 2", "divisor"), code=USAGE, options=to("{ tp = 2, etp = 3 }")),
-    Case("etp 4 over tp 2", "moe", ("etp = 4", "tp = 2", "divisor"), code=USAGE, options=to("{ tp = 2, etp = 4 }")),
-    Case("pp 3 of 4 layers", "dense", ("4 decoder layers", "3 chunks", "Choose"), code=USAGE, options=to("{ pp = 3 }")),
+    Case("etp 3", "moe", ("etp = 3", "tp = 2", "Sizes that fit: 1, 2"), code=USAGE, options=to("{ tp = 2, etp = 3 }")),
+    Case("etp 4 over tp 2", "moe", ("etp = 4", "tp = 2", "Sizes that fit: 1, 2"), code=USAGE, options=to("{ tp = 2, etp = 4 }")),
+    Case("pp 3 of 4 layers", "dense", ("toml:", "[target] layout.pp = 3: ", "4 decoder layers", "3 chunks", "Sizes of pp that fit: 1, 2, 4.", "Choose"), code=USAGE, options=to("{ pp = 3 }")),
     Case("pp 8 of 4 layers", "dense", ("4 decoder layers", "8 chunks", "Choose"), code=USAGE, options=to("{ pp = 8 }")),
-    Case("vpp 3 of 4 layers", "dense", ("4 decoder layers", "6 chunks", "Choose"), code=USAGE, options=to("{ pp = 2, vpp = 3 }")),
+    Case("vpp 3 of 4 layers", "dense", ("layout.vpp = 3: ", "4 decoder layers", "6 chunks", "Sizes of vpp that fit with pp = 2: 1, 2.", "Choose"), code=USAGE, options=to("{ pp = 2, vpp = 3 }")),
     Case("vpp without pp", "dense", ("layout.vpp = 3", "layout.pp = 1", "Set vpp to 1"), code=USAGE, options=to("{ pp = 1, vpp = 3 }")),
     Case("first stage of 5", "dense", ("first stage", "5", "4 decoder layers", "pp = 2"), code=USAGE, options=to("{ pp = 2, first_stage_layers = 5 }")),
     Case("pipeline of 3 layers", "dense", ("Ett|tL", "3 t", "4 decoder layers", "Change"), code=USAGE, options=to('{ pp = 2, pipeline = "Ett|tL" }')),

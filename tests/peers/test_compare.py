@@ -294,7 +294,7 @@ def statistics(a, b):
         change = numpy.where(finite, numpy.abs(a - b), 0)
         relative = numpy.where(change > 0, change / numpy.maximum(numpy.abs(a), numpy.abs(b)), 0)
     return {
-        "max_abs": change.max(), "max_rel": relative.max(), "mean_abs": change.sum() / finite.sum(), "finite": int(finite.sum()),
+        "finite_max_abs": change.max(), "finite_max_rel": relative.max(), "finite_mean_abs": change.sum() / finite.sum(), "finite": int(finite.sum()),
         "max_abs_at": list(numpy.unravel_index(change.argmax(), (60, 171))), "max_rel_at": list(numpy.unravel_index(relative.argmax(), (60, 171))),
         "max_a": numpy.abs(a[numpy.isfinite(a)]).max(), "max_b": numpy.abs(b[numpy.isfinite(b)]).max(),
         "nan_a": int(numpy.isnan(a).sum()), "nan_b": int(numpy.isnan(b).sum()), "infinite_a": int(numpy.isinf(a).sum()),
@@ -332,7 +332,9 @@ def test_statistics_are_those_of_numpy(ranks, program, scratch):
         bits = (x.contiguous().view(torch.uint8).reshape(-1, size) != y.contiguous().view(torch.uint8).reshape(-1, size)).any(dim=1)
         assert row["differing"] == bits.sum().item() and row["first"]["index"] == list(numpy.unravel_index(bits.int().argmax(), (60, 171)))
         for key, value in statistics(x, y).items():
-            assert row[key] == (pytest.approx(value, rel=1e-12) if key == "mean_abs" else value), (row["name"], key)
+            assert row[key] == (pytest.approx(value, rel=1e-12) if key == "finite_mean_abs" else value), (row["name"], key)
+        for key in ("max_abs", "max_rel", "mean_abs"):
+            assert row[key] == (None if row["non_finite_differing"] else row["finite_" + key]), (row["name"], key)
         assert row["histogram"] == histogram(x, y), row["name"]
     everything = {}
     for name in FORMATS:
@@ -371,6 +373,10 @@ def test_a_tensor_with_nan_is_the_first_row(program, scratch):
     dcp.save({"large": -before["large"], "small": torch.tensor([1, 1, float("nan"), 1])}, checkpoint_id=scratch / "b", no_dist=True)
     outcome = subprocess.run([BINARY, "diff", scratch / "a", scratch / "b", "--limit", "1"], capture_output=True, text=True, timeout=TIMEOUT_SECONDS)
     assert outcome.returncode == 1 and "small (NaN 0 / 1" in outcome.stdout and "large" not in outcome.stdout, outcome.stdout
+    (line,) = [line for line in outcome.stdout.splitlines() if "small" in line]
+    assert line.split()[:3] == ["-", "-", "-"], "a NaN on one side is at no distance"
+    (row,) = [row for row in compare("diff", scratch / "a", scratch / "b")[1]["tensors"] if row["name"] == "small"]
+    assert row["max_abs"] is row["max_rel"] is row["mean_abs"] is None and row["finite_max_abs"] == 0
 
 
 def test_what_is_no_checkpoint(program, scratch):

@@ -233,9 +233,22 @@ def assert_afresh(jobs, outcome, log, why, expected):
     assert_tidy(jobs)
 
 
+def planned(jobs, job_text):
+    """What a plan says of the interrupted run; it changes nothing."""
+    before = tree_hashes(jobs.parent)
+    outcome = jobs.run(job_text, ranks=2, options=["--dry-run", "--json"])
+    assert outcome.code == 0, outcome.error
+    assert tree_hashes(jobs.parent) == before
+    return json.loads(outcome.out).get("interrupted")
+
+
 def test_another_job_begins_afresh(bad_jobs):
     expected, _ = whole("torch_dist")
+    assert planned(bad_jobs, text(bad_jobs)) is None
     interrupted(bad_jobs, text(bad_jobs))
+    same, other = planned(bad_jobs, text(bad_jobs)), planned(bad_jobs, text(bad_jobs, "torch_dist"))
+    assert same["next_run"] == "resumes" and same["earlier_runs"] == 1 and 0 < same["bytes_written"] < same["bytes"], same
+    assert other["next_run"] == "starts afresh" and "the job has changed" in other["why_not"] and other["folder"] == same["folder"], other
     assert_afresh(bad_jobs, *attempt(bad_jobs, text(bad_jobs, "torch_dist")), "the job has changed", expected)
 
 

@@ -135,9 +135,9 @@ class DcpReport {
     if (metadata.chunks.size() > many_chunks ||
         (median < small_chunk_bytes && metadata.chunks.size() > 1000))
       notes_.push_back(
-          fmt::format("{} chunks, of {} at the median: loading is slow. Rewrite it with larger "
+          fmt::format("{}, of {} at the median: loading is slow. Rewrite it with larger "
                       "chunks",
-                      metadata.chunks.size(), human_bytes(median)));
+                      counted(metadata.chunks.size(), "chunk"), human_bytes(median)));
     for (StoredTensor const& tensor : metadata.tensors)
       if (std::string const fault = fault_of(metadata, tensor);
           !fault.empty() && mismatches_.size() < most_mismatches)
@@ -212,8 +212,9 @@ class DcpReport {
   Inspection take() {
     for (auto const& [key, items] : {std::pair("mismatches", &mismatches_), {"notes", &notes_}})
       result_.json.set(key, Json(Json::Array(items->begin(), items->end())));
-    result_.text += inspect_findings(mismatches_, notes_);
     result_.sound = mismatches_.empty();
+    result_.mismatches = std::move(mismatches_);
+    result_.notes = std::move(notes_);
     return std::move(result_);
   }
 

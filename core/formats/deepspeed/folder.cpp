@@ -6,6 +6,7 @@
 #include <optional>
 #include <system_error>
 
+#include "core/base/counted.hpp"
 #include "core/base/error.hpp"
 #include "core/base/file.hpp"
 #include "core/base/sight.hpp"
@@ -160,10 +161,11 @@ void add_rank_files(Folder& found, std::vector<std::string> const& names) {
   if (found.universal) found.model_files.resize(1);
   if (found.split && !found.universal && found.model_files.size() != found.optimizer_files.size())
     fail(ErrorKind::source,
-         "{}: has {} files of model states and {} of optimizer states: stage 3 has one of each "
+         "{}: has {} of model states and {} of optimizer states: stage 3 has one of each "
          "for every rank, and the weights are in those of the optimizer. Restore the missing "
          "files.",
-         found.folder.string(), found.model_files.size(), found.optimizer_files.size());
+         found.folder.string(), counted(found.model_files.size(), "file"),
+         found.optimizer_files.size());
 }
 
 void add_parameters(Folder& found) {

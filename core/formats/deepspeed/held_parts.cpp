@@ -4,6 +4,7 @@
 
 #include <fmt/ranges.h>
 
+#include "core/base/counted.hpp"
 #include "core/base/error.hpp"
 #include "core/formats/deepspeed/flat_parts.hpp"
 
@@ -84,14 +85,13 @@ class Holder {
   }
 
   [[noreturn]] void refuse_lost(Index expected) const {
-    fail(
-        ErrorKind::source,
-        "{}: has the optimizer states of {} ranks{}. Files of ranks were lost, or come from another "
-        "run: restore them, or choose another save.",
-        place(), headers_.optimizers.size(),
-        expected > 0
-            ? fmt::format(", and its files say that {} ranks shared the parameters", expected)
-            : ", and in stage 3 these files hold the weights");
+    fail(ErrorKind::source,
+         "{}: has the optimizer states of {}{}. Files of ranks were lost, or come from another "
+         "run: restore them, or choose another save.",
+         place(), counted(headers_.optimizers.size(), "rank"),
+         expected > 0 ? fmt::format(", and its files say that {} shared the parameters",
+                                    counted(expected, "rank"))
+                      : ", and in stage 3 these files hold the weights");
   }
 
   void check_ranks(Index ranks) const {

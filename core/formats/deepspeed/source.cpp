@@ -9,7 +9,6 @@
 #include "core/formats/deepspeed/folder.hpp"
 #include "core/formats/deepspeed/run_state.hpp"
 #include "core/formats/deepspeed/zero_table.hpp"
-#include "core/formats/inspect_lines.hpp"
 #include "core/formats/model_files.hpp"
 #include "core/formats/shared_headers.hpp"
 
@@ -179,7 +178,7 @@ Inspection DeepSpeedFormat::describe(fs::path const& path,
       run.universal && run.stage > 0 ? fmt::format(" of stage {}", run.stage) : "", version,
       run.ranks, run.steps, dtypes_text, slots.empty() ? "none" : listed(slots),
       uses_of(checkpoint));
-  result.text += inspect_findings({}, checkpoint.warnings);
+  result.notes = checkpoint.warnings;
   return result;
 }
 

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <set>
 
+#include "core/base/counted.hpp"
 #include "core/base/text.hpp"
 #include "core/containers/dcp/directory.hpp"
 #include "core/containers/torch/torch_frame.hpp"
@@ -211,9 +212,10 @@ class Universal {
         names.push_back(name);
     if (names.empty()) return;
     draft_.warnings.push_back(fmt::format(
-        "{} tensors without optimizer state ({}) are in {}. DeepSpeed does not load them from "
-        "a universal checkpoint: load them in the training program",
-        names.size(), listed(names, 4), model_states_name));
+        "{} without optimizer state ({}) {} in {}. DeepSpeed does not load them from a universal "
+        "checkpoint: load them in the training program",
+        counted(names.size(), "tensor"), listed(names, 4), agreeing(names.size(), "is", "are"),
+        model_states_name));
   }
 
   bool is_second_name(std::string const& name) const {

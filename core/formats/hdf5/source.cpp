@@ -103,9 +103,10 @@ class Collector {
       Index const number = number_of(parts_[f], part_key, files_[f]);
       if (count != static_cast<Index>(parts_.size()))
         fail(ErrorKind::source,
-             "{}: is part {} of {}, {} HDF5 files are here. Restore the missing ones, or move "
-             "files of other checkpoints elsewhere.",
-             files_[f].string(), number, count, parts_.size());
+             "{}: is part {} of {}, {} {} here. Restore the missing ones, or move files of other "
+             "checkpoints elsewhere.",
+             files_[f].string(), number, count, counted(parts_.size(), "HDF5 file"),
+             agreeing(parts_.size(), "is", "are"));
       if (!seen.insert(number).second || number < 1 || number > count)
         fail(ErrorKind::source,
              "{}: is part {} of {}, and another file is the same part. Move files of other "
@@ -179,7 +180,7 @@ class Collector {
     for (Found const& part : parts_)
       for (FoundDataset const& tensor : part.tensors)
         checkpoint.labels.push_back({tensor.axes, tensor.domain});
-    checkpoint.summary = fmt::format("logical tensors in {} HDF5 files", files_.size());
+    checkpoint.summary = fmt::format("logical tensors in {}", counted(files_.size(), "HDF5 file"));
   }
 
   static std::vector<std::string> slots_of(std::string_view text) {
@@ -214,8 +215,9 @@ class Collector {
               {one.name, {narrow<std::uint32_t>(f), one.offset_bytes, one.size_bytes}});
     for (StoredObject const& object : checkpoint.stored.objects)
       checkpoint.state.others.push_back(object.name);
-    checkpoint.summary = fmt::format("{} datasets in {} HDF5 files",
-                                     checkpoint.stored.tensors.size(), files_.size());
+    checkpoint.summary =
+        fmt::format("{} in {}", counted(checkpoint.stored.tensors.size(), "dataset"),
+                    counted(files_.size(), "HDF5 file"));
   }
 
   fs::path const& path_;
@@ -302,8 +304,9 @@ Inspection Hdf5Format::describe(fs::path const& path, megatron::UserSizes const&
   }
   for (auto const& [key, value] : attributes)
     if (key == parts_key && value != std::to_string(files.size()))
-      mismatches.push_back(fmt::format("{}: {} HDF5 files are here, the checkpoint has {}",
-                                       path.string(), files.size(), value));
+      mismatches.push_back(fmt::format("{}: {} {} here, the checkpoint has {}", path.string(),
+                                       counted(files.size(), "HDF5 file"),
+                                       agreeing(files.size(), "is", "are"), value));
   Json kinds = Json::object();
   std::string kinds_text;
   for (auto const& [dtype, total] : dtypes) {
@@ -329,8 +332,8 @@ Inspection Hdf5Format::describe(fs::path const& path, megatron::UserSizes const&
       "   {}\n",
       path.string(), written_by, files.size(), tensors, objects, kinds_text);
   for (auto const& [key, value] : attributes) result.text += inspect_line(key, value);
-  result.text += inspect_findings(mismatches, {});
   result.sound = mismatches.empty();
+  result.mismatches = std::move(mismatches);
   return result;
 }
 

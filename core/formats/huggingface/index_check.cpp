@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "core/base/counted.hpp"
 #include "core/base/text.hpp"
 #include "core/formats/huggingface/folder.hpp"
 
@@ -42,9 +43,9 @@ FileCheck IndexCheck::check(std::size_t file, safetensors::Header const& header)
   if (!folder_.weight_map.empty() && result.indexed.size() != tensors_in_[file])
     fail_missing(file, header);
   if (!strays.empty())
-    result.warnings.push_back(
-        fmt::format("{}: {} tensors that the index does not name are left out: {}",
-                    shown(folder_.files[file].string()), strays.size(), listed(strays)));
+    result.warnings.push_back(fmt::format(
+        "{}: {} that the index does not name {} left out: {}", shown(folder_.files[file].string()),
+        counted(strays.size(), "tensor"), agreeing(strays.size(), "is", "are"), listed(strays)));
   return result;
 }
 

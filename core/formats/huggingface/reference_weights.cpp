@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/base/counted.hpp"
 #include "core/base/file.hpp"
 #include "core/base/member_file.hpp"
 #include "core/base/sight.hpp"
@@ -80,7 +81,8 @@ void ReferenceWeights::read_headers(std::vector<std::string> const& files) {
   std::filesystem::path const& folder = reference_->path;
   auto const kinds =
       member_kinds(folder, std::vector<std::filesystem::path>(files.begin(), files.end()));
-  std::string const what = fmt::format("headers of {} files from {}", files.size(), files.front());
+  std::string const what =
+      fmt::format("headers of {} from {}", counted(files.size(), "file"), files.front());
   std::string const packed = seen(what, folder, [&] {
     SightScope const own(nullptr);
     std::vector<ReadHeader> read(files.size());

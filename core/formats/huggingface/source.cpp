@@ -198,8 +198,9 @@ Inspection HuggingFaceFormat::describe(fs::path const& path,
       quantisation == "none" ? "no" : quantisation, kinds_text);
   result.text += inspect_line("layout", "none: every tensor is complete");
   result.text += inspect_config(folder.config, result.json);
-  result.text += inspect_findings(mismatches, notes);
   result.sound = mismatches.empty();
+  result.mismatches = std::move(mismatches);
+  result.notes = std::move(notes);
   return result;
 }
 

@@ -1,9 +1,11 @@
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <map>
 
 #include "core/base/file.hpp"
 #include "core/base/member_file.hpp"
+#include "core/base/text.hpp"
 #include "core/containers/safetensors/header_frame.hpp"
 #include "core/formats/huggingface/adapter_config.hpp"
 #include "core/formats/huggingface/quant_config.hpp"
@@ -112,6 +114,29 @@ void plan_huggingface_target(TargetDraft& job, TargetParts const& parts,
 namespace reshard::huggingface {
 namespace {
 
+/// Files that some tokenizer of transformers loads: tokenizer.json, tokenizer.model, vocab.json,
+/// spiece.model, qwen.tiktoken, tekken.json.
+bool is_of_tokenizer(std::string const& file) {
+  constexpr std::array<std::string_view, 6> patterns = {"*tokenizer*", "*.tiktoken", "vocab.*",
+                                                        "*.model",     "*.spm",      "tekken.json"};
+  return std::ranges::any_of(patterns,
+                             [&](std::string_view one) { return matches_glob(one, file); });
+}
+
+/// The weights alone are no model that can be used. Without a config.json there is more to say.
+void warn_of_missing_tokenizer(TargetRequest const& request, TargetDraft& draft) {
+  bool const has_config = std::ranges::any_of(
+      draft.texts, [](TextFile const& text) { return text.path == config_name; });
+  if (!has_config ||
+      (draft.reference && std::ranges::any_of(draft.reference->sidecars, is_of_tokenizer)))
+    return;
+  std::string const place = request.reference.empty() ? "the source" : request.reference.string();
+  draft.warnings.push_back(fmt::format(
+      "the target gets no tokenizer, because {} has none. Copy the model's tokenizer files into the "
+      "target, or set target.reference to a folder of this model that has them",
+      place));
+}
+
 /// A folder of peft: one file, adapter_config.json, and what came with the adapter.
 void lay_out_adapter(MappedTarget const& job, TargetDraft& draft) {
   SideOptions options;
@@ -158,6 +183,7 @@ void HuggingFaceFormat::lay_out(MappedTarget const& job, TargetDraft& draft) con
   if (!job.model.schemes().empty()) names = side.names(nullptr);  // else nothing is quantised
   describe_quantised(draft, job.model, side, names, fact(job.read.args, "quantization_config"),
                      job.read.maps.family->facts);
+  warn_of_missing_tokenizer(job.request, draft);
 }
 
 void HuggingFaceFormat::lay_out_named(NamedTarget const& job, TargetDraft& draft) const {
@@ -166,7 +192,7 @@ void HuggingFaceFormat::lay_out_named(NamedTarget const& job, TargetDraft& draft
     specs.push_back({job.request.target_prefix + tensor.key, tensor.dtype, tensor.shape});
   if (!job.reference)
     draft.warnings.push_back(
-        "the target gets no config.json, because the source has none: transformers cannot load it without one. Give target.reference, the folder "
+        "the target gets neither config.json nor tokenizer, because the source has none: transformers cannot load it without them. Give target.reference, the folder "
         "of the model's config and tokenizer");
   auto const pieces = [&job](std::size_t t) {
     std::vector<Index> const& shape = job.tensors[t].shape;
@@ -174,6 +200,7 @@ void HuggingFaceFormat::lay_out_named(NamedTarget const& job, TargetDraft& draft
     return std::vector<Piece>{job.piece(t, whole, row_major(whole))};
   };
   place_in_shards(draft, specs, job.request.shard_bytes, {job.reference, {}}, pieces);
+  warn_of_missing_tokenizer(job.request, draft);
 }
 
 }  // namespace reshard::huggingface

@@ -124,7 +124,7 @@ std::string manifest_text(Manifest const& manifest) {
   return text + "\n}\n";
 }
 
-std::optional<Manifest> find_manifest(std::filesystem::path const& checkpoint) {
+std::optional<std::string> find_manifest_text(std::filesystem::path const& checkpoint) {
   std::filesystem::path const path = checkpoint / manifest_name;
   bool const there = seen_flag("is there", path, [&] {
     std::error_code ignored;
@@ -132,8 +132,13 @@ std::optional<Manifest> find_manifest(std::filesystem::path const& checkpoint) {
            std::filesystem::file_type::not_found;
   });
   if (!there) return std::nullopt;
-  return parse_manifest(read_text_file(allowed_member(checkpoint, manifest_name), largest_manifest),
-                        path.string());
+  return read_text_file(allowed_member(checkpoint, manifest_name), largest_manifest);
+}
+
+std::optional<Manifest> find_manifest(std::filesystem::path const& checkpoint) {
+  auto const text = find_manifest_text(checkpoint);
+  if (!text) return std::nullopt;
+  return parse_manifest(*text, (checkpoint / manifest_name).string());
 }
 
 }  // namespace reshard

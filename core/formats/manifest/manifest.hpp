@@ -89,6 +89,8 @@ std::string manifest_text(Manifest const& manifest);
 Manifest parse_manifest(std::string_view text, std::string const& file);
 /// The manifest of a checkpoint, when it has one.
 std::optional<Manifest> find_manifest(std::filesystem::path const& checkpoint);
+/// Its text, not parsed, for those who need the bytes as well.
+std::optional<std::string> find_manifest_text(std::filesystem::path const& checkpoint);
 
 /// integrity.json as Megatron-Core writes and reads it.
 struct Integrity {

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "core/base/counted.hpp"
 #include "core/base/error.hpp"
 #include "core/base/text.hpp"
 #include "core/formats/megatron/grid.hpp"
@@ -146,10 +147,10 @@ class Classifier {
       experts_ = experts_ || shard.keys->experts;
       if (chunks_ == 0) chunks_ = shard.keys->chunks;
       if (shard.keys->chunks != chunks_)
-        add(fmt::format(
-            "{} has {} model chunks, and others have {}: shards of two saves are mixed. "
-            "Restore one of them.",
-            shard.name, shard.keys->chunks, chunks_));
+        add(
+            fmt::format("{} has {}, and others have {}: shards of two saves are mixed. "
+                        "Restore one of them.",
+                        shard.name, counted(shard.keys->chunks, "model chunk"), chunks_));
     }
   }
 
@@ -274,8 +275,8 @@ class Classifier {
          resolve("expert_model_parallel_size", user_.ep, args_.ep, size_by_names(Second::ep)));
     if (args_.vpp && chunks_ > 0 && *args_.vpp != chunks_)
       add(fmt::format(
-          "args.virtual_pipeline_model_parallel_size is {}, but the files hold {} model chunks. The files are damaged or args were changed.",
-          *args_.vpp, chunks_));
+          "args.virtual_pipeline_model_parallel_size is {}, but the files hold {}. The files are damaged or args were changed.",
+          *args_.vpp, counted(chunks_, "model chunk")));
     if (args_.vpp)
       take(sizes.vpp, result_.sources.vpp, {*args_.vpp, SizeSource::args});
     else if (chunks_ > 0)

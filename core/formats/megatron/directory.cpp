@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "core/base/counted.hpp"
 #include "core/base/error.hpp"
 #include "core/base/file.hpp"
 #include "core/base/json.hpp"
@@ -89,7 +90,7 @@ std::vector<std::vector<Entry>> entries_of_each(fs::path const& path,
   };
   std::vector<std::vector<Entry>> result(folders.size());
   for (std::string const& one :
-       seen_names(fmt::format("entries of {} folders in", folders.size()), path, look)) {
+       seen_names(fmt::format("entries of {} in", counted(folders.size(), "folder")), path, look)) {
     std::size_t const slash = one.find('/');
     std::size_t number = 0;
     std::from_chars(one.data(), one.data() + slash, number);

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "core/base/counted.hpp"
 #include "core/base/text.hpp"
 #include "core/formats/megatron/mesh.hpp"
 
@@ -175,10 +176,11 @@ bool expert_slices_expressible(Classification& result) {
   if (sizes.etp > sizes.tp)
     result.mismatches.push_back(
         {fmt::format(
-             "expert tensor size {} is above tensor size {}: {} ranks wrote each file and the "
+             "expert tensor size {} is above tensor size {}: {} wrote each file and the "
              "last one overwrote the others, so only one slice of the experts is left. Save "
              "the checkpoint as torch_dist.",
-             sizes.etp, sizes.tp, sizes.etp / sizes.tp + (sizes.etp % sizes.tp != 0 ? 1 : 0)),
+             sizes.etp, sizes.tp,
+             counted(sizes.etp / sizes.tp + (sizes.etp % sizes.tp != 0 ? 1 : 0), "rank")),
          user});
   else
     result.mismatches.push_back(

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/base/counted.hpp"
 #include "core/base/error.hpp"
 
 namespace reshard::megatron {
@@ -71,9 +72,10 @@ void check_hybrid_pattern(Json const& args, std::string_view letters, std::strin
       *layers->integer() == static_cast<std::int64_t>(decoder.size()))
     return;
   fail(ErrorKind::source,
-       "{}: args.{} = \"{}\" has {} decoder layers, and args.num_layers is {}. The pattern and "
+       "{}: args.{} = \"{}\" has {}, and args.num_layers is {}. The pattern and "
        "the files belong to different models: correct args, or choose another save.",
-       place, pattern->key, *args.find(pattern->key)->text(), decoder.size(), *layers->integer());
+       place, pattern->key, *args.find(pattern->key)->text(),
+       counted(decoder.size(), "decoder layer"), *layers->integer());
 }
 
 }  // namespace reshard::megatron

@@ -52,7 +52,7 @@ MeshSizes shard_sizes(Mesh const& mesh) {
     if (axis.size > 1)
       fail(
           ErrorKind::usage,
-          "target layout: {} = {}: the names of mp_rank_* folders have no number for this axis. Leave it out, or choose torch_dist or fsdp_dtensor.",
+          "[target] layout.{} = {}: the names of mp_rank_* folders have no number for this axis. Leave it out, or choose torch_dist or fsdp_dtensor.",
           axis.name, axis.size);
   return sizes_of(mesh);
 }

@@ -66,6 +66,7 @@ SideOptions MegatronNames::side_options(bool local) const {
       {"mtp_block", source_names_prediction() ? job_.read.traits.mtp_block : "mtp_model_layer"}};
   add_names(options, job_.read.target_trainer);
   options.place = "[target] layout.";
+  options.lists_sizes = true;
   Index const rows = job_.read.traits.padded_vocab;
   if (all_rows_are_data() && !repadded() &&
       rows % request.mesh.size(mesh_axis_of(job_.read.maps.core, "vocab")) == 0)

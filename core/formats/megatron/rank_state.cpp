@@ -7,6 +7,7 @@
 
 #include <fmt/ranges.h>
 
+#include "core/base/counted.hpp"
 #include "core/base/error.hpp"
 #include "core/formats/megatron/shard.hpp"
 
@@ -88,9 +89,9 @@ class Reader {
     }
     if (!state_.steps.empty() && state_.steps.size() != with_state_)
       fail(ErrorKind::source,
-           "{}: {} of {} parameters with optimizer state have a 'step'; either all have one or "
+           "{}: {} of {} with optimizer state have a 'step'; either all have one or "
            "none. The file is damaged: restore it, or set source.optimizer = \"drop\".",
-           path_, state_.steps.size(), with_state_);
+           path_, state_.steps.size(), counted(with_state_, "parameter"));
     if (!settings.tensors.empty())
       fail(ErrorKind::source,
            "{}: 'optimizer' has tensors among the settings of a parameter group, which this "
@@ -215,8 +216,8 @@ class Reader {
       std::vector<NodeId> const of_group =
           g < masters.size() ? list_items(document_, masters[g]) : std::vector<NodeId>();
       if (!masters.empty() && of_group.size() != members.size())
-        fail_state(chain, fmt::format("has {} parameters and {} master weights in group {}",
-                                      members.size(), of_group.size(), g));
+        fail_state(chain, fmt::format("has {} and {} master weights in group {}",
+                                      counted(members.size(), "parameter"), of_group.size(), g));
       StateGroup group{
           chain, group_decays(document_, groups[g]), group_is_decoupled(document_, groups[g]), {}};
       check_members(chain, members);

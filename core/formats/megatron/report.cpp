@@ -8,6 +8,7 @@
 
 #include "core/base/counted.hpp"
 #include "core/base/error.hpp"
+#include "core/formats/inspect_lines.hpp"
 #include "core/formats/megatron/keys.hpp"
 #include "core/formats/megatron/root.hpp"
 
@@ -210,8 +211,8 @@ Json pipeline_json(Classification const& c, Headers headers, Json& mismatches) {
       entry.set("layers_found", found < 0 ? Json() : Json(found));
       if (found >= 0 && found != expected)
         mismatches.push(fmt::format(
-            "pp {} vpp {}: args give {} decoder layers, the file has {}. State how the layers are spread.",
-            chunk.rank, chunk.rank_chunk, expected, found));
+            "pp {} vpp {}: args give {}, the file has {}. State how the layers are spread.",
+            chunk.rank, chunk.rank_chunk, counted(expected, "decoder layer"), found));
       result.push(std::move(entry));
     }
   } catch (Error const& error) {
@@ -316,8 +317,9 @@ Json inspect_json(Directory const& directory, Classification const& classificati
 std::string inspect_text(Json const& report) {
   std::string out;
   for (auto const& [field, value] : *report.members()) {
+    if (field == "mismatches" || field == "notes") continue;
     auto const line = [&](std::string_view label, std::string_view content) {
-      out += fmt::format("{:<18}{}\n", label, content);
+      out += inspect_line(label, content);
     };
     auto const* items = value.items();
     auto const* members = value.members();

@@ -22,16 +22,18 @@ std::vector<ShardFacts> shard_facts(Directory const& directory,
 Json inspect_json(Directory const& directory, Classification const& classification,
                   std::span<ShardHeader const* const> headers);
 
-/// The same as text: one aligned line per field. Takes what inspect_json made.
+/// The same as text, without mismatches and notes: one aligned line per field. Takes what
+/// inspect_json made.
 std::string inspect_text(Json const& report);
 
-/// The same in about ten lines: what it is, and what is wrong with it. Of the notes, one that
-/// begins with `size_not_given` is left out.
+/// The same in about ten lines: what it is. A note that begins with `size_not_given` is a detail.
 std::string inspect_summary(Json const& report);
 constexpr std::string_view size_not_given = "expert_parallel_size was not given";
 
 /// "tp 2, pp 2 (from args)", of inspect_json's "sizes"; each with its source where they differ.
 std::string layout_text(Json const& sizes);
+/// "tp 2, pp 2", without their sources.
+std::string sizes_text(Json const& sizes);
 /// "4 layers, hidden size 64, …", of inspect_json's "model"; what is null is left out.
 std::string model_text(Json const& model);
 

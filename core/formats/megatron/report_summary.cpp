@@ -6,6 +6,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "core/base/counted.hpp"
+#include "core/formats/inspect_lines.hpp"
 #include "core/formats/megatron/report.hpp"
 
 namespace reshard::megatron {
@@ -49,9 +51,8 @@ std::string modules_text(Json const& report) {
   return fmt::format("{}", fmt::join(words, ", "));
 }
 
-}  // namespace
-
-std::string layout_text(Json const& table) {
+/// "tp 2" and "from args", for each axis that the table has.
+std::pair<std::vector<std::string>, std::vector<std::string>> sizes_and_sources(Json const& table) {
   std::vector<std::string> sizes;
   std::vector<std::string> sources;
   for (auto const& [key, word] : axes) {
@@ -64,6 +65,17 @@ std::string layout_text(Json const& table) {
     std::string const origin = report_value(*source);
     sources.push_back(origin == "user" ? "as given" : "from " + origin);
   }
+  return {std::move(sizes), std::move(sources)};
+}
+
+}  // namespace
+
+std::string sizes_text(Json const& table) {
+  return fmt::format("{}", fmt::join(sizes_and_sources(table).first, ", "));
+}
+
+std::string layout_text(Json const& table) {
+  auto [sizes, sources] = sizes_and_sources(table);
   bool const alike = std::ranges::all_of(
       sources, [&](std::string const& source) { return source == sources.front(); });
   if (alike && !sizes.empty())
@@ -78,9 +90,13 @@ std::string model_text(Json const& model) {
     if (Json const* const value = model.find(key); value != nullptr && value->integer() != nullptr)
       facts.push_back(fmt::format(fmt::runtime(text), *value->integer()));
   };
-  add("{} layers", "num_layers");
+  auto const add_count = [&](std::string_view one, char const* key) {
+    if (Json const* const value = model.find(key); value != nullptr && value->integer() != nullptr)
+      facts.push_back(counted(*value->integer(), one));
+  };
+  add_count("layer", "num_layers");
   add("hidden size {}", "hidden_size");
-  add("{} experts", "num_experts");
+  add_count("expert", "num_experts");
   if (Json const* const attention = model.find("attention");
       attention != nullptr && !attention->is_null())
     facts.push_back(report_value(*attention));
@@ -92,7 +108,7 @@ std::string model_text(Json const& model) {
 std::string inspect_summary(Json const& report) {
   std::string out;
   auto const line = [&](std::string_view label, std::string const& text) {
-    out += fmt::format("{:<18}{}\n", label, text);
+    out += inspect_line(label, text);
   };
   line("layout", layout_text(*report.find("sizes")));
   line("iteration", is_true(at(report, "found", "release"))
@@ -107,16 +123,6 @@ std::string inspect_summary(Json const& report) {
   line("modules", modules_text(report));
   line("optimizer", report_value(at(report, "optimizer", "kind")));
   line("random state", is_true(*report.find("rng")) ? "yes" : "no");
-  for (std::string_view const key : {"mismatches", "notes"}) {
-    Json const& list = *report.find(key);
-    if (is_empty(list) && key == "notes") continue;
-    if (is_empty(list)) line(key, "-");
-    std::string_view label = key;
-    for (Json const& item : *list.items()) {
-      if (report_value(item).starts_with(size_not_given)) continue;
-      line(std::exchange(label, ""), report_value(item));
-    }
-  }
   return out;
 }
 

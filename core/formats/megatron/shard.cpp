@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "core/base/counted.hpp"
 #include "core/base/error.hpp"
 #include "core/base/text.hpp"
 #include "core/formats/megatron/args.hpp"
@@ -191,9 +192,9 @@ class HeaderReader {
     auto const members = document_.members(id);
     if (auto const size = mapping_size(document_, id); members.size() != size)
       fail(ErrorKind::source,
-           "{}: '{}' has {} keys, of which {} are distinct strings. The file is damaged or was not "
+           "{}: '{}' has {}, of which {} are distinct strings. The file is damaged or was not "
            "written by Megatron.",
-           path_, chunk, *size, members.size());
+           path_, chunk, counted(*size, "key"), members.size());
     ChunkTable table;
     for (auto const& [key, value] : members) add_entry(table, chunk, key, value);
     return table;

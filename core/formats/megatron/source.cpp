@@ -236,9 +236,12 @@ Inspection MegatronFormat::describe(fs::path const& path, UserSizes const& sizes
       fmt::format("path              {}\nformat            {}\n", path.string(), name());
   result.text = head + inspect_text(report);
   result.summary = head + inspect_summary(report);
-  Json const* mismatches = report.find("mismatches");
-  result.sound =
-      mismatches != nullptr && mismatches->items() != nullptr && mismatches->items()->empty();
+  for (Json const& mismatch : *report.find("mismatches")->items())
+    result.mismatches.push_back(*mismatch.text());
+  for (Json const& note : *report.find("notes")->items())
+    (note.text()->starts_with(size_not_given) ? result.details : result.notes)
+        .push_back(*note.text());
+  result.sound = result.mismatches.empty();
   return result;
 }
 

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "core/base/counted.hpp"
 #include "core/base/text.hpp"
 #include "core/containers/torch/torch_frame.hpp"
 #include "core/formats/megatron/args.hpp"
@@ -116,9 +117,8 @@ class MegatronPlanner {
       payloads[first + i] = std::move(state.payload);
     }
     std::uint64_t const size = plan.size_bytes;
-    job_.files.push_back(
-        {path, size, megatron::shard_coordinates(shard_place),
-         frames_.shared(std::move(plan), std::move(payloads))});
+    job_.files.push_back({path, size, megatron::shard_coordinates(shard_place),
+                          frames_.shared(std::move(plan), std::move(payloads))});
   }
 
   std::vector<megatron::ChunkEntry> chunk_entries(SidePlace const& place,
@@ -309,9 +309,10 @@ void MegatronFormat::lay_out(MappedTarget const& job, TargetDraft& draft) const 
   draft.opaque = plan_megatron_target(draft, parts, target);
   if (state && !state->frozen().empty())
     draft.warnings.push_back(fmt::format(
-        "{} parameters have no optimizer state, and the optimizer of the target treats them as "
-        "frozen ({})",
-        state->frozen().size(),
+        "{} {} no optimizer state, and the optimizer of the target treats {} as frozen ({})",
+        counted(state->frozen().size(), "parameter"),
+        agreeing(state->frozen().size(), "has", "have"),
+        agreeing(state->frozen().size(), "it", "them"),
         listed(std::vector<std::string>(state->frozen().begin(), state->frozen().end()), 6)));
   if (state && state->depends_on_buckets()) draft.warnings.push_back(plan->bucket_warning());
 }

@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "core/base/counted.hpp"
 #include "core/base/stall_clock.hpp"
 
 namespace reshard {
@@ -53,9 +54,9 @@ NcclCommunicator::NcclCommunicator(Comm const& comm, std::shared_ptr<NcclApi> nc
       if (waiting.is_over())
         fail(
             ErrorKind::stall,
-            "NCCL has not connected the {} ranks within {} s. Name the network that their hosts share in NCCL_SOCKET_IFNAME (NCCL_DEBUG=INFO shows "
+            "NCCL has not connected the {} within {} s. Name the network that their hosts share in NCCL_SOCKET_IFNAME (NCCL_DEBUG=INFO shows "
             "what was tried), or set run.transport = \"mpi\".",
-            comm.size(), timeout_seconds);
+            counted(comm.size(), "rank"), timeout_seconds);
       return false;
     });
   } catch (...) {

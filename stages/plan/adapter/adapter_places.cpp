@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "core/base/counted.hpp"
 #include "core/base/text.hpp"
 #include "core/mapping/adapter.hpp"
 
@@ -72,10 +73,11 @@ void check_adapter_places(Model const& model, MapFile const& core, Catalog const
       if (adapted_layers(model, other) != own)
         fail(ErrorKind::usage,
              "[target] adapter: this form has one adapter for the fused weight of '{}' and "
-             "'{}', and the source adapts '{}' in {} layers and '{}' in {}. Set target.adapter "
+             "'{}', and the source adapts '{}' in {} and '{}' in {}. Set target.adapter "
              "= \"canonical\", which has one for each. Other programs need an adapter that was "
              "trained on all of them.",
-             weight, other, weight, own.size(), other, adapted_layers(model, other).size());
+             weight, other, weight, counted(own.size(), "layer"), other,
+             adapted_layers(model, other).size());
     fail(ErrorKind::usage,
          "[target] adapter: the target has no name for the adapter of '{}'. Choose another form "
          "with target.adapter, or merge the adapter (model.adapter = \"merge\").",

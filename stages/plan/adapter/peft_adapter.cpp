@@ -31,7 +31,7 @@ SourceModel peft_adapter(Checkpoint const& adapter, SourceModel const& base,
   Side const side(*result.model, family, std::move(options));
   CatalogChoice choice{side, family.name};
   choice.partial = true;
-  result.catalog = source_catalog(*result.model, side, adapter, result.view, {}, choice);
+  result.catalog = source_catalog(*result.model, side, adapter, result.view, {}, choice).catalog;
   return result;
 }
 

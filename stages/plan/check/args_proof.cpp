@@ -5,6 +5,7 @@
 
 #include <fmt/ranges.h>
 
+#include "core/base/counted.hpp"
 #include "core/base/text.hpp"
 #include "stages/plan/check/core_forms.hpp"
 #include "stages/plan/source/source_names.hpp"
@@ -215,11 +216,10 @@ std::string strict_load_note(Model const& model, MapFile const& core, Json const
   if (!difference.unknown.empty())
     parts.push_back(fmt::format("does not know {}", shown(difference.unknown)));
   if (!difference.shapes.empty())
-    parts.push_back(fmt::format("has other shapes for {}: {}",
-                                difference.shapes.size() == 1
-                                    ? "a tensor"
-                                    : fmt::format("{} tensors", difference.shapes.size()),
-                                shown(difference.shapes.front())));
+    parts.push_back(fmt::format(
+        "has other shapes for {}: {}",
+        difference.shapes.size() == 1 ? "a tensor" : counted(difference.shapes.size(), "tensor"),
+        shown(difference.shapes.front())));
   if (parts.empty()) return "";
   bool const code = !difference.unknown.empty() || !difference.shapes.empty();
   return fmt::format("Megatron-Core's own model, made from the target's args, {}{}",

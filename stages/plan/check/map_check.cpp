@@ -12,7 +12,7 @@
 #include "stages/plan/check/core_forms.hpp"
 #include "stages/plan/source/map_choice.hpp"
 #include "stages/plan/source/megatron_form.hpp"
-#include "stages/plan/source/mlite_keys.hpp"
+#include "stages/plan/source/mlite_options.hpp"
 #include "stages/plan/source/model_facts.hpp"
 #include "stages/plan/source/tower_entries.hpp"
 

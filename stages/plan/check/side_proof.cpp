@@ -7,6 +7,7 @@
 #include <optional>
 #include <unordered_map>
 
+#include "core/base/counted.hpp"
 #include "core/layout/join.hpp"
 #include "core/plan/catalog.hpp"
 #include "core/plan/replicas.hpp"
@@ -224,9 +225,9 @@ class SideProver {
       sentence = fmt::format("'{}' holds {} of '{}', which the model does not have",
                              named(fault->a), fault->where, logical.name);
     else
-      sentence =
-          fmt::format("{} stored tensors hold {} of '{}': '{}' and '{}' among them", fault->holders,
-                      fault->where, logical.name, named(fault->a), named(fault->b));
+      sentence = fmt::format("{} hold {} of '{}': '{}' and '{}' among them",
+                             counted(fault->holders, "stored tensor"), fault->where, logical.name,
+                             named(fault->a), named(fault->b));
     result_.faults.push_back({tensor, false, std::move(sentence)});
   }
 

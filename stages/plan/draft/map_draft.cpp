@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "core/base/counted.hpp"
 #include "core/base/error.hpp"
 #include "core/base/file.hpp"
 #include "core/base/sight.hpp"
@@ -311,11 +312,11 @@ class Drafter {
 
   std::string comment(Candidate const& candidate, MapDraft const& draft) const {
     return fmt::format(
-        "# {}: a draft, from {}. It describes {} of {} stored tensors. Read each line, then run\n"
+        "# {}: a draft, from {}. It describes {} of {}. Read each line, then run\n"
         "# reshard check-map on it, and compare what the model computes (docs/adding-a-model.md, "
         "4 to 7).\n",
         type_.empty() ? "A model" : type_, candidate.base->name, draft.described,
-        request_.tensors.size());
+        counted(request_.tensors.size(), "stored tensor"));
   }
 
   static std::string remarks(Candidate const& candidate, MapDraft const& draft) {

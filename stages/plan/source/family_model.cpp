@@ -2,7 +2,8 @@
 
 #include <fmt/ranges.h>
 
-#include "stages/plan/source/mlite_keys.hpp"
+#include "core/base/counted.hpp"
+#include "stages/plan/source/mlite_options.hpp"
 #include "stages/plan/source/model_facts.hpp"
 #include "stages/plan/source/source_facts.hpp"
 
@@ -54,9 +55,9 @@ class FamilyModel {
   /// config.json of the target may count layers for multi-token prediction that the checkpoint
   /// lacks: loaders would look for them.
   void correct_prediction_layers(Index stated, Index there) {
-    std::string text = fmt::format(
-        "config.json has {} layers for multi-token prediction, {} are in the checkpoint", stated,
-        there);
+    std::string text =
+        fmt::format("config.json has {} for multi-token prediction, {} are in the checkpoint",
+                    counted(stated, "layer"), there);
     if (to_huggingface(request_) && read_.reference)
       read_.config_changes =
           prediction_layer_changes(*read_.maps.family, read_.reference->config, there);

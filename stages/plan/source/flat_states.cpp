@@ -4,6 +4,7 @@
 #include <array>
 #include <tuple>
 
+#include "core/base/counted.hpp"
 #include "core/base/text.hpp"
 #include "core/containers/torch/torch_types.hpp"
 #include "core/formats/format.hpp"
@@ -215,12 +216,13 @@ class FlatStates {
       if (nearest == 0) nearest = sum;
     }
     fail(ErrorKind::source,
-         "{}: buffer {} of optimizer {} has {} elements, and the {} parameters that the layout of "
+         "{}: buffer {} of optimizer {} has {} elements, and the {} that the layout of "
          "args ({}; {}) puts there have {}; no order known to this version gives this number. Args "
          "were changed, or parameters were frozen: restore the checkpoint's own args, name those "
          "parameters in model.frozen, or set source.optimizer = \"drop\".",
-         place_text(buffer), buffer.number, buffer.chain, held, parameters.size(),
-         megatron::layout_text(sizes_), megatron::flat_rule_text(read_.args), nearest);
+         place_text(buffer), buffer.number, buffer.chain, held,
+         counted(parameters.size(), "parameter"), megatron::layout_text(sizes_),
+         megatron::flat_rule_text(read_.args), nearest);
   }
 
   StoredTensor const& tensor(std::size_t at) const { return source_.stored.tensors[at]; }
@@ -243,12 +245,12 @@ class FlatStates {
       if (auto layout = megatron::fitted_layout(parameters, buckets, alignment))
         if (starts_fit(buffer, *layout)) return *layout;
     fail(ErrorKind::source,
-         "{}: '{}' and its other buckets have {} elements, and the {} parameters that the layout "
+         "{}: '{}' and its other buckets have {} elements, and the {} that the layout "
          "of args ({}) puts there have {}; no order known to this version gives these buckets. "
          "Args were changed, or parameters were frozen: restore the checkpoint's own args, name "
          "those parameters in model.frozen, or set source.optimizer = \"drop\".",
-         source_.place, tensor(buffer.buckets.front().front()).name, held, parameters.size(),
-         megatron::layout_text(sizes_), sum);
+         source_.place, tensor(buffer.buckets.front().front()).name, held,
+         counted(parameters.size(), "parameter"), megatron::layout_text(sizes_), sum);
   }
 
   void check_dtype(FlatBuffer const& buffer, BufferShare const& share) const {

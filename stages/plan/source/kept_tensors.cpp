@@ -4,8 +4,10 @@
 #include <map>
 #include <set>
 
+#include "core/base/counted.hpp"
 #include "core/base/text.hpp"
 #include "core/formats/megatron/root.hpp"
+#include "stages/plan/source/kept_lines.hpp"
 #include "stages/plan/source/source_names.hpp"
 #include "stages/plan/source/tower_entries.hpp"
 #include "stages/plan/source/trainer_names.hpp"
@@ -19,67 +21,6 @@ bool matches(std::vector<std::string> const& patterns, std::string const& name) 
   return std::any_of(patterns.begin(), patterns.end(),
                      [&](std::string const& pattern) { return matches_glob(pattern, name); });
 }
-
-/// A stored tensor with an axis of its own for each dimension, under the names that the sides of
-/// the job have for it.
-class KeptLines {
- public:
-  explicit KeptLines(std::string place) : place_(std::move(place)) {}
-
-  struct Line {
-    std::string name;
-    Expression when;  ///< empty: always
-  };
-
-  void add(std::vector<Line> const& of_core, std::vector<Line> const& of_family,
-           std::vector<Index> const& shape) {
-    std::string const tensor = fmt::format("kept.t{}", tensors_.size());
-    std::string axes;
-    for (std::size_t d = 0; d < shape.size(); ++d) {
-      std::string const axis = fmt::format("kept{}_{}", d, shape[d]);
-      if (std::none_of(axes_.begin(), axes_.end(),
-                       [&](NamedExpression const& known) { return known.name == axis; }))
-        axes_.push_back({axis, Expression::parse(fmt::format("{}", shape[d]), place_)});
-      axes += " " + axis;
-    }
-    tensors_.push_back({tensor, axes, place_});
-    for (Line const& line : of_core) core_.push_back(stored(line, tensor + ":" + axes));
-    for (Line const& line : of_family) family_.push_back(stored(line, tensor + ":" + axes));
-  }
-
-  void into(MapChoice& maps) const {
-    add_to(maps.core, core_);
-    maps.core.tensors.insert(maps.core.tensors.end(), tensors_.begin(), tensors_.end());
-    if (maps.family) add_to(*maps.family, family_);
-  }
-
- private:
-  MapName stored(Line const& line, std::string const& is) const {
-    if (line.name.find_first_of("{}") != std::string::npos)
-      fail(
-          ErrorKind::source,
-          "'{}': a stored name with braces cannot be kept. Set model.unmapped = \"drop\" to leave such tensors out.",
-          line.name);
-    MapEntry entry;
-    entry.is = is;
-    entry.when = line.when;
-    entry.at = {"E"};
-    entry.as_it_is = true;
-    entry.place = place_;
-    return {line.name, {std::move(entry)}, place_};
-  }
-
-  void add_to(MapFile& map, std::vector<MapName> const& lines) const {
-    map.stored.insert(map.stored.end(), lines.begin(), lines.end());
-    map.axes.insert(map.axes.end(), axes_.begin(), axes_.end());
-  }
-
-  std::string place_;
-  std::vector<NamedExpression> axes_;
-  std::vector<MapTensor> tensors_;
-  std::vector<MapName> core_;
-  std::vector<MapName> family_;
-};
 
 class Settler {
  public:
@@ -196,19 +137,20 @@ class Settler {
       for (MapKeptName const& name : source_trainer_->names) known.push_back(name.trainer);
     }
     fail(ErrorKind::usage,
-         "[model] unmapped: {} stored tensors such as '{}' are not part of what {} describes (its "
-         "`keep`: {}). Set model.unmapped = \"keep\" to copy them byte for byte, or \"drop\" to "
-         "leave them out.",
-         found_.size(), found_.begin()->first, maps_.family ? maps_.family->name : maps_.core.name,
+         "[model] unmapped: {} such as '{}' {} not part of what {} describes (its `keep`: {}). Set "
+         "model.unmapped = \"keep\" to copy them byte for byte, or \"drop\" to leave them out.",
+         counted(found_.size(), "stored tensor"), found_.begin()->first,
+         agreeing(found_.size(), "is", "are"), maps_.family ? maps_.family->name : maps_.core.name,
          listed(known));
   }
 
   void drop() {
-    warnings_.push_back(
-        fmt::format("{} stored tensors such as '{}' are left out (model.unmapped = \"drop\")",
-                    found_.size(), found_.begin()->first));
+    warnings_.push_back(fmt::format("{} such as '{}' {} left out (model.unmapped = \"drop\")",
+                                    counted(found_.size(), "stored tensor"), found_.begin()->first,
+                                    agreeing(found_.size(), "is", "are")));
     drop_names(of_megatron_ ? names() : patterns());
-    result_.note = fmt::format("{} tensors beside the language model: left out", found_.size());
+    result_.note =
+        fmt::format("{} beside the language model: left out", counted(found_.size(), "tensor"));
   }
 
   void drop_names(std::vector<std::string> const& names) {
@@ -275,9 +217,9 @@ class Settler {
   void warn_of_left_out() {
     if (left_out_.empty()) return;
     warnings_.push_back(fmt::format(
-        "{} stored tensors ({}) are left out: models of [kept.{}] in {} have no such "
-        "part",
-        left_out_.size(), listed(left_out_, 4), target_trainer_->name, maps_.family->name));
+        "{} ({}) {} left out: models of [kept.{}] in {} have no such part",
+        counted(left_out_.size(), "stored tensor"), listed(left_out_, 4),
+        agreeing(left_out_.size(), "is", "are"), target_trainer_->name, maps_.family->name));
     drop_names(target_trainer_->drop);
   }
 
@@ -346,7 +288,8 @@ class Settler {
   }
 
   std::string note(std::size_t converted, std::size_t copied) const {
-    std::string text = fmt::format("{} tensors beside the language model: ", found_.size());
+    std::string text =
+        fmt::format("{} beside the language model: ", counted(found_.size(), "tensor"));
     if (converted > 0) text += fmt::format("{} by the map, ", converted);
     text += fmt::format("{} byte for byte", copied);
     if (!left_out_.empty()) text += fmt::format(", {} left out", left_out_.size());

@@ -1,8 +1,10 @@
 #include "stages/plan/source/source_catalog.hpp"
 
 #include <algorithm>
+#include <map>
 #include <set>
 
+#include "core/base/counted.hpp"
 #include "core/formats/megatron/root.hpp"
 #include "stages/plan/source/dequantised.hpp"
 #include "stages/plan/source/restride.hpp"
@@ -36,7 +38,7 @@ class CatalogBuilder {
     explained_.resize(source.stored.tensors.size(), false);
   }
 
-  Catalog run(StoredShares const& shares) {
+  SourceCatalog run(StoredShares const& shares) {
     settle(shares);
     std::vector<std::vector<StoredName>> const names = shares.names(side_);
     for (std::size_t i = 0; i < shares.size(); ++i) {
@@ -49,7 +51,7 @@ class CatalogBuilder {
       for (auto const& [name, at] : view_.state_tables[s - 1]) share.tensors.emplace(name, at);
       add_share(share, names.front(), SlotId(s));
     }
-    return std::move(catalog_);
+    return {std::move(catalog_), left_out()};
   }
 
  private:
@@ -88,11 +90,15 @@ class CatalogBuilder {
     check_explained(share, names);
   }
 
-  void check_explained(StoredShare const& share, std::vector<StoredName> const& names) const {
+  void check_explained(StoredShare const& share, std::vector<StoredName> const& names) {
     std::optional<std::pair<std::size_t, std::string_view>> first;
-    for (auto const& [key, at] : share.tensors)
-      if (!explained_[at] && !side_.dropped(key) && (!first || at < first->first))
+    for (auto const& [key, at] : share.tensors) {
+      if (explained_[at]) continue;
+      if (side_.dropped(key))
+        dropped_.emplace(at, key);
+      else if (!first || at < first->first)
         first = {at, key};
+    }
     if (!first) return;
     StoredTensor const& tensor = source_.stored.tensors[first->first];
     bool const alone = choice_.map_names.find(' ') == std::string::npos;
@@ -104,6 +110,20 @@ class CatalogBuilder {
            "model.unmapped = \"drop\" to convert only the language model.",
            file_of(tensor), tensor.name, choice_.map_names);
     fail_unexplained(file_of(tensor), tensor.name, names, model_, choice_.map_names);
+  }
+
+  LeftOut left_out() const {
+    LeftOut result;
+    for (auto const& [at, key] : dropped_) {
+      StoredTensor const& tensor = source_.stored.tensors[at];
+      ++result.tensors;
+      result.bytes += static_cast<std::uint64_t>(
+                          checked_volume(tensor.shape, ErrorKind::source, tensor.name.text())) *
+                      static_cast<std::uint64_t>(bits(tensor.dtype)) / 8;
+      if (result.names.size() < LeftOut::most_names && !std::ranges::count(result.names, key))
+        result.names.push_back(key);
+    }
+    return result;
   }
 
   /// What messages about a tensor name.
@@ -151,9 +171,9 @@ class CatalogBuilder {
     auto const behind = static_cast<std::size_t>(std::ranges::count_if(
         share.tensors, [&](auto const& one) { return one.first.starts_with(prefix); }));
     fail(ErrorKind::source,
-         "{}: '{}' is stored as '{}{}', and {} of {} keys begin with '{}'. Set source.prefix = "
-         "\"{}\"{}.",
-         share.where, name.name, prefix, name.name, behind, share.tensors.size(), prefix, prefix,
+         "{}: '{}' is stored as '{}{}', and {} of {} {} with '{}'. Set source.prefix = \"{}\"{}.",
+         share.where, name.name, prefix, name.name, behind, counted(share.tensors.size(), "key"),
+         agreeing(behind, "begins", "begin"), prefix, prefix,
          behind == share.tensors.size()
              ? ""
              : "; the map does not describe the other keys, and model.unmapped = \"drop\" "
@@ -240,14 +260,15 @@ class CatalogBuilder {
   StoredView const& view_;
   CatalogChoice const& choice_;
   std::vector<bool> explained_;
+  std::map<std::size_t, std::string> dropped_;  ///< by number of the stored tensor: its key
   Catalog catalog_;
 };
 
 }  // namespace
 
-Catalog source_catalog(Model& model, Side const& side, Checkpoint const& source,
-                       StoredView const& view, std::span<PipelineChunk const> chunks,
-                       CatalogChoice const& choice) {
+SourceCatalog source_catalog(Model& model, Side const& side, Checkpoint const& source,
+                             StoredView const& view, std::span<PipelineChunk const> chunks,
+                             CatalogChoice const& choice) {
   return CatalogBuilder(model, side, source, view, choice).run(StoredShares(source, view, chunks));
 }
 

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "core/formats/left_out.hpp"
 #include "core/plan/catalog.hpp"
 #include "stages/plan/source/stored_shares.hpp"
 
@@ -18,13 +19,19 @@ struct CatalogChoice {
   bool partial = false;     ///< what the source lacks is left out
 };
 
+/// The pieces of a source, and what of it the map drops.
+struct SourceCatalog {
+  Catalog catalog;
+  LeftOut left_out;
+};
+
 /// Marks tensors that the source lacks and may lack as not existing (settle_optional), and states
 /// that it has as existing, then gives every piece of every stored tensor of the source. States of
 /// the view are taken when the model has slots for them, in the view's order. Errors of kind
 /// source: a stored tensor that no entry explains, a required one that is missing, a shape that
 /// differs from the map's.
-Catalog source_catalog(Model& model, Side const& side, Checkpoint const& source,
-                       StoredView const& view, std::span<PipelineChunk const> chunks,
-                       CatalogChoice const& choice);
+SourceCatalog source_catalog(Model& model, Side const& side, Checkpoint const& source,
+                             StoredView const& view, std::span<PipelineChunk const> chunks,
+                             CatalogChoice const& choice);
 
 }  // namespace reshard

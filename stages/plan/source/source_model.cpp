@@ -17,6 +17,7 @@
 #include "stages/plan/source/master_weights.hpp"
 #include "stages/plan/source/megatron_form.hpp"
 #include "stages/plan/source/mlite_keys.hpp"
+#include "stages/plan/source/mlite_options.hpp"
 #include "stages/plan/source/model_class.hpp"
 #include "stages/plan/source/quant_source.hpp"
 #include "stages/plan/source/source_facts.hpp"
@@ -327,8 +328,11 @@ class SourceReader {
   }
 
   void catalogue(Side const& side, std::string const& map_names) {
-    result_.catalog = source_catalog(*result_.model, side, source_, result_.view, result_.chunks,
-                                     {settling(side), map_names, request_.dequantise});
+    SourceCatalog found =
+        source_catalog(*result_.model, side, source_, result_.view, result_.chunks,
+                       {settling(side), map_names, request_.dequantise});
+    result_.catalog = std::move(found.catalog);
+    result_.left_out = std::move(found.left_out);
     result_.adds = side.adds();
     if (look_) look_(result_, side);
   }

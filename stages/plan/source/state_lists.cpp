@@ -4,6 +4,7 @@
 
 #include <fmt/ranges.h>
 
+#include "core/base/counted.hpp"
 #include "stages/plan/source/restride.hpp"
 
 namespace reshard {
@@ -30,10 +31,11 @@ class ListReader {
       StateList::Group const& group = list_.groups[g];
       if (group.members.size() != members[g].size())
         fail(ErrorKind::source,
-             "{}: group {} of optimizer {} has {} parameters, and {} of the model fall into it. "
+             "{}: group {} of optimizer {} has {}, and {} of the model fall into it. "
              "Where parameters were frozen, name them in model.frozen. A run's own groups "
              "cannot be resharded: set source.optimizer = \"drop\".",
-             list_.where, g, list_.chain, group.members.size(), members[g].size());
+             list_.where, g, list_.chain, counted(group.members.size(), "parameter"),
+             members[g].size());
       for (std::size_t m = 0; m < group.members.size(); ++m) add(*members[g][m], group.members[m]);
     }
   }

@@ -1,5 +1,6 @@
 #include "stages/plan/source/stored_shares.hpp"
 
+#include "core/base/counted.hpp"
 #include "core/formats/megatron/mesh.hpp"
 
 namespace reshard {
@@ -16,9 +17,9 @@ void StoredShares::check_chunks() const {
   for (std::size_t f = 0; f < counts.size(); ++f)
     if (counts[f] > 0 && counts[f] != source_.chunks_per_file)
       fail(ErrorKind::source,
-           "{}: holds {} model chunks, the args give {} per pipeline rank. The file belongs to "
+           "{}: holds {}, the args give {} per pipeline rank. The file belongs to "
            "another run: restore this run's own.",
-           source_.files[f].string(), counts[f], source_.chunks_per_file);
+           source_.files[f].string(), counted(counts[f], "model chunk"), source_.chunks_per_file);
 }
 
 std::size_t StoredShares::size() const {

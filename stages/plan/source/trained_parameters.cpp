@@ -5,6 +5,7 @@
 
 #include <fmt/ranges.h>
 
+#include "core/base/counted.hpp"
 #include "core/base/text.hpp"
 #include "core/formats/format.hpp"
 #include "core/formats/torch_optimizer.hpp"
@@ -76,8 +77,8 @@ class TrainedCheck {
                    std::vector<std::string>& warnings) {
     std::ranges::sort(names);
     if (!names.empty())
-      warnings.push_back(fmt::format("{} parameters {}: {}. Their weight decay changes",
-                                     names.size(), what, listed(names, 3)));
+      warnings.push_back(fmt::format("{} {}: {}. Their weight decay changes",
+                                     counted(names.size(), "parameter"), what, listed(names, 3)));
   }
 
   /// Nothing for what the job leaves out.
@@ -130,9 +131,10 @@ void check_moments(Checkpoint const& source, SourceModel const& read,
   }
   if (any && !without.empty())
     warnings.push_back(fmt::format(
-        "{} parameters have a master weight and no moments ({}): they had no gradient before the "
-        "save, or their state was lost",
-        without.size(), listed(without, 4)));
+        "{} {} a master weight and no moments ({}): they had no gradient before the save, or their "
+        "state was lost",
+        counted(without.size(), "parameter"), agreeing(without.size(), "has", "have"),
+        listed(without, 4)));
   if (!any)
     fail(ErrorKind::source,
          "{}: lists optimizer state ({}) and holds none. The file is damaged: restore it, or "

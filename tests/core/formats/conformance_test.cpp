@@ -254,6 +254,8 @@ TEST_P(Conformance, DescribesWhatIsThere) {
   EXPECT_EQ(*found.json.find("format")->text(), format().name());
   ASSERT_NE(found.json.find("mismatches"), nullptr);
   EXPECT_TRUE(found.json.find("mismatches")->items()->empty());
+  EXPECT_TRUE(found.mismatches.empty());
+  EXPECT_EQ(found.text.find("mismatches"), std::string::npos) << "inspect() adds them";
   EXPECT_NE(found.text.find(folder().string()), std::string::npos);
   EXPECT_NE(found.text.find(format().name()), std::string::npos);
 }

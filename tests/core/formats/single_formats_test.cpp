@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/formats/inspect_lines.hpp"
 #include "tests/core/formats/contents.hpp"
 #include "tests/support/scratch_folder.hpp"
 
@@ -71,6 +72,15 @@ TEST(DcpSource, SaysWhatItsStateIs) {
       EXPECT_EQ(found.json.find("layers") != nullptr, megatrons);
     }
   }
+}
+
+TEST(Inspect, FindingsAreALineEach) {
+  EXPECT_EQ(inspect_findings({}, {}), "mismatches        -\n");
+  EXPECT_EQ(inspect_findings(std::vector<std::string>{"one", "\x1b[31mtwo"},
+                             std::vector<std::string>{"three"}),
+            "mismatches        one\n"
+            "                  \\u001b[31mtwo\n"
+            "notes             three\n");
 }
 
 /// What an index does not name is no part of the checkpoint, and a warning says so.

@@ -1,3 +1,6 @@
+#include <tuple>
+
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "core/layout/pipeline_chunks.hpp"
@@ -117,6 +120,61 @@ TEST(PipelineChunks, RefusalsNameBothNumbers) {
   for (Case const& c : cases)
     EXPECT_NE(refusal(c.spec).find(c.part), std::string::npos)
         << c.part << " / " << refusal(c.spec);
+}
+
+TEST(PipelineChunks, RefusalsListTheSizesThatFit) {
+  EXPECT_EQ(refusal({.ranks = 3, .decoder_layers = 8}),
+            "pipeline: 8 decoder layers cannot be spread evenly over 3 chunks. Sizes of pp that "
+            "fit: 1, 2, 4, 8. Choose one of these, how many layers the first and the last stage "
+            "take, or give a pipeline layout.");
+  EXPECT_EQ(refusal({.ranks = 4, .chunks_per_rank = 4, .decoder_layers = 24}),
+            "pipeline: 24 decoder layers cannot be spread evenly over 16 chunks. Sizes of pp that "
+            "fit with vpp = 4: 2, 3, 6. Sizes of vpp that fit with pp = 4: 1, 2, 3, 6. Choose one "
+            "of these, how many layers the first and the last stage take, or give a pipeline "
+            "layout.");
+  EXPECT_EQ(refusal({.ranks = 2, .chunks_per_rank = 2, .decoder_layers = 7}),
+            "pipeline: 7 decoder layers cannot be spread evenly over 4 chunks. Choose how many "
+            "layers the first and the last stage take, or give a pipeline layout.");
+}
+
+TEST(PipelineChunks, EverySizeThatIsListedFitsAndNoOther) {
+  std::vector<PipelineSpec> specs;
+  for (int const chunks : {1, 2, 3})
+    for (int const layers : {5, 12, 30})
+      for (int const first : {-1, 2, 6})
+        for (int const last : {-1, 4})
+          specs.push_back({.ranks = 7,
+                           .chunks_per_rank = chunks,
+                           .decoder_layers = layers,
+                           .first_stage_layers = first,
+                           .last_stage_layers = last});
+  std::size_t refused = 0;
+  for (PipelineSpec const& spec : specs) {
+    std::string const sentence = refusal(spec);
+    if (sentence.empty()) continue;
+    ++refused;
+    bool const several = spec.chunks_per_rank > 1;
+    for (auto const& [member, name, least] :
+         {std::tuple(&PipelineSpec::ranks, "pp", several ? 2 : 1),
+          std::tuple(&PipelineSpec::chunks_per_rank, "vpp", 1)}) {
+      if (std::string_view(name) == "vpp" && !several) continue;
+      std::string sizes;
+      for (int n = least; n <= spec.decoder_layers + 2; ++n) {
+        PipelineSpec tried = spec;
+        tried.*member = n;
+        if (refusal(tried).empty()) sizes += (sizes.empty() ? "" : ", ") + std::to_string(n);
+      }
+      std::string const begin =
+          several ? fmt::format("Sizes of {} that fit with {} = {}: ", name,
+                                std::string_view(name) == "pp" ? "vpp" : "pp",
+                                std::string_view(name) == "pp" ? spec.chunks_per_rank : spec.ranks)
+                  : fmt::format("Sizes of {} that fit: ", name);
+      EXPECT_EQ(sentence.find(begin) != std::string::npos, !sizes.empty()) << sentence;
+      if (sizes.empty()) continue;
+      EXPECT_NE(sentence.find(begin + sizes + ". "), std::string::npos) << sentence << sizes;
+    }
+  }
+  EXPECT_GT(refused, 20U);
 }
 
 TEST(PipelineChunks, LayoutTextIsRefusedWithItsColumn) {

@@ -22,10 +22,12 @@ stored = { "{layer}.{expert}.up" = "up: inter hidden", "{layer}.{expert}.down" =
 )";
 
 struct SmallSide {
-  explicit SmallSide(Mesh mesh, bool local = true, std::string const& text = small_map)
+  explicit SmallSide(Mesh mesh, bool local = true, std::string const& text = small_map,
+                     bool lists_sizes = false)
       : map(parse_map_file(text, "m.toml")),
         model(map, map, {Json::object(), "facts", 0}),
-        side(model, map, {local, std::move(mesh), {}, {}, {}, "layout.", !local}) {}
+        side(model, map,
+             {local, std::move(mesh), {}, {}, {}, "layout.", !local, "", false, lists_sizes}) {}
 
   MapFile map;
   Model model;
@@ -110,6 +112,72 @@ TEST(FurtherAxis, SizesThatDoNotDivideAreRefusedByName) {
   EXPECT_EQ(
       text,
       "layout.zz = 5: axis 'hidden' has 12 indices, which 5 does not divide. Choose a divisor of 12: 1, 2, 3, 4, 6, 12.");
+}
+
+/// Two axes that one mesh axis cuts, one of them by its rows when there are more ranks than
+/// indices, and an axis in names.
+constexpr char const* map_with_limits = R"(
+mesh = [ "tp", "ep" ]
+let = { L = 2, M = 0 }
+axes = { hidden = 12, inter = 18, layer = 2, expert = 10, group = 4, head = 2 }
+rules = { tp = [ "inter", { axis = "group", uneven = "cut", divides = "group * head" } ], ep = [ "expert" ] }
+tensors = { "layer expert" = [ "up: inter hidden" ], layer = [ "q: group head hidden" ] }
+stored = { "{layer}.{expert}.up" = "up: inter hidden", "{layer}.q" = "q: (group head) hidden" }
+)";
+
+TEST(FurtherAxis, RefusalsOfAJobListTheSizesThatFitEverywhere) {
+  auto const refusal = [&](MeshAxis const& axis, bool local = true) {
+    SmallSide const at(Mesh({axis}), local, map_with_limits, true);
+    return sentence_of([&] {
+      for (StoredName const& name : at.side.names(nullptr)) {
+        if (local)
+          at.side.layout(name.entry, {});
+        else
+          at.side.rank_rows(name, {});
+      }
+    });
+  };
+  // Of 18 indices 1, 2, 3, 6, 9 and 18 are divisors; 8 heads in 4 groups allow 1, 2, 4 and 8.
+  EXPECT_EQ(refusal({"tp", 4}),
+            "layout.tp = 4: axis 'inter' has 18 indices, which 4 does not divide. Sizes that fit: "
+            "1, 2. Choose one of them.");
+  EXPECT_NE(refusal({"tp", 3}).find("Sizes that fit: 1, 2. Choose"), std::string::npos)
+      << refusal({"tp", 3});
+  EXPECT_EQ(refusal({"ep", 3}),
+            "layout.ep = 3: axis 'expert' has 10 indices, which 3 does not divide. Sizes that fit: "
+            "1, 2, 5, 10. Choose one of them.");
+  EXPECT_NE(refusal({"tp", 4}, false).find("Sizes that fit: 1, 2. Choose"), std::string::npos)
+      << refusal({"tp", 4}, false);
+}
+
+TEST(FurtherAxis, ASizeFitsWhereNothingIsRefused) {
+  for (bool const local : {true, false})
+    for (char const* axis : {"tp", "zz", "ep"}) {
+      std::vector<Index> fit;
+      for (Index size = 1; size <= 12; ++size) {
+        SmallSide const at(Mesh({{axis, size}}), local);
+        bool const refused = !sentence_of([&] {
+                                for (StoredName const& name : at.side.names(nullptr)) {
+                                  if (local)
+                                    at.side.layout(name.entry, {});
+                                  else
+                                    at.side.rank_rows(name, {});
+                                }
+                              }).empty();
+        EXPECT_EQ(at.side.fits(), !refused) << axis << " " << size;
+        if (!refused) fit.push_back(size);
+      }
+      SmallSide const at(Mesh({{axis, 1}}), local);
+      SideOptions options;
+      options.local = local;
+      options.in_front = !local;
+      options.mesh = Mesh({{axis, 1}});
+      std::vector<Index> const found = fitting_sizes(at.model, at.map, options, axis, 12);
+      for (Index const size : fit)
+        EXPECT_TRUE(std::ranges::count(found, size) == 1) << axis << size;
+      for (Index const size : found)
+        EXPECT_TRUE(std::ranges::count(fit, size) == 1) << axis << size;
+    }
 }
 
 TEST(FurtherAxis, PlacesAreToldByTheAxesThatCut) {

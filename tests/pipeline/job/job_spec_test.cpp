@@ -284,7 +284,7 @@ TEST(JobSpec, RefusesATargetThatIsOrHoldsOrLiesInTheSource) {
 
 TEST(JobSpec, RefusesAnExpertTensorSizeThatTheFoldersCannotHold) {
   EXPECT_TRUE(says(refusal(small_megatron, {"target.layout.tp=2", "target.layout.etp=4"}),
-                   "only when etp divides tp = 2"));
+                   "only when etp divides tp = 2. Sizes that fit: 1, 2, or 0"));
   EXPECT_EQ(refusal(small_megatron, {"target.layout.tp=4", "target.layout.etp=2"}), "");
 }
 
@@ -297,7 +297,7 @@ TEST(JobSpec, TakesVirtualStagesFromThePipelineLayout) {
 TEST(JobSpec, RefusesAPipelineLayoutThatDisagrees) {
   std::string const line = "layout.pipeline = \"Et|t|t|tL\"\n";
   EXPECT_TRUE(says(refusal(with(small_megatron, line), {"target.layout.pp=3"}),
-                   "has 4 stages, which pp = 3 does not divide"));
+                   "has 4 stages, which pp = 3 does not divide. Sizes of pp that fit: 1, 2, 4."));
   EXPECT_TRUE(
       says(refusal(with(small_megatron, line), {"target.layout.pp=2", "target.layout.vpp=4"}),
            "has 4 stages, but pp x vpp = 2 x 4"));

@@ -62,6 +62,37 @@ TEST(RunReport, TheBriefOneFitsFifteenLinesWithAllThatAJobCanHave) {
     EXPECT_TRUE(has(text, part)) << part << "\n" << text;
 }
 
+TEST(RunReport, SaysWhatTheMapDrops) {
+  RunReport r;
+  EXPECT_FALSE(has(report_text(r, ReportDetail::brief), "left out"));
+  EXPECT_EQ(report_json(r).find("plan")->find("left_out"), nullptr);
+  r.left_out = {1, 256, {"a.inv_freq"}};
+  EXPECT_TRUE(has(report_text(r, ReportDetail::brief),
+                  "; 1 stored tensor (256 B) left out (drop): a.inv_freq\n"));
+  r.left_out = {32, 8192, {"a", "b", "c"}};
+  EXPECT_TRUE(has(report_text(r, ReportDetail::brief),
+                  "; 32 stored tensors (8.0 KiB) left out (drop): a, b, …\n"));
+  Json const json = *report_json(r).find("plan")->find("left_out");
+  EXPECT_EQ(json.dump(), R"({"tensors": 32, "bytes": 8192, "names": ["a", "b", "c"]})");
+}
+
+TEST(RunReport, APlanSaysWhatAnInterruptedRunLeft) {
+  RunReport r;
+  r.planned_only = true;
+  EXPECT_FALSE(has(report_text(r, ReportDetail::brief), "interrupted"));
+  r.interrupted = InterruptedRun{.staging = "/next/.moe.part-0",
+                                 .earlier = EarlierTarget::part,
+                                 .why_not = "",
+                                 .runs = 2,
+                                 .bytes = 1024,
+                                 .all_bytes = 4096,
+                                 .sign_of_life = ""};
+  EXPECT_TRUE(has(report_text(r, ReportDetail::brief),
+                  "\ninterrupted 1.0 KiB of 4.0 KiB are written in /next/.moe.part-0 by 2 earlier "
+                  "runs: `run` resumes this\n"));
+  EXPECT_EQ(report_json(r).find("interrupted")->find("bytes_written")->dump(), "1024");
+}
+
 TEST(RunReport, AShortJobHasAShortReport) {
   RunReport r;
   r.total_digest = "0";

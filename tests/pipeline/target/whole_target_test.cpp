@@ -1,6 +1,7 @@
 // A target from its claim to its publication, on one rank and several, cut off in between and gone
 // on with. What streams is left out: each cell is written as it comes.
 
+#include <algorithm>
 #include <functional>
 #include <thread>
 
@@ -10,6 +11,7 @@
 #include "core/base/file.hpp"
 #include "core/plan/schedule.hpp"
 #include "pipeline/target/complete_target.hpp"
+#include "pipeline/target/interrupted_run.hpp"
 #include "pipeline/target/verify_target.hpp"
 #include "stages/write/extent_writer.hpp"
 #include "tests/pipeline/small_job.hpp"
@@ -128,6 +130,62 @@ TEST_F(WholeTarget, GoesOnWhereARunWasCutOff) {
   EXPECT_LT(job_.plan.plan.cells.size(), cells);
   EXPECT_TRUE(is_there("target/.metadata"));
   EXPECT_EQ(leftovers(), 0U);
+}
+
+/// Names, sizes and times of all that is beside the target and in it.
+std::vector<std::string> state_of(fs::path const& folder) {
+  std::vector<std::string> state;
+  for (auto const& entry : fs::recursive_directory_iterator(folder))
+    state.push_back(fmt::format("{} {} {}", entry.path().string(),
+                                entry.is_regular_file() ? entry.file_size() : 0,
+                                entry.last_write_time().time_since_epoch().count()));
+  std::ranges::sort(state);
+  return state;
+}
+
+TEST_F(WholeTarget, IsFoundByAPlanThatChangesNothing) {
+  auto const found = [&](bool fresh = false, Journaled journaled = Journaled::yes) {
+    comm_.barrier();
+    auto const before = state_of(folder_);
+    comm_.barrier();
+    InterruptedRun run = find_interrupted_run(task(), fresh, journaled);
+    comm_.barrier();
+    EXPECT_EQ(state_of(folder_), before);
+    comm_.barrier();
+    return run;
+  };
+  EXPECT_EQ(found().staging, "");
+  make(End::cut_off);
+  plan_again();
+  InterruptedRun const part = found();
+  InterruptedRun const fresh = found(true);
+  InterruptedRun const by_library = found(false, Journaled::no);
+  identity_.source = "another";
+  InterruptedRun const other = found();
+  identity_.source = "source";
+  auto const earlier = make(End::sealed);
+  plan_again();
+  InterruptedRun const sealed = found();
+  if (comm_.rank() != 0) return;
+  EXPECT_EQ(part.earlier, EarlierTarget::part);
+  EXPECT_EQ(part.runs, 1U);
+  EXPECT_EQ(part.bytes, earlier->done.bytes);
+  EXPECT_LT(part.bytes, part.all_bytes);
+  EXPECT_EQ(part.sign_of_life, "") << "the run has noted that it has ended";
+  EXPECT_NE(interrupted_text(part).find("by 1 earlier run: `run` resumes this"), std::string::npos)
+      << interrupted_text(part);
+  EXPECT_EQ(fresh.earlier, EarlierTarget::nothing);
+  EXPECT_EQ(fresh.why_not, "--fresh was given");
+  EXPECT_EQ(by_library.why_not, "with this target.io a run always starts afresh");
+  EXPECT_EQ(other.earlier, EarlierTarget::nothing);
+  EXPECT_EQ(other.staging, part.staging);
+  EXPECT_NE(interrupted_text(other).find("the source has changed. `run` removes it"),
+            std::string::npos)
+      << interrupted_text(other);
+  EXPECT_EQ(sealed.earlier, EarlierTarget::whole);
+  EXPECT_EQ(sealed.bytes, sealed.all_bytes);
+  EXPECT_NE(interrupted_text(sealed).find("`run` renames it"), std::string::npos);
+  EXPECT_EQ(interrupted_json(part).find("next_run")->dump(), "\"resumes\"");
 }
 
 TEST_F(WholeTarget, ThatIsSealedOnlyNeedsItsName) {

@@ -263,6 +263,7 @@ TEST(IdentityPlan, NamesOfOtherFormatsNeedAMap) {
 MadeCheckpoint beside_llama(std::vector<MadeTensor> const& tensors) {
   MadeCheckpoint source = made_dcp(tensors);
   source.value.beside = made_huggingface(sample_model("llama")).value.beside;
+  source.value.beside->sidecars = {"tokenizer.json"};
   return source;
 }
 
@@ -303,6 +304,7 @@ TEST(IdentityNames, ThatLackAFewAreToldOf) {
 TEST(IdentityNames, OfAFolderAsItIsAreItsOwnMatter) {
   MadeCheckpoint source = made_huggingface(sample_model("llama"));
   source.value.stored.tensors.resize(3);
+  source.value.beside->sidecars = {"tokenizer.json"};
   TargetRequest request = kept(FormatId::huggingface);
   EXPECT_EQ(identity(source, request).warnings, Lines());
   request.target_prefix = "ema.";

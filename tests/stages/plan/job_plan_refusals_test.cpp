@@ -2,6 +2,8 @@
 
 #include <fstream>
 
+#include "core/base/capture.hpp"
+#include "core/base/text.hpp"
 #include "tests/stages/plan/planning.hpp"
 #include "tests/support/scratch_folder.hpp"
 
@@ -145,6 +147,41 @@ TEST(JobPlanRefuses, ExpertRanksWithoutExperts) {
   expect_refused(made_huggingface(sample_model("llama")),
                  request_for(FormatId::megatron, {.ep = 2}), ErrorKind::usage,
                  "[target] layout.ep = 2: the model has 0 experts");
+}
+
+TEST(JobPlanRefuses, StagesThatLayersDoNotFillUnderTheirKeyWithThoseThatFit) {
+  MadeCheckpoint const llama = made_huggingface(sample_model("llama"));
+  expect_refused(llama, request_for(FormatId::megatron, {.pp = 4}), ErrorKind::usage,
+                 "[target] layout.pp = 4: pipeline: 6 decoder layers cannot be spread evenly over "
+                 "4 chunks. Sizes of pp that fit: 1, 2, 3, 6. ");
+  expect_refused(llama, request_for(FormatId::torch_dist, {.pp = 4}), ErrorKind::usage,
+                 "[target] layout.pp = 4: ");
+  expect_refused(llama, request_for(FormatId::megatron, {.pp = 2, .vpp = 2}), ErrorKind::usage,
+                 "[target] layout.vpp = 2: pipeline: 6 decoder layers cannot be spread evenly over "
+                 "4 chunks. Sizes of pp that fit with vpp = 2: 3. Sizes of vpp that fit with pp = "
+                 "2: 1, 3. ");
+  TargetRequest uneven = request_for(FormatId::megatron, {.pp = 2});
+  uneven.pipeline.layout = "Et|tL";
+  expect_refused(llama, uneven, ErrorKind::usage, "[target] layout.pipeline: ");
+}
+
+TEST(JobPlanRefuses, SizesThatDoNotFitAndListsThoseThatDo) {
+  for (char const* family : {"llama", "qwen3", "qwen3_moe"}) {
+    MadeCheckpoint const source = made_huggingface(sample_model(family));
+    std::vector<std::string> fit;
+    std::string refusal;
+    for (int tp = 1; tp <= 24; ++tp) {
+      auto const error =
+          capture([&] { planned(source, request_for(FormatId::megatron, {.tp = tp, .etp = 1})); });
+      if (!error)
+        fit.push_back(std::to_string(tp));
+      else if (tp == 5)
+        refusal = error->sentence();
+    }
+    ASSERT_GT(fit.size(), 2U) << family;
+    EXPECT_NE(refusal.find("Sizes that fit: " + listed(fit, 16) + ". Choose"), std::string::npos)
+        << family << ": " << refusal << " / " << listed(fit, 16);
+  }
 }
 
 TEST(JobPlanRefuses, LayersInOneKeyThatAreNotAlike) {

@@ -5,7 +5,9 @@
 
 #include <set>
 
+#include "core/base/file.hpp"
 #include "tests/stages/plan/planning.hpp"
+#include "tests/support/scratch_folder.hpp"
 
 namespace reshard::test {
 namespace {
@@ -280,6 +282,53 @@ TEST(JobPlanState, OfARunAloneIsDroppedWithAWarning) {
 
 // --- parts that no map knows
 // ---------------------------------------------------------------------------------------
+
+TEST(JobPlanWarns, OfATargetForTransformersWithoutTokenizer) {
+  auto const told = [](MadeCheckpoint const& source, TargetRequest request) {
+    request.map = "llama";
+    Lines warnings = planned(source, request).warnings;
+    std::erase_if(warnings, [](std::string const& text) {
+      return text.find("gets no tokenizer") == std::string::npos;
+    });
+    return warnings;
+  };
+  SampleModel const sample = sample_model("llama");
+  TargetRequest const to_huggingface = request_for(FormatId::huggingface);
+  Lines const lacking{
+      "the target gets no tokenizer, because the source has none. Copy the model's tokenizer files "
+      "into the target, or set target.reference to a folder of this model that has them"};
+  EXPECT_EQ(told(made_megatron(sample), to_huggingface), lacking);
+  MadeCheckpoint bare = made_huggingface(sample);
+  EXPECT_EQ(told(bare, to_huggingface), lacking);
+  bare.value.beside->sidecars = {"generation_config.json", "special_tokens_map.json"};
+  EXPECT_EQ(told(bare, to_huggingface), lacking);
+  for (char const* file : {"tokenizer_config.json", "tokenizer.model", "vocab.txt", "spiece.model",
+                           "qwen.tiktoken", "tekken.json", "source.spm"}) {
+    bare.value.beside->sidecars = {"generation_config.json", file};
+    EXPECT_EQ(told(bare, to_huggingface), Lines()) << file;
+  }
+  bare.value.beside->sidecars.clear();
+  EXPECT_EQ(told(bare, request_for(FormatId::megatron)), Lines()) << "it is no folder to load from";
+  EXPECT_EQ(told(bare, request_for(FormatId::hdf5)), Lines());
+}
+
+TEST(JobPlanWarns, OfAReferenceWithoutTokenizer) {
+  ScratchFolder const scratch("no-tokenizer");
+  SampleModel const sample = sample_model("llama");
+  write_text_file(scratch.path() / "config.json", sample.config.dump());
+  TargetRequest request = request_for(FormatId::huggingface);
+  request.reference = scratch.path();
+  auto const told = [&] {
+    return std::ranges::count_if(
+        planned(made_megatron(sample), request).warnings, [&](std::string const& text) {
+          return text.find(fmt::format("no tokenizer, because {} has none",
+                                       scratch.path().string())) != std::string::npos;
+        });
+  };
+  EXPECT_EQ(told(), 1);
+  write_text_file(scratch.path() / "tokenizer.json", "{}");
+  EXPECT_EQ(told(), 0);
+}
 
 TEST(JobPlanWarns, OfWhatTheSourceWarnedOf) {
   MadeCheckpoint source = made_huggingface(sample_model("llama"));

@@ -123,7 +123,6 @@ TEST(Inspect, TextIsOneFieldALine) {
   auto const text = inspect_text(report_of(example()));
   EXPECT_TRUE(contains(text, "layout_class      2D\n")) << text;
   EXPECT_TRUE(contains(text, "sizes             tensor                  2 (args)\n")) << text;
-  EXPECT_TRUE(contains(text, "mismatches        -\n")) << text;
   EXPECT_TRUE(contains(
       text,
       "pp_layout         pp 0, vpp 0, decoder [[0, 2]], mtp -, embedding true, head false, layers_found 2\n"))
@@ -140,17 +139,13 @@ TEST(Inspect, TheSummarySaysWhatItIsInAFewLines) {
             "padded to 128\n"
             "modules           local layers, SequentialMLP\n"
             "optimizer         distributed\n"
-            "random state      no\n"
-            "mismatches        -\n");
+            "random state      no\n");
 }
 
-TEST(Inspect, TheSummaryHasEveryMismatchAndWhatIsMissing) {
+TEST(Inspect, TheSummaryHasWhatIsMissing) {
   auto e = example();
-  for (auto& header : e.headers) header.args.set("num_layers", Json(6));
   e.directory.foreign = {"\x1b[31mred"};
   auto const text = inspect_summary(report_of(e));
-  EXPECT_TRUE(contains(text, "mismatches        pp 0 vpp 0: args give 3 decoder layers")) << text;
-  EXPECT_TRUE(contains(text, "\n                  pp 1 vpp 0: args give 3")) << text;
   EXPECT_TRUE(contains(text, "other files       [\\u001b[31mred]\n")) << text;
   EXPECT_FALSE(contains(text, "\x1b"));
 }

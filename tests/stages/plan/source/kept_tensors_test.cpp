@@ -174,7 +174,7 @@ TEST(KeptTensors, HaveTheNamesOfTheTrainerThatIsAskedFor) {
   job.settle(with_vision(), Unmapped::keep, FormatId::torch_dist, "other");
   EXPECT_EQ(job.names(job.maps.core), (Lines{"final.weight 4", "v.a.weight 3 5", "v.b.bias 3"}));
   EXPECT_EQ(job.settled.target.root, "lm.");
-  EXPECT_EQ(job.warnings, (Lines{"1 stored tensors (vision.scale) are left out: models of "
+  EXPECT_EQ(job.warnings, (Lines{"1 stored tensor (vision.scale) is left out: models of "
                                  "[kept.other] in family.toml have no such part"}));
   Job kept(with_trainers);
   kept.settle(with_vision(), Unmapped::keep, FormatId::torch_dist, "huggingface");

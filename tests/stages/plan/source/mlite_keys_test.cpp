@@ -1,5 +1,7 @@
 #include "stages/plan/source/mlite_keys.hpp"
 
+#include "stages/plan/source/mlite_options.hpp"
+
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -92,7 +94,7 @@ TEST(MliteKeys, WithAPartMissingAreRefused) {
   expect_refused({"model_pp1.layers.0.w"}, "but no keys of stage model_pp0");
   expect_refused({"model_pp0.layers.0.w", "model_pp0.layers.2.w"},
                  "stage model_pp0 has 2 layers, and the highest number is 2");
-  expect_refused({"model.layers.1.w"}, "the model has 1 layers, and the highest number is 1");
+  expect_refused({"model.layers.1.w"}, "the model has 1 layer, and the highest number is 1");
   expect_refused({"model_pp0.1.layers.0.w", "model_pp1.0.layers.0.w", "model_pp0.0.layers.0.w"},
                  "no keys of stage model_pp1, chunk 1");
   expect_refused({"model_pp999999.layers.0.w", "model_pp0.999999.layers.0.w"},
@@ -228,7 +230,9 @@ TEST(MliteOptions, SharesOfTensorParallelRanksAreThoseThatTheMapAsksFor) {
   MliteModel without(4, 64);
   sentence = refusal([&] { mlite_options(without.mlite(1, 2), without.model, without.warnings); },
                      ErrorKind::usage);
-  EXPECT_NE(sentence.find("[source] tp = 2: this has no effect with the names of"), std::string::npos) << sentence;
+  EXPECT_NE(sentence.find("[source] tp = 2: this has no effect with the names of"),
+            std::string::npos)
+      << sentence;
 }
 
 TEST(MliteOptions, OfATargetFollowFromItsMesh) {

@@ -16,10 +16,11 @@ struct Read {
     apply_family(model, side);
   }
 
-  Catalog catalog() {
+  SourceCatalog read() {
     return source_catalog(model, side, source.value, view_of(source.value), {},
                           {side, "llama.toml", false});
   }
+  Catalog catalog() { return read().catalog; }
 
   MadeCheckpoint source;
   MapFile family, core;
@@ -42,6 +43,22 @@ TEST(SourceCatalog, HasABlobForEachTensorWhereItLies) {
     EXPECT_EQ(blob.file, 0U);
   }
   EXPECT_EQ(catalog.files, Lines{"/made/file0"});
+}
+
+TEST(SourceCatalog, NamesWhatTheMapDrops) {
+  MadeCheckpoint made = llama();
+  std::size_t const weights = made.value.stored.tensors.size();
+  made.add_file({{"model.layers.1.self_attn.rotary_emb.inv_freq", {4}, DType::f32},
+                 {"model.layers.0.self_attn.rotary_emb.inv_freq", {4}, DType::f32}});
+  made.add_file({{"rotary_emb.inv_freq", {6}, DType::bf16}});
+  SourceCatalog const found = Read(std::move(made)).read();
+  EXPECT_EQ(found.catalog.blobs.size(), weights);
+  EXPECT_EQ(found.left_out.tensors, 3U);
+  EXPECT_EQ(found.left_out.bytes, 16U + 16 + 12);
+  EXPECT_EQ(found.left_out.names,
+            (Lines{"model.layers.1.self_attn.rotary_emb.inv_freq",
+                   "model.layers.0.self_attn.rotary_emb.inv_freq", "rotary_emb.inv_freq"}));
+  EXPECT_EQ(Read(llama()).read().left_out.tensors, 0U);
 }
 
 TEST(SourceCatalog, HasABlobForEachChunk) {

@@ -55,7 +55,7 @@ TEST(StoredShares, AFileOfAnotherRunIsRefused) {
   StoredView const view;
   std::string const sentence =
       refused(ErrorKind::source, [&] { StoredShares(source.value, view, {}); });
-  EXPECT_NE(sentence.find("/made/file1: holds 1 model chunks, the args give 2 per pipeline rank"),
+  EXPECT_NE(sentence.find("/made/file1: holds 1 model chunk, the args give 2 per pipeline rank"),
             std::string::npos)
       << sentence;
 }
