@@ -85,8 +85,7 @@ def assert_only_the_target(jobs):
 def test_others_do_cells_of_a_slow_rank(target_format, ranks, bad_jobs):
     done = report(bad_jobs.run(text(bad_jobs, target_format), ranks, prefix=slow(bad_jobs, 1), options=["--json"]))
     assert done["cells_handed_out"] > 0
-    share = done["bytes_written"] / ranks
-    assert 0.2 * share < done["bytes_handed_out"] < share, "only of what was the slow rank's"
+    assert done["bytes_handed_out"] > 0.2 * done["bytes_written"] / ranks, "less than a fifth of what was the slow rank's"
     assert weights(bad_jobs.target) == expected(target_format)
     assert_only_the_target(bad_jobs)
 
