@@ -10,7 +10,7 @@ namespace reshard {
 
 /// Into how many parts the cells of ranks are cut.
 struct PartLimits {
-  std::size_t most_of_rank = 16;
+  std::size_t most_of_rank = 32;
   std::size_t least_of_rank = 4;  ///< a rank with less to do has one part
   std::size_t most_in_all = 2048;
   std::uint64_t least_weight = 0;  ///< of a part: bytes read and written

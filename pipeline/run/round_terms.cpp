@@ -104,18 +104,22 @@ RoundSource rounds_of(RoundTerms const& terms) {
   return [exchange] { return exchange->next(); };
 }
 
-RoundSource rounds_of(RoundTerms const& terms, RankParts const& parts, HandOut& hand_out) {
+PartRounds::PartRounds(RoundTerms const& terms, RankParts const& parts, HandOut& hand_out)
+    : plan_(terms.plan), parts_(parts), hand_out_(hand_out), round_bytes_(round_bytes(terms)) {
   RESHARD_EXPECT(!terms.exchanging);
-  RoundSource of_part = [] { return std::optional<RoundWork>(); };
-  return [&plan = terms.plan, &parts, &hand_out, bytes = round_bytes(terms),
-          of_part]() mutable -> std::optional<RoundWork> {
-    for (;;) {
-      if (auto round = of_part()) return round;
-      auto const part = hand_out.next();
-      if (!part) return std::nullopt;
-      of_part = direct_rounds(plan, parts.cells(*part), bytes);
-    }
-  };
+}
+
+std::optional<RoundWork> PartRounds::next() {
+  while (left_.empty()) {
+    auto const part = hand_out_.next();
+    if (!part) return std::nullopt;
+    left_ = parts_.cells(*part);
+    of_part_ = direct_rounds(plan_, left_, round_bytes_);
+  }
+  auto round = of_part_();
+  RESHARD_EXPECT(round);
+  left_.begin = round->cells.end;
+  return round;
 }
 
 }  // namespace reshard

@@ -53,8 +53,23 @@ struct RoundCounts {
 RoundCounts counts_of(RoundTerms const& terms);
 /// The rounds of this rank, of its cells by plan. Borrows the plan.
 RoundSource rounds_of(RoundTerms const& terms);
-/// The rounds of the parts that this rank gets. Borrows what it is given. Pre: ranks do not
-/// exchange.
-RoundSource rounds_of(RoundTerms const& terms, RankParts const& parts, HandOut& hand_out);
+
+/// The rounds of the parts that a rank gets, where ranks do not exchange. Used by one thread.
+/// Borrows what it is given.
+class PartRounds {
+ public:
+  PartRounds(RoundTerms const& terms, RankParts const& parts, HandOut& hand_out);
+  std::optional<RoundWork> next();
+  /// Whether next() asks for another part.
+  bool is_between_parts() const { return left_.empty(); }
+
+ private:
+  Plan const& plan_;
+  RankParts const& parts_;
+  HandOut& hand_out_;
+  std::uint64_t round_bytes_;
+  CellRange left_;  ///< of the part
+  RoundSource of_part_;
+};
 
 }  // namespace reshard

@@ -72,11 +72,15 @@ struct OwnWork {
   RoundTerms const& terms;
   RankParts const& parts;
   HandOut& hand_out;
-
-  RoundSource rounds() const {
-    return terms.exchanging ? rounds_of(terms) : rounds_of(terms, parts, hand_out);
-  }
 };
+
+StreamStats stream_own(JobRun const& run, StreamOptions options, OwnWork const& work,
+                       FileSet& sources, ExtentSink& sink) {
+  if (work.terms.exchanging) return stream(run.comm, options, sources, sink, rounds_of(work.terms));
+  PartRounds rounds(work.terms, work.parts, work.hand_out);
+  if (!work.parts.are_whole()) options.claims_next = [&] { return rounds.is_between_parts(); };
+  return stream(run.comm, options, sources, sink, [&] { return rounds.next(); });
+}
 
 /// Streams, and tells how far it is. A rank that stops because another one has failed leaves the
 /// word to that one.
@@ -85,8 +89,7 @@ StreamStats stream_shown(JobRun const& run, StreamOptions const& options, OwnWor
                          std::atomic<std::uint64_t> const& streamed_bytes) {
   StreamStats stats;
   run.progress.begin(run.comm, "stream", work.hand_out.planned_bytes(), StageTotal::of_this_rank);
-  auto const failure =
-      capture([&] { stats = stream(run.comm, options, sources, sink, work.rounds()); });
+  auto const failure = capture([&] { stats = stream_own(run, options, work, sources, sink); });
   run.progress.expect(work.hand_out.planned_bytes());
   run.progress.end(streamed_bytes, failure && failure->kind() != ErrorKind::interrupted);
   together(run.comm, [&] {

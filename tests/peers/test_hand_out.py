@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(not SHIM, reason="RESHARD_DELAY_SHIM is not set:
 
 MODEL = bad_sources.DENSE.with_(layers=4, hidden=512, heads=8, groups=8, head_dim=64, ffn=1408, vocab=1024, dtype="float32")  # 56 MB
 MEMORY = "1 MiB"  # rounds of 256 KiB
-PARTS = 16  # of each rank; the first is its own
+PARTS = 32  # of each rank; the first is its own
 SLOW_MILLISECONDS = 20  # what each write of a slow rank takes longer
 FORMATS = {"megatron": {"layout": "{ tp = 4 }"}, "torch_dist": {"layout": "{ tp = 2 }"}, "huggingface": {}, "hdf5": {"part_bytes": "20 MB"}}
 

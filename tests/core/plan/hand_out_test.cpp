@@ -218,7 +218,7 @@ TEST(HandOut, GivesEachPartOnceAndNoRankIdlesLongerThanAPartTakes) {
 
 TEST(HandOut, ASlowRankIsHelpedAndNoneOfEqualsIs) {
   Plan const plan = even_plan(3200);
-  RankParts const parts(plan, 2, {.least_weight = 1000});
+  RankParts const parts(plan, 2, {.most_of_rank = 16, .least_weight = 1000});
   ASSERT_EQ(parts.count(), 32U);
   Simulated const equals = simulate(plan, parts, {1, 1});
   EXPECT_EQ(equals.bytes_of_others, 0U);
@@ -232,7 +232,7 @@ TEST(HandOut, ASlowRankIsHelpedAndNoneOfEqualsIs) {
 
 TEST(HandOut, AsksLittle) {
   Plan const plan = even_plan(64'000);
-  RankParts const parts(plan, 64, {.least_weight = 1000});
+  RankParts const parts(plan, 64, {.most_of_rank = 16, .least_weight = 1000});
   ASSERT_EQ(parts.count(), 1024U);
   std::vector<double> seconds(64, 1);
   Simulated const equals = simulate(plan, parts, seconds);

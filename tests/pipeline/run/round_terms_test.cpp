@@ -73,18 +73,23 @@ TEST(RoundTerms, WhereCellsAreHandedOutTheRoundsAreThoseOfAllParts) {
     terms.handing_out = true;
     RankParts const parts = parts_of(terms);
     EXPECT_FALSE(parts.are_whole());
+    std::set<std::size_t> ends;
+    for (std::size_t part = 0; part < parts.count(); ++part) ends.insert(parts.cells(part).end);
     FirstAsked claims;
     std::vector<bool> done(job.plan.plan.cells.size());
     std::uint64_t given = 0;
     std::uint64_t of_others = 0;
     for (terms.rank = 0; terms.rank < ranks; ++terms.rank) {
       HandOut hand_out(job.plan.plan, parts, terms.rank, &claims);
-      RoundSource const next = rounds_of(terms, parts, hand_out);
-      for (auto round = next(); round; round = next(), ++given)
+      PartRounds rounds(terms, parts, hand_out);
+      EXPECT_TRUE(rounds.is_between_parts());
+      for (auto round = rounds.next(); round; round = rounds.next(), ++given) {
+        EXPECT_EQ(rounds.is_between_parts(), ends.contains(round->cells.end)) << given;
         for (std::size_t cell = round->cells.begin; cell < round->cells.end; ++cell) {
           EXPECT_FALSE(done[cell]) << cell;
           done[cell] = true;
         }
+      }
       of_others += hand_out.bytes_of_others();
     }
     EXPECT_EQ(std::ranges::count(done, false), 0);
