@@ -86,6 +86,8 @@ def test_others_do_cells_of_a_slow_rank(target_format, ranks, bad_jobs):
     done = report(bad_jobs.run(text(bad_jobs, target_format), ranks, prefix=slow(bad_jobs, 1), options=["--json"]))
     assert done["cells_handed_out"] > 0
     assert done["bytes_handed_out"] > 0.2 * done["bytes_written"] / ranks, "less than a fifth of what was the slow rank's"
+    if (target_format, ranks) == ("megatron", 2):  # the first rank has two of the four files for itself, and parts end within them
+        assert done["bytes_verified_early"] > 0
     assert weights(bad_jobs.target) == expected(target_format)
     assert_only_the_target(bad_jobs)
 
