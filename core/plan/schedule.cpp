@@ -1,10 +1,10 @@
 #include "core/plan/schedule.hpp"
 
 #include <algorithm>
-#include <map>
 #include <utility>
 
 #include "core/base/integers.hpp"
+#include "core/plan/cell_cuts.hpp"
 #include "core/plan/clones.hpp"
 #include "core/plan/compile.hpp"
 #include "core/plan/place_digests.hpp"
@@ -16,8 +16,6 @@ namespace {
 /// A stop of the job waits for the end of a round.
 constexpr std::uint64_t most_unread_bytes = std::uint64_t{1} << 30;
 
-std::uint64_t weight(Cell const& cell) { return cell.target_bytes + cell.source_bytes; }
-
 std::span<Region const> regions_of(Plan const& plan, Cell const& cell) {
   return {plan.regions.data() + cell.first_region, cell.region_count};
 }
@@ -25,78 +23,6 @@ std::span<Region const> regions_of(Plan const& plan, Cell const& cell) {
 std::span<DigestRegion const> digests_of(Plan const& plan, Cell const& cell) {
   return {plan.digests.data() + cell.first_digest, cell.digest_count};
 }
-
-/// From the first to the last byte of a region in its target file.
-FileSpan reach_of(Plan const& plan, Region const& region) {
-  std::uint64_t end = region.dst_offset_bytes + region.run_bytes;
-  for (ByteDim const& dim : plan.dims_of(region))
-    end += (dim.count - 1) * static_cast<std::uint64_t>(dim.to_stride);
-  return {region.to, region.dst_offset_bytes, end};
-}
-
-/// Whether two cells write between each other's bytes in some file.
-bool interleaved(Plan const& plan, Cell const& a, Cell const& b) {
-  std::map<std::uint32_t, FileSpan> reach;
-  for (Region const& region : regions_of(plan, a)) {
-    FileSpan const span = reach_of(plan, region);
-    auto const known = reach.try_emplace(span.file, span).first;
-    known->second.begin = std::min(known->second.begin, span.begin);
-    known->second.end = std::max(known->second.end, span.end);
-  }
-  return std::ranges::any_of(regions_of(plan, b), [&](Region const& region) {
-    FileSpan const span = reach_of(plan, region);
-    auto const known = reach.find(span.file);
-    return known != reach.end() && span.begin < known->second.end && span.end > known->second.begin;
-  });
-}
-
-/// Where the plan's order is cut between ranks.
-class CutSearch {
- public:
-  CutSearch(Plan const& plan, int ranks)
-      : plan_(plan), ranks_(ranks), before_(plan.cells.size() + 1, 0) {
-    for (std::size_t i = 0; i < plan.cells.size(); ++i)
-      before_[i + 1] = before_[i] + weight(plan.cells[i]);
-  }
-
-  /// The first cell of a rank.
-  std::size_t cut_before(int rank) const {
-    std::size_t const at = first_from(part(rank));
-    if (is_clean(at)) return at;
-    // Parts of neighbours overlap nowhere, so cuts stay in order.
-    std::uint64_t const slack = part(1) / 8;
-    std::size_t const low = first_from(part(rank) - std::min(slack, part(rank)));
-    std::size_t const high = first_from(part(rank) + slack + 1);
-    for (std::size_t step = 1; step <= std::max(at - low, high - std::min(at, high)); ++step) {
-      if (at + step < high && is_clean(at + step)) return at + step;
-      if (at >= low + step && is_clean(at - step)) return at - step;
-    }
-    return at;
-  }
-
- private:
-  /// A cell belongs to the rank in whose part of the total its first byte falls.
-  std::uint64_t part(int rank) const {
-    return static_cast<std::uint64_t>(static_cast<double>(before_.back()) * rank / ranks_);
-  }
-  std::size_t first_from(std::uint64_t bytes) const {
-    auto const end = before_.end() - 1;
-    return static_cast<std::size_t>(std::lower_bound(before_.begin(), end, bytes) -
-                                    before_.begin());
-  }
-  bool is_clean(std::size_t cut) const {
-    return cut == 0 || cut >= plan_.cells.size() ||
-           !interleaved(plan_, plan_.cells[cut - 1], plan_.cells[cut]);
-  }
-
-  Plan const& plan_;
-  int ranks_;
-  std::vector<std::uint64_t> before_;  ///< weight of the cells before each
-};
-
-}  // namespace
-
-namespace {
 
 /// How many bytes of which digests an unread cell has.
 void append_recorded(Plan const& plan, Cell const& cell, std::vector<DigestShare>& recorded) {
@@ -108,9 +34,7 @@ void append_recorded(Plan const& plan, Cell const& cell, std::vector<DigestShare
 }  // namespace
 
 RankCells::RankCells(Plan const& plan, int ranks) {
-  CutSearch const search(plan, ranks);
-  for (int r = 0; r < ranks; ++r) cuts_.push_back(search.cut_before(r));
-  cuts_.push_back(plan.cells.size());
+  cuts_ = cut_cells(plan, {0, plan.cells.size()}, static_cast<std::size_t>(ranks));
 }
 
 CellRange cells_of_rank(Plan const& plan, int rank, int ranks) {

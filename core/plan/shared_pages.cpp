@@ -1,6 +1,9 @@
 #include "core/plan/shared_pages.hpp"
 
 #include <algorithm>
+#include <iterator>
+#include <set>
+#include <tuple>
 
 namespace reshard {
 namespace {
@@ -65,6 +68,59 @@ std::vector<FileSpan> pages_of_lower_ranks(std::span<std::vector<FileSpan> const
   for (FileSpan const& mine : written[rank]) append_common(mine, lower, common);
   keep_first(common, limits.most_pages, limits.page_bytes);
   return common;
+}
+
+namespace {
+
+/// A writer's stretch begins or ends.
+struct Turn {
+  std::uint32_t file = 0;
+  std::uint64_t at = 0;
+  bool begins = false;
+  std::size_t writer = 0;
+};
+
+std::vector<Turn> turns_of(std::span<std::vector<FileSpan> const> written) {
+  std::vector<Turn> turns;
+  for (std::size_t writer = 0; writer < written.size(); ++writer)
+    for (FileSpan const& span : written[writer]) {
+      turns.push_back({span.file, span.begin, true, writer});
+      turns.push_back({span.file, span.end, false, writer});
+    }
+  std::ranges::sort(turns, {},
+                    [](Turn const& turn) { return std::tie(turn.file, turn.at, turn.begins); });
+  return turns;
+}
+
+void append_joined(FileSpan const& span, std::vector<FileSpan>& spans) {
+  if (!spans.empty() && spans.back().file == span.file && spans.back().end == span.begin)
+    spans.back().end = span.end;
+  else
+    spans.push_back(span);
+}
+
+}  // namespace
+
+std::optional<std::vector<std::vector<FileSpan>>> pages_of_lower_writers(
+    std::span<std::vector<FileSpan> const> written, std::uint64_t most_bytes) {
+  std::vector<std::vector<FileSpan>> kept(written.size());
+  std::set<std::size_t> writing;
+  std::uint64_t bytes = 0;
+  Turn last;
+  for (Turn const& turn : turns_of(written)) {
+    if (writing.size() > 1 && turn.at > last.at) {
+      bytes += (writing.size() - 1) * (turn.at - last.at);
+      if (bytes > most_bytes) return std::nullopt;
+      for (auto writer = std::next(writing.begin()); writer != writing.end(); ++writer)
+        append_joined({turn.file, last.at, turn.at}, kept[*writer]);
+    }
+    if (turn.begins)
+      writing.insert(turn.writer);
+    else
+      writing.erase(turn.writer);
+    last = turn;
+  }
+  return kept;
 }
 
 }  // namespace reshard

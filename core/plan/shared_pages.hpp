@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -25,5 +26,11 @@ std::vector<FileSpan> written_pages(Plan const& plan, CellRange cells, PageLimit
 /// back: caches of two nodes that hold the same page may each write all of it.
 std::vector<FileSpan> pages_of_lower_ranks(std::span<std::vector<FileSpan> const> written,
                                            std::size_t rank, PageLimits const& limits);
+
+/// The pages that each of several writers keeps back because a lower one writes them, too: for each
+/// writer what pages_of_lower_ranks() gives, found in one pass over all. Nothing where they are
+/// more than `most_bytes` all together.
+std::optional<std::vector<std::vector<FileSpan>>> pages_of_lower_writers(
+    std::span<std::vector<FileSpan> const> written, std::uint64_t most_bytes);
 
 }  // namespace reshard

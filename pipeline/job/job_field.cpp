@@ -144,6 +144,10 @@ void add_model_and_run(std::vector<Field>& out) {
       "run", "self_check", [](JobSpec& job) -> std::int64_t& { return job.run.self_check; }, 0,
       most_self_check_elements,
       "So many random elements of each tensor in the target's files are compared with the source before the target is published, at places that a second, separate arithmetic gives; 0: none."));
+  out.push_back(choice<HandOutChoice>(
+      "run", "hand_out", [](JobSpec& job) -> HandOutChoice& { return job.run.hand_out; },
+      {"auto", "never"},
+      "Whether a rank that has done its part of the work does some of a slower rank's: \"auto\", in jobs of many rounds whose ranks read and write themselves. The files are the same."));
   out.push_back(number<int>(
       "run", "threads", [](JobSpec& job) -> int& { return job.run.threads; }, 0, most_threads,
       "Threads with which each rank reads, rearranges and writes; 0 means: its share of the cores "

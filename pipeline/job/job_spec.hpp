@@ -84,6 +84,10 @@ enum class SumsChoice { automatic, always, never };
 /// and shares them; automatic: where the file system can.
 enum class ReflinkChoice { automatic, always, never };
 
+/// Whether a rank that has done its cells does some of others'; automatic: where ranks read and
+/// write their cells themselves and each has several rounds to do.
+enum class HandOutChoice { automatic, never };
+
 /// The word of a job file for an I/O engine.
 std::string_view name(IoChoice io);
 
@@ -191,6 +195,7 @@ struct JobSpec {
     VerifyChoice verify = VerifyChoice::written;
     std::int64_t self_check = 0;  ///< elements of each stored tensor of the target that a second
                                   ///< arithmetic finds in the source; 0: none
+    HandOutChoice hand_out = HandOutChoice::automatic;
     int threads = 0;            ///< of each stage of one rank; 0: as many as its share of the cores
     int stall_seconds = 600;    ///< a job in which nothing moves for so long is ended
     int progress_seconds = 30;  ///< between lines of progress in a log, and between events; 0: none

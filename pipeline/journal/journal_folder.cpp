@@ -207,5 +207,8 @@ fs::path JournalFolder::rank_file(std::uint64_t run, int rank) const {
 fs::path JournalFolder::base_file(std::uint64_t run) const {
   return path_ / fmt::format("{:04}.base", run);
 }
+fs::path JournalFolder::part_file(std::uint64_t run, std::size_t part) const {
+  return path_ / fmt::format("{:04}.claim-{:05}", run, part);
+}
 
 }  // namespace reshard

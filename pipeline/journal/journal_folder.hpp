@@ -31,6 +31,7 @@ std::vector<std::string> contents_lines(std::span<std::filesystem::path const> p
 ///   0002.base    what the runs before run 2 did, in one entry; the files of those runs are then
 ///                removed
 ///   0002-00007   the journal of rank 7 in run 2
+///   0002.claim-00031   a rank of run 2 does part 31 (PartFiles); removed once all ranks have written
 ///
 /// A path and what its files say of the job; not collective.
 class JournalFolder {
@@ -62,6 +63,7 @@ class JournalFolder {
 
   std::filesystem::path rank_file(std::uint64_t run, int rank) const;
   std::filesystem::path base_file(std::uint64_t run) const;
+  std::filesystem::path part_file(std::uint64_t run, std::size_t part) const;
 
  private:
   std::filesystem::path path_;

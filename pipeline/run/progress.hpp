@@ -62,6 +62,8 @@ class Progress {
   /// One stage of bytes, on all ranks. The calls are made by the thread that uses MPI; begin and
   /// end are collective. Ranks are distinguished when each knows its own total.
   void begin(Comm const& comm, std::string_view stage, std::uint64_t total, StageTotal whose);
+  /// What this rank has to do has changed; that of all ranks has not.
+  void expect(std::uint64_t total) { my_total_ = total; }
   /// Call it often: it mostly only checks the clock. `done` is this rank's.
   void look(std::uint64_t done);
   /// Waits for all ranks and shows the stage's end. `failed`: this rank ended with an error other

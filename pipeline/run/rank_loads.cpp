@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "core/plan/cell_cuts.hpp"
 #include "pipeline/run/round_terms.hpp"
 
 namespace reshard {
@@ -46,6 +47,7 @@ RankLoads rank_loads(RoundTerms const& terms) {
   PerRank written(ranks, 0);
   PerRank staging(ranks, 0);
   RankCells const parts(plan, terms.ranks);
+  std::uint64_t const handed_out = arena_bytes_of_parts(terms);
   for (std::size_t r = 0; r < ranks; ++r) {
     CellRange const cells = parts.of(static_cast<int>(r));
     written[r] = target_bytes_of(plan, cells);
@@ -54,7 +56,7 @@ RankLoads rank_loads(RoundTerms const& terms) {
         add_reads(plan, plan.cells[i], readers, read);
       else
         read[r] += plan.cells[i].source_bytes;
-    staging[r] = arena_bytes(terms, cells);
+    staging[r] = std::max(arena_bytes(terms, cells), handed_out);
   }
   PerRank const rounds = rounds_of_ranks(terms);
   return {spread_of(read), spread_of(written), spread_of(rounds), spread_of(staging)};

@@ -83,6 +83,8 @@ void add_streamed(RunReport& report, StreamedJob const& streamed, OverRanks cons
   report.write_calls = over.total(stats.write_calls);
   report.bytes_cloned = over.total(stats.bytes_cloned);
   report.clone_calls = over.total(stats.clone_calls);
+  report.cells_handed_out = over.total(streamed.cells_of_others);
+  report.bytes_handed_out = over.total(streamed.bytes_of_others);
   report.write_mode = streamed.write_mode;
   report.read = over.stage(stats.bytes_read, stats.read);
   report.exchange = over.stage(stats.bytes_copied + stats.bytes_sent, stats.exchange);

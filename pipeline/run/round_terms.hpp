@@ -4,7 +4,9 @@
 #include <span>
 #include <vector>
 
+#include "core/plan/hand_out.hpp"
 #include "core/plan/plan.hpp"
+#include "core/plan/rank_parts.hpp"
 #include "core/plan/schedule.hpp"
 #include "stages/stream/stream.hpp"
 
@@ -20,18 +22,24 @@ struct RoundTerms {
   std::uint64_t most_staging_bytes = 0;  ///< of a round, as it was planned (PlanLimits)
   bool exchanging = false;
   bool on_device = false;
+  bool handing_out = false;  ///< ranks may do cells of others (run.hand_out)
   int rank = 0;
   int ranks = 1;
 };
 
-/// The cells that this rank writes.
+/// The cells of all ranks, in parts that others may do; where none are handed out, one part for
+/// each rank.
+RankParts parts_of(RoundTerms const& terms);
+/// The cells that are this rank's by plan.
 CellRange own_cells(RoundTerms const& terms);
 /// Who reads which source file, views included, where ranks exchange.
 std::vector<int> readers_of_files(RoundTerms const& terms);
 /// The arena: what the job states, or less when this rank has less to do. Fresh memory costs time.
 std::uint64_t arena_bytes(RoundTerms const& terms);
-/// The same of a rank that has these cells.
+/// The same of a rank that does these cells.
 std::uint64_t arena_bytes(RoundTerms const& terms, CellRange cells);
+/// What the part takes that takes most; 0 where none are handed out.
+std::uint64_t arena_bytes_of_parts(RoundTerms const& terms);
 /// How many rounds each rank takes part in.
 std::vector<std::uint64_t> rounds_of_ranks(RoundTerms const& terms);
 /// The rounds of all ranks together; where bytes are exchanged every rank takes part in all of
@@ -43,9 +51,25 @@ struct RoundCounts {
   std::uint64_t rounds = 0;
 };
 RoundCounts counts_of(RoundTerms const& terms);
-/// The rounds of this rank. Borrows the plan.
+/// The rounds of this rank, of its cells by plan. Borrows the plan.
 RoundSource rounds_of(RoundTerms const& terms);
-/// Payload of these cells.
-std::uint64_t target_bytes_of(Plan const& plan, CellRange cells);
+
+/// The rounds of the parts that a rank gets, where ranks do not exchange. Used by one thread.
+/// Borrows what it is given.
+class PartRounds {
+ public:
+  PartRounds(RoundTerms const& terms, RankParts const& parts, HandOut& hand_out);
+  std::optional<RoundWork> next();
+  /// Whether next() asks for another part.
+  bool is_between_parts() const { return left_.empty(); }
+
+ private:
+  Plan const& plan_;
+  RankParts const& parts_;
+  HandOut& hand_out_;
+  std::uint64_t round_bytes_;
+  CellRange left_;  ///< of the part
+  RoundSource of_part_;
+};
 
 }  // namespace reshard

@@ -72,7 +72,9 @@ Json measured(RunReport const& r) {
       .set("bytes_written", r.bytes_written)
       .set("bytes_cloned", r.bytes_cloned)
       .set("bytes_exchanged", r.bytes_exchanged)
-      .set("bytes_copied", r.bytes_copied);
+      .set("bytes_copied", r.bytes_copied)
+      .set("cells_handed_out", r.cells_handed_out)
+      .set("bytes_handed_out", r.bytes_handed_out);
   did.set("read_calls", r.read_calls)
       .set("write_calls", r.write_calls)
       .set("clone_calls", r.clone_calls)

@@ -70,6 +70,8 @@ struct RunReport {
   std::uint64_t bytes_written = 0;
   std::uint64_t bytes_cloned = 0;  ///< of the target, shared with the source instead of written
   std::uint64_t bytes_exchanged = 0;
+  std::uint64_t cells_handed_out = 0;  ///< that another rank did than was planned (run.hand_out)
+  std::uint64_t bytes_handed_out = 0;  ///< payload of these
   std::uint64_t bytes_copied = 0;
   std::uint64_t bytes_uploaded = 0;    ///< to GPUs
   std::uint64_t bytes_downloaded = 0;  ///< from GPUs

@@ -81,6 +81,8 @@ class Lines {
       moved += fmt::format(", {} cloned from the source", human_bytes(r_.bytes_cloned));
     if (r_.bytes_exchanged > 0)
       moved += fmt::format(", {} sent between ranks", human_bytes(r_.bytes_exchanged));
+    if (r_.bytes_handed_out > 0)
+      moved += fmt::format(", {} of it for slower ranks", human_bytes(r_.bytes_handed_out));
     line("data", moved);
     if (full()) calls();
     if (r_.device != "host")

@@ -5,6 +5,8 @@
 
 #include "core/base/capture.hpp"
 #include "core/io/file_set.hpp"
+#include "core/plan/cell_cuts.hpp"
+#include "core/plan/hand_out.hpp"
 #include "pipeline/run/job_choices.hpp"
 #include "pipeline/run/opened_path.hpp"
 #include "pipeline/run/suspicious_parts.hpp"
@@ -65,16 +67,30 @@ StreamOptions stream_options(JobRun const& run, PlannedJob const& job, RoundTerm
   return options;
 }
 
+/// What this rank does of a job.
+struct OwnWork {
+  RoundTerms const& terms;
+  RankParts const& parts;
+  HandOut& hand_out;
+};
+
+StreamStats stream_own(JobRun const& run, StreamOptions options, OwnWork const& work,
+                       FileSet& sources, ExtentSink& sink) {
+  if (work.terms.exchanging) return stream(run.comm, options, sources, sink, rounds_of(work.terms));
+  PartRounds rounds(work.terms, work.parts, work.hand_out);
+  if (!work.parts.are_whole()) options.claims_next = [&] { return rounds.is_between_parts(); };
+  return stream(run.comm, options, sources, sink, [&] { return rounds.next(); });
+}
+
 /// Streams, and tells how far it is. A rank that stops because another one has failed leaves the
 /// word to that one.
-StreamStats stream_shown(JobRun const& run, StreamOptions const& options, RoundTerms const& terms,
+StreamStats stream_shown(JobRun const& run, StreamOptions const& options, OwnWork const& work,
                          FileSet& sources, ExtentSink& sink,
                          std::atomic<std::uint64_t> const& streamed_bytes) {
   StreamStats stats;
-  run.progress.begin(run.comm, "stream", target_bytes_of(terms.plan, own_cells(terms)),
-                     StageTotal::of_this_rank);
-  auto const failure =
-      capture([&] { stats = stream(run.comm, options, sources, sink, rounds_of(terms)); });
+  run.progress.begin(run.comm, "stream", work.hand_out.planned_bytes(), StageTotal::of_this_rank);
+  auto const failure = capture([&] { stats = stream_own(run, options, work, sources, sink); });
+  run.progress.expect(work.hand_out.planned_bytes());
   run.progress.end(streamed_bytes, failure && failure->kind() != ErrorKind::interrupted);
   together(run.comm, [&] {
     bool const only_for_another =
@@ -96,7 +112,13 @@ StreamedJob stream_job(JobRun const& run, PlannedJob const& job, SourceWatch con
   streamed.digests.assign(job.plan.plan.tensor_bytes.size(), 0);
   std::atomic<std::uint64_t> streamed_bytes = 0;
   StreamOptions options = stream_options(run, job, terms);
-  if (!is_by_library(run.spec)) options.watch = [&] { run.progress.look(streamed_bytes); };
+  RankParts const& rank_parts = target.rounds.parts();
+  HandOut hand_out(terms.plan, rank_parts, run.comm.rank(), target.rounds.claims());
+  if (!is_by_library(run.spec))
+    options.watch = [&] {
+      run.progress.expect(hand_out.planned_bytes());
+      run.progress.look(streamed_bytes);
+    };
   options.digests = streamed.digests;
   RecordSums const record_sums(job.source.records);
   if (run.spec.source.verify != SourceVerify::off) options.records = &record_sums;
@@ -115,7 +137,11 @@ StreamedJob stream_job(JobRun const& run, PlannedJob const& job, SourceWatch con
     target.rounds.observe(file, offset_bytes, bytes);
   };
   std::unique_ptr<ExtentSink> const sink = open_sink(run, target, observer, sources, job.threads);
-  streamed.stats = stream_shown(run, options, terms, sources, *sink, streamed_bytes);
+  streamed.stats =
+      stream_shown(run, options, {terms, rank_parts, hand_out}, sources, *sink, streamed_bytes);
+  if (PartFiles* const claims = target.rounds.claims()) claims->remove();
+  streamed.cells_of_others = hand_out.cells_of_others();
+  streamed.bytes_of_others = hand_out.bytes_of_others();
   sink->close();
   sources.close();
   if (is_by_library(run.spec)) sync_everywhere(target.begun.layouts, run.comm);

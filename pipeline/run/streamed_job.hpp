@@ -19,6 +19,8 @@ struct StreamedJob {
   std::string suspicious;              ///< a warning about what was read (suspicious_parts)
   StreamStats stats;
   std::string write_mode;
+  std::uint64_t cells_of_others = 0;  ///< cells that another rank was to do, and their payload
+  std::uint64_t bytes_of_others = 0;
   double seconds = 0;
 };
 

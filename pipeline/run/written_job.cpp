@@ -45,6 +45,7 @@ WrittenJob write_job(JobRun const& run, PlannedJob& job, SourceWatch const& watc
     numbers.kept = drop_cells(job.plan.plan, united(std::move(done)));
     together(comm, [&] { written.rounds_left = counts_of(round_terms(run.spec, job, comm)); });
   }
+  together(comm, [&] { numbers.parts = parts_of(round_terms(run.spec, job, comm)); });
   TargetRounds rounds(task, target, begun, std::move(numbers), trace);
   end_together(comm, [&] {
     guarded(target, watch, comm,

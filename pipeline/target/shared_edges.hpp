@@ -1,10 +1,12 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <vector>
 
 #include "core/base/file_segment.hpp"
 #include "core/plan/plan.hpp"
+#include "core/plan/rank_parts.hpp"
 #include "core/transport/comm.hpp"
 #include "stages/write/edge_bytes.hpp"
 
@@ -13,6 +15,11 @@ namespace reshard {
 /// Finds the pages of target files that a rank of this job writes as well as a lower one.
 /// Collective; each rank gets its own.
 EdgeBytes find_edges(Plan const& plan, Comm const& comm);
+
+/// The same where any rank may do any of these parts: pages that a part shares with a lower one.
+/// Nothing where they are so many that not all can be kept back. Collective; every rank gets those
+/// of all parts.
+std::optional<EdgeBytes> find_edges(Plan const& plan, RankParts const& parts, Comm const& comm);
 
 /// What all ranks have kept back, by file, on every rank; nothing where `edges` is null.
 /// Collective.

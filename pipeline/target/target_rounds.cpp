@@ -23,7 +23,10 @@ constexpr std::uint64_t most_memory_bytes = std::uint64_t{16} << 20;
 
 TargetRounds::TargetRounds(TargetTask const& task, StagedTarget& target, BegunTarget& begun,
                            RoundNumbers numbers, Trace* trace)
-    : target_(target), begun_(begun), rank_(task.comm.rank()) {
+    : target_(target),
+      begun_(begun),
+      rank_(task.comm.rank()),
+      parts_(task.plan.plan, task.comm.size()) {
   target_.keep(true);
   if (trace != nullptr)
     scanned_ = [trace](ScannedFile const& file) {
@@ -60,18 +63,21 @@ void TargetRounds::begin_reading_back(TargetTask const& task) {
 
 /// Hands over the files that this round has completed. Those with other contents until all is
 /// written are for the end: what is around their tensors needs what other ranks have read. So are
-/// those of other owners, which after an earlier run have written their headers.
+/// those of other owners, which after an earlier run have written their headers. What was kept back
+/// of such a file is all this rank's, and is written first.
 void TargetRounds::read_back_whole(FinishedRound const& round) {
   std::set<std::uint32_t> files;
   for (Extent const& write : round.writes) files.insert(write.file);
   for (std::uint32_t const file : files) {
     TargetLayout const& layout = begun_.layouts[file];
     if (!is_owner(file) || !begun_.sums.account().is_whole_here(file) ||
-        !layout.frame->skeleton().empty() || (edges_ && edges_->holds(file)))
+        !layout.frame->skeleton().empty())
       continue;
     early_->add(file, [this, file, &layout,
-                       frame = frame_of(layout, begun_.sums.records().of_file(file), {})] {
-      auto const error = capture([&] { finish_target_file(*begun_.files, file, layout, frame); });
+                       frame = frame_of(layout, begun_.sums.records().of_file(file), {}),
+                       held = edges_->of_file(file)] {
+      auto const error =
+          capture([&] { finish_target_file(*begun_.files, file, layout, frame, held); });
       if (!error) return;
       distrust_lost_writes();  // at once: where ranks exchange, an error ends the process
       throw *error;
@@ -79,8 +85,19 @@ void TargetRounds::read_back_whole(FinishedRound const& round) {
   }
 }
 
+/// Cells are not handed out where parts share so many pages that not all can be kept back.
+void TargetRounds::begin_edges(TargetTask const& task, std::optional<RankParts> parts) {
+  if (parts && !parts->are_whole()) edges_ = find_edges(task.plan.plan, *parts, task.comm);
+  if (edges_) {
+    parts_ = *std::move(parts);
+    claims_.emplace(target_.journal(), begun_.earlier ? begun_.earlier->runs : 0);
+  } else {
+    edges_ = find_edges(task.plan.plan, task.comm);
+  }
+}
+
 void TargetRounds::begin_journal(TargetTask const& task, RoundNumbers numbers) {
-  edges_.emplace(find_edges(task.plan.plan, task.comm));
+  begin_edges(task, std::move(numbers.parts));
   together(task.comm, [&] {
     journal_.emplace(
         target_.journal(), task.comm,

@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "core/io/file_set.hpp"
+#include "core/plan/rank_parts.hpp"
+#include "pipeline/journal/part_files.hpp"
 #include "pipeline/journal/round_journal.hpp"
 #include "pipeline/target/begin_target.hpp"
 #include "stages/stream/stream.hpp"
@@ -24,6 +26,8 @@ struct RoundNumbers {
   bool lockstep = false;            ///< they are numbered alike on all ranks
   std::vector<std::uint32_t> kept;  ///< the numbers in the whole plan of the plan's cells; empty:
                                     ///< the plan is whole
+  /// What any rank may do; nothing: each does its own cells.
+  std::optional<RankParts> parts = std::nullopt;
 };
 
 /// The files of a target while rounds are written to them, and the journal of those rounds. What is
@@ -38,6 +42,11 @@ class TargetRounds {
   FileSet& files() { return *begun_.files; }
   /// Takes what is kept back; null where nothing is.
   EdgeBytes* edges() { return edges_ ? &*edges_ : nullptr; }
+
+  /// The parts of the plan's cells: one for each rank where none are handed out.
+  RankParts const& parts() const { return parts_; }
+  /// Where ranks say which parts they do; null where none are handed out.
+  PartFiles* claims() { return claims_ ? &*claims_ : nullptr; }
 
   /// Finds what need not be written, and counts it.
   UnchangedSource unchanged();
@@ -68,6 +77,7 @@ class TargetRounds {
 
  private:
   void begin_journal(TargetTask const& task, RoundNumbers numbers);
+  void begin_edges(TargetTask const& task, std::optional<RankParts> parts);
   void begin_reading_back(TargetTask const& task);
   void read_back_whole(FinishedRound const& round);
   bool is_owner(std::uint32_t file) const { return begun_.owners[file] == rank_; }
@@ -75,11 +85,13 @@ class TargetRounds {
   StagedTarget& target_;
   BegunTarget& begun_;
   int rank_;
+  RankParts parts_;
   bool copied_unread_ = false;
   std::optional<UnchangedBytes> unchanged_;
   std::vector<FileSpan> kept_;
   // Of targets that have a journal:
   std::optional<EdgeBytes> edges_;
+  std::optional<PartFiles> claims_;
   std::optional<RoundJournal> journal_;  ///< goes before the files, which it syncs to its end
   std::function<void(ScannedFile const&)> scanned_;
   std::unique_ptr<EarlyScan> early_;  ///< likewise

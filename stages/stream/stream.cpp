@@ -19,6 +19,10 @@ using Clock = std::chrono::steady_clock;
 // which the ring does not hold back.
 constexpr std::size_t most_rounds_in_flight = 64;
 
+// What a rank has in hand when it takes more of what any rank may do: one round is written while
+// the next is read, and no more waits for it where it is slow.
+constexpr std::size_t most_rounds_at_claim = 2;
+
 // A stop lets the round that is being written come to its end, if that takes no longer.
 constexpr std::chrono::seconds patience_with_writer{5};
 
@@ -82,6 +86,14 @@ std::byte* StreamThreads::take_staging(std::uint64_t bytes) {
   return *block;
 }
 
+void StreamThreads::await_claim() {
+  if (!options_.claims_next || !options_.claims_next()) return;
+  Timed const timed(read_time_.stall_seconds);
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return failed_ || ring_.blocks() <= most_rounds_at_claim; });
+  if (failed_) throw GiveUp{};
+}
+
 void StreamThreads::put(Handover& handover, StagedRound round) {
   ++steps_;
   std::lock_guard const lock(mutex_);
@@ -106,6 +118,7 @@ void StreamThreads::trace(std::string_view lane, StagedRound const& round,
 void StreamThreads::read_all() {
   for (std::uint64_t number = 0;; ++number) {
     check_others();
+    await_claim();
     StagedRound round;
     {
       Timed const timed(read_time_.busy_seconds);

@@ -72,6 +72,9 @@ struct StreamOptions {
   /// Takes the sums of layers and experts of what digests are taken of on the host. May be null.
   /// Outlives the call.
   PartSums* parts = nullptr;
+  /// Whether asking for the next round takes work that other ranks may do as well: then that is
+  /// asked for when few rounds are in hand. Called like the round source. May be empty.
+  std::function<bool()> claims_next = {};
   /// Told of every round after it is written and counted, in order, by the writing thread. May be
   /// empty.
   std::function<void(FinishedRound const&)> finished = {};

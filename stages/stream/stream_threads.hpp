@@ -102,6 +102,7 @@ class StreamThreads {
 
   StagedRound staged(RoundWork work);
   std::byte* take_staging(std::uint64_t bytes);
+  void await_claim();
   void put(Handover& handover, StagedRound round);
   void close(Handover& handover);
   std::optional<StagedRound> take(Handover& handover, Wait wait, double& stall_seconds);

@@ -10,26 +10,38 @@
 
 namespace reshard {
 
+/// The pages that are kept back of what these cells write: sorted, without overlap.
+struct KeptPages {
+  CellRange cells;
+  std::vector<FileSpan> pages;
+};
+
 /// The bytes of this rank in pages of target files that another rank writes, too: kept back while
 /// rounds are written, because the caches of two nodes must not hold the same page changed. The
 /// journal has them, and when all ranks have ended one rank writes them. Used by one thread at a
 /// time.
 class EdgeBytes {
  public:
-  /// `pages` are sorted and do not overlap.
-  explicit EdgeBytes(std::vector<FileSpan> pages) : pages_(std::move(pages)) {}
+  /// Of all cells: `pages` are sorted and do not overlap.
+  explicit EdgeBytes(std::vector<FileSpan> pages) : parts_{{{0, SIZE_MAX}, std::move(pages)}} {}
+  /// Of the cells of each part, in their order; of other cells nothing is kept back.
+  static EdgeBytes of_parts(std::vector<KeptPages> parts) { return EdgeBytes(std::move(parts)); }
 
   /// Keeps back what lies in the pages and gives what may be written now. `sorted`: by file and
-  /// offset.
-  std::vector<Extent> keep(std::span<Extent const> sorted, std::byte const* staging);
+  /// offset, written by `cells`, which are of one part.
+  std::vector<Extent> keep(std::span<Extent const> sorted, std::byte const* staging,
+                           CellRange cells = {});
   /// What was kept since this was last asked.
   std::vector<HeldBytes> take_new();
   std::vector<HeldBytes> const& all() const { return held_; }
-  /// Whether anything of a file is kept back.
-  bool holds(std::uint32_t file) const;
+  /// What is kept back of a file.
+  std::vector<FileSegment> of_file(std::uint32_t file) const;
 
  private:
-  std::vector<FileSpan> pages_;
+  explicit EdgeBytes(std::vector<KeptPages> parts) : parts_(std::move(parts)) {}
+  std::span<FileSpan const> pages_of(CellRange cells) const;
+
+  std::vector<KeptPages> parts_;
   std::vector<HeldBytes> held_;
   std::size_t taken_ = 0;
 };

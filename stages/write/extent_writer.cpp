@@ -26,7 +26,7 @@ std::vector<Extent> in_parts(std::span<Extent const> extents) {
 }  // namespace
 
 void ExtentWriter::write(std::span<Extent const> extents, std::byte* staging) {
-  write_without(extents, {}, staging);
+  write_without(extents, {}, staging, {});
 }
 
 void ExtentWriter::take(RoundWork const& round, std::byte* staging) {
@@ -34,7 +34,7 @@ void ExtentWriter::take(RoundWork const& round, std::byte* staging) {
   for (CloneExtent const& extent : round.clones)
     if (clone(extent)) cloned.push_back(extent);
   move_unread(round.unread);
-  write_without(round.writes, cloned, staging);
+  write_without(round.writes, cloned, staging, round.cells);
 }
 
 bool ExtentWriter::clone(CloneExtent const& extent) {
@@ -58,7 +58,8 @@ void ExtentWriter::move_unread(std::span<CloneExtent const> extents) {
 
 /// The observer sees what was cloned, too: its bytes are in the file like those that are written.
 void ExtentWriter::write_without(std::span<Extent const> extents,
-                                 std::span<CloneExtent const> cloned, std::byte* staging) {
+                                 std::span<CloneExtent const> cloned, std::byte* staging,
+                                 CellRange cells) {
   std::vector<Extent> sorted = by_place(extents);
   if (unchanged_.bytes != nullptr && cloned.empty()) {
     sorted = without_unchanged(sorted, staging);
@@ -67,7 +68,7 @@ void ExtentWriter::write_without(std::span<Extent const> extents,
     if (!cloned.empty()) sorted = without_clones(sorted, cloned);
   }
   for (Extent const& extent : sorted) stats_.bytes += extent.bytes;
-  if (edges_ != nullptr) sorted = edges_->keep(sorted, staging);
+  if (edges_ != nullptr) sorted = edges_->keep(sorted, staging, cells);
   std::vector<ExtentBatch> const batches = batches_of(sorted, rules);
   workers_.run(batches.size(),
                [&](std::size_t batch, std::size_t) { write_batch(batches[batch], staging); });

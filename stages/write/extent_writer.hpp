@@ -75,7 +75,7 @@ class ExtentWriter : public ExtentSink {
   bool clone(CloneExtent const& extent);
   void move_unread(std::span<CloneExtent const> extents);
   void write_without(std::span<Extent const> extents, std::span<CloneExtent const> cloned,
-                     std::byte* staging);
+                     std::byte* staging, CellRange cells);
   void show(std::span<Extent const> sorted, std::byte const* staging,
             WriteObserver const& observer);
   std::vector<Extent> without_unchanged(std::span<Extent const> sorted, std::byte const* staging);

@@ -4,12 +4,16 @@
 //
 //   RESHARD_DELAY_PATH   writes to files with this in their path
 //   RESHARD_DELAY_FILE   a file that holds the milliseconds before each such write; none when it is
-//   missing RESHARD_DELAY_LOG    a file that gets a line with the number of bytes after each such
-//   write
+//   missing. Behind them there may be MiB: so many of them the process writes in a second at most
+//   RESHARD_DELAY_LOG    a file that gets a line with the number of bytes after each such write
+//
+// A "%r" in the name of the first file is the number of the rank (OMPI_COMM_WORLD_RANK).
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
+#include <mutex>
 #include <string>
 #include <thread>
 
@@ -37,11 +41,32 @@ bool is_meant(int descriptor) {
   return !wanted.empty() && path_of(descriptor).find(wanted) != std::string::npos;
 }
 
-void delay() {
-  static std::string const file = setting("RESHARD_DELAY_FILE");
+std::string of_rank(std::string name) {
+  if (std::size_t const at = name.find("%r"); at != std::string::npos)
+    name.replace(at, 2, setting("OMPI_COMM_WORLD_RANK"));
+  return name;
+}
+
+/// When the next bytes may be written if those before take their time.
+std::chrono::steady_clock::time_point turn_of(size_t bytes, double mebibytes_per_second) {
+  using Clock = std::chrono::steady_clock;
+  static std::mutex mutex;
+  static Clock::time_point free_at;
+  std::chrono::duration<double> const takes(static_cast<double>(bytes) /
+                                            (mebibytes_per_second * (1U << 20U)));
+  std::lock_guard const lock(mutex);
+  free_at = std::max(free_at, Clock::now()) + std::chrono::duration_cast<Clock::duration>(takes);
+  return free_at;
+}
+
+void delay(size_t bytes) {
+  static std::string const name = of_rank(setting("RESHARD_DELAY_FILE"));
   int milliseconds = 0;
-  std::ifstream(file) >> milliseconds;
+  double mebibytes_per_second = 0;
+  std::ifstream file(name);
+  file >> milliseconds >> mebibytes_per_second;
   std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
+  if (mebibytes_per_second > 0) std::this_thread::sleep_until(turn_of(bytes, mebibytes_per_second));
 }
 
 void note(ssize_t bytes) {
@@ -55,9 +80,9 @@ void note(ssize_t bytes) {
 
 /// Calls `write` after the delay, and notes what it wrote.
 template <class Write>
-ssize_t delayed(int descriptor, Write const& write) {
+ssize_t delayed(int descriptor, size_t bytes, Write const& write) {
   if (!is_meant(descriptor)) return write();
-  delay();
+  delay(bytes);
   ssize_t const written = write();
   note(written);
   return written;
@@ -74,12 +99,14 @@ extern "C" {
 
 ssize_t pwritev2(int descriptor, iovec const* parts, int count, off_t offset, int flags) {
   static auto* const real = next<decltype(pwritev2)>("pwritev2");
-  return delayed(descriptor, [&] { return real(descriptor, parts, count, offset, flags); });
+  size_t bytes = 0;
+  for (int part = 0; part < count; ++part) bytes += parts[part].iov_len;
+  return delayed(descriptor, bytes, [&] { return real(descriptor, parts, count, offset, flags); });
 }
 
 ssize_t pwrite(int descriptor, void const* from, size_t count, off_t offset) {
   static auto* const real = next<decltype(pwrite)>("pwrite");
-  return delayed(descriptor, [&] { return real(descriptor, from, count, offset); });
+  return delayed(descriptor, count, [&] { return real(descriptor, from, count, offset); });
 }
 
 }  // extern "C"

@@ -9,6 +9,7 @@
 #include <set>
 #include <utility>
 
+#include "core/plan/rank_parts.hpp"
 #include "core/plan/schedule.hpp"
 #include "tests/support/plan_world.hpp"
 
@@ -43,26 +44,44 @@ bool is_held(std::vector<FileSpan> const& held, std::uint32_t file, std::uint64_
   return at != held.end() && at->file == file && at->begin <= offset;
 }
 
+/// Adds what one writer does with these cells.
+void carry_out(Plan const& plan, CellRange cells, std::vector<FileSpan> const& held, int writer,
+               PageLimits const& limits, std::uint64_t staging_bytes, Seen& seen) {
+  auto next = direct_rounds(plan, cells, staging_bytes);
+  while (auto const round = next())
+    for (Extent const& write : round->writes)
+      for (std::uint64_t at = write.offset_bytes; at < write.offset_bytes + write.bytes;) {
+        std::uint64_t const end =
+            std::min(at / limits.page_bytes * limits.page_bytes + limits.page_bytes,
+                     write.offset_bytes + write.bytes);
+        bool const kept_back = is_held(held, write.file, at);
+        (kept_back ? seen.bytes_held : seen.bytes_written) += end - at;
+        if (!kept_back) seen.writers[{write.file, at / limits.page_bytes}].insert(writer);
+        at = end;
+      }
+}
+
 Seen carry_out(Plan const& plan, int ranks, PageLimits const& limits, std::uint64_t staging_bytes) {
   RankCells const cells(plan, ranks);
   std::vector<std::vector<FileSpan>> written;
   for (int r = 0; r < ranks; ++r) written.push_back(written_pages(plan, cells.of(r), limits));
   Seen seen;
-  for (int r = 0; r < ranks; ++r) {
-    auto const held = pages_of_lower_ranks(written, static_cast<std::size_t>(r), limits);
-    auto next = direct_rounds(plan, cells.of(r), staging_bytes);
-    while (auto const round = next())
-      for (Extent const& write : round->writes)
-        for (std::uint64_t at = write.offset_bytes; at < write.offset_bytes + write.bytes;) {
-          std::uint64_t const end =
-              std::min(at / limits.page_bytes * limits.page_bytes + limits.page_bytes,
-                       write.offset_bytes + write.bytes);
-          bool const kept_back = is_held(held, write.file, at);
-          (kept_back ? seen.bytes_held : seen.bytes_written) += end - at;
-          if (!kept_back) seen.writers[{write.file, at / limits.page_bytes}].insert(r);
-          at = end;
-        }
-  }
+  for (int r = 0; r < ranks; ++r)
+    carry_out(plan, cells.of(r), pages_of_lower_ranks(written, static_cast<std::size_t>(r), limits),
+              r, limits, staging_bytes, seen);
+  return seen;
+}
+
+/// Each part by a rank of its own.
+Seen carry_out(Plan const& plan, RankParts const& parts, std::uint64_t staging_bytes) {
+  std::vector<std::vector<FileSpan>> written;
+  for (std::size_t part = 0; part < parts.count(); ++part)
+    written.push_back(written_pages(plan, parts.cells(part), fine));
+  auto const held = pages_of_lower_writers(written, UINT64_MAX);
+  Seen seen;
+  for (std::size_t part = 0; part < parts.count(); ++part)
+    carry_out(plan, parts.cells(part), held->at(part), static_cast<int>(part), fine, staging_bytes,
+              seen);
   return seen;
 }
 
@@ -91,6 +110,9 @@ TEST(SharedPages, NoPageHasTwoWritersInAnyLayout) {
         EXPECT_EQ(seen.bytes_written + seen.bytes_held, plan.target_bytes);
         EXPECT_LT(seen.bytes_held, ranks == 1 ? 1 : plan.target_bytes / 2) << ranks << " ranks";
       }
+      Seen const seen = carry_out(plan, RankParts(plan, 3, {.least_weight = 4096}), 32768);
+      EXPECT_EQ(seen.contested(), 0U) << "parts of 3 ranks";
+      EXPECT_EQ(seen.bytes_written + seen.bytes_held, plan.target_bytes);
     }
   }
 }
@@ -143,6 +165,34 @@ TEST(SharedPages, ATransposedTensorThatRanksShareIsTheException) {
   limits.most_pages = 100;
   std::size_t const pages = 256 * 64 * 16 / 64;
   EXPECT_LE(carry_out(plan, 2, limits, 1U << 20).contested(), pages + 1 - 100);
+}
+
+TEST(SharedPages, OfAllWritersAreThoseOfEach) {
+  std::mt19937_64 random(7);
+  PageLimits limits = fine;
+  limits.most_pages = 1U << 20;
+  for (int turn = 0; turn < 200; ++turn) {
+    std::vector<std::vector<FileSpan>> written(1 + random() % 6);
+    std::uint64_t bytes = 0;
+    for (auto& spans : written) {
+      for (std::uint64_t count = random() % 8; count > 0; --count) {
+        std::uint64_t const page = random() % 30;
+        spans.push_back(
+            {static_cast<std::uint32_t>(random() % 2), page * 64, (page + 1 + random() % 5) * 64});
+      }
+      spans = united(std::move(spans));
+    }
+    auto const all = pages_of_lower_writers(written, UINT64_MAX);
+    for (std::size_t writer = 0; writer < written.size(); ++writer) {
+      auto const expected = united(pages_of_lower_ranks(written, writer, limits));
+      EXPECT_EQ(united(all->at(writer)), expected) << turn << " " << writer;
+      for (FileSpan const& span : expected) bytes += span.end - span.begin;
+    }
+    EXPECT_TRUE(pages_of_lower_writers(written, bytes));
+    if (bytes > 0) {
+      EXPECT_FALSE(pages_of_lower_writers(written, bytes - 1)) << "more than may be kept";
+    }
+  }
 }
 
 TEST(SharedPages, ManyStretchesAreUnitedNotLost) {

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include "core/plan/cell_cuts.hpp"
 #include "core/plan/round_sizes.hpp"
 #include "pipeline/run/rank_loads.hpp"
 #include "pipeline/run/same_files.hpp"
@@ -51,6 +52,64 @@ TEST(RoundTerms, WhereRanksExchangeEachTakesPartInAllRounds) {
     EXPECT_EQ(count_rounds(terms_of(job, rank, 3, true)), count);
     EXPECT_EQ(rounds_given(terms_of(job, rank, 3, true)), count);
   }
+}
+
+/// Gives a part to the first who asks.
+class FirstAsked : public PartClaims {
+ public:
+  bool claim(std::size_t part) override { return claimed_.insert(part).second; }
+  std::vector<std::size_t> claimed() override { return {claimed_.begin(), claimed_.end()}; }
+
+ private:
+  std::set<std::size_t> claimed_;
+};
+
+TEST(RoundTerms, WhereCellsAreHandedOutTheRoundsAreThoseOfAllParts) {
+  test::SmallJob const job = test::small_job(test::small_limits(false));
+  for (int const ranks : {2, 3}) {
+    RoundTerms terms = terms_of(job, 0, ranks, false);
+    terms.most_staging_bytes = 512;
+    EXPECT_TRUE(parts_of(terms).are_whole());
+    terms.handing_out = true;
+    RankParts const parts = parts_of(terms);
+    EXPECT_FALSE(parts.are_whole());
+    std::set<std::size_t> ends;
+    for (std::size_t part = 0; part < parts.count(); ++part) ends.insert(parts.cells(part).end);
+    FirstAsked claims;
+    std::vector<bool> done(job.plan.plan.cells.size());
+    std::uint64_t given = 0;
+    std::uint64_t of_others = 0;
+    for (terms.rank = 0; terms.rank < ranks; ++terms.rank) {
+      HandOut hand_out(job.plan.plan, parts, terms.rank, &claims);
+      PartRounds rounds(terms, parts, hand_out);
+      EXPECT_TRUE(rounds.is_between_parts());
+      for (auto round = rounds.next(); round; round = rounds.next(), ++given) {
+        EXPECT_EQ(rounds.is_between_parts(), ends.contains(round->cells.end)) << given;
+        for (std::size_t cell = round->cells.begin; cell < round->cells.end; ++cell) {
+          EXPECT_FALSE(done[cell]) << cell;
+          done[cell] = true;
+        }
+      }
+      of_others += hand_out.bytes_of_others();
+    }
+    EXPECT_EQ(std::ranges::count(done, false), 0);
+    EXPECT_EQ(given, count_rounds(terms));
+    EXPECT_GT(of_others, 0U) << "rank 0 asks first for all but the others' first parts";
+    terms.exchanging = true;
+    EXPECT_TRUE(parts_of(terms).are_whole());
+  }
+}
+
+TEST(RoundTerms, TheArenaHoldsAnyPart) {
+  test::SmallJob const job = test::small_job(test::small_limits(false));
+  RoundTerms terms = terms_of(job, 0, 2, false);
+  terms.most_staging_bytes = 512;
+  terms.memory_bytes = std::uint64_t{64} << 30;
+  EXPECT_EQ(arena_bytes_of_parts(terms), 0U);
+  terms.handing_out = true;
+  RankParts const parts = parts_of(terms);
+  for (std::size_t part = 0; part < parts.count(); ++part)
+    EXPECT_GE(arena_bytes(terms), arena_bytes(terms, parts.cells(part)));
 }
 
 TEST(RoundTerms, CellsOfTheRanksAreTheTarget) {

@@ -39,6 +39,8 @@ RunReport everything() {
   r.masters_compared = r.moments_compared = 5;
   r.bytes_read = r.bytes_written = 1024;
   r.bytes_cloned = r.bytes_exchanged = r.bytes_copied = 2048;
+  r.cells_handed_out = 2;
+  r.bytes_handed_out = 512;
   r.bytes_verified = r.bytes_shared = 4096;
   r.read = {1U << 30U, 2.0, 0.5};
   r.stream_seconds = 4;
@@ -57,8 +59,9 @@ TEST(RunReport, TheBriefOneFitsFifteenLinesWithAllThatAJobCanHave) {
   EXPECT_LE(lines(text), brief_report_lines) << text;
   for (std::string_view const part :
        {"/train/moe", "/next/moe", "4 files", "1.0 KiB read, 1.0 KiB written, 2.0 KiB cloned",
-        "2.0 KiB sent between ranks", "00112233445566778899aabbccddeeff, verified: 4.0 KiB",
-        "1 earlier run\n", "3 tensors: a, b, …", "5.00 s"})
+        "512 B of it for slower ranks", "2.0 KiB sent between ranks",
+        "00112233445566778899aabbccddeeff, verified: 4.0 KiB", "1 earlier run\n",
+        "3 tensors: a, b, …", "5.00 s"})
     EXPECT_TRUE(has(text, part)) << part << "\n" << text;
 }
 

@@ -9,6 +9,7 @@
 
 #include "core/base/capture.hpp"
 #include "core/base/file.hpp"
+#include "core/plan/hand_out.hpp"
 #include "core/plan/schedule.hpp"
 #include "pipeline/target/complete_target.hpp"
 #include "pipeline/target/interrupted_run.hpp"
@@ -44,7 +45,7 @@ class WholeTarget : public testing::Test {
     return claim_target(task(), {.space = {1, std::uint64_t{1} << 40}, .fresh = fresh});
   }
 
-  /// So many rounds of this rank, or all of them.
+  /// So many rounds of the parts that this rank gets, or all of them.
   void write(
       TargetRounds& rounds, std::size_t most,
       std::function<void()> const& before_noted = [] {}) const {
@@ -53,18 +54,21 @@ class WholeTarget : public testing::Test {
       rounds.observe(file, offset, bytes);
     };
     ExtentWriter writer(rounds.files(), observer, rounds.edges());
-    auto next = direct_rounds(job_.plan.plan,
-                              cells_of_rank(job_.plan.plan, comm_.rank(), comm_.size()), 2048);
+    HandOut hand_out(job_.plan.plan, rounds.parts(), comm_.rank(), rounds.claims());
     std::uint64_t number = 0;
-    for (auto round = next(); round && number < most; round = next(), ++number) {
-      std::vector<std::byte> staging(round->staging_bytes);
-      writer.write(round->writes, staging.data());
-      before_noted();
-      std::vector<DigestShare> digests;  // of zeros
-      for (DigestPart const& part : round->digests)
-        digests.push_back({part.digest, 0, bytes_of(part)});
-      rounds.note({number, round->cells, digests, {}, round->writes});
+    for (auto part = hand_out.next(); part && number < most; part = hand_out.next()) {
+      auto next = direct_rounds(job_.plan.plan, rounds.parts().cells(*part), 2048);
+      for (auto round = next(); round && number < most; round = next(), ++number) {
+        std::vector<std::byte> staging(round->staging_bytes);
+        writer.take(*round, staging.data());
+        before_noted();
+        std::vector<DigestShare> digests;  // of zeros
+        for (DigestPart const& one : round->digests)
+          digests.push_back({one.digest, 0, bytes_of(one)});
+        rounds.note({number, round->cells, digests, {}, round->writes});
+      }
     }
+    cells_of_others_ = hand_out.cells_of_others();
   }
 
   /// Makes a target, up to this end, or cuts it off after two rounds of each rank.
@@ -74,13 +78,19 @@ class WholeTarget : public testing::Test {
     BegunTarget begun = begin_target(task(), claimed, "posix");
     RoundNumbers numbers;
     if (begun.earlier) numbers.kept = drop_cells(job_.plan.plan, begun.earlier->done.cells);
+    if (handing_out_)
+      numbers.parts.emplace(job_.plan.plan, comm_.size(), PartLimits{.least_weight = 2048});
     TargetRounds rounds(task(), claimed.target, begun, numbers);
     if (end == End::cut_off) {
       write(rounds, 2);
       rounds.end();
       return begun.earlier;
     }
+    if (one_by_one_ && comm_.rank() > 0) comm_.barrier();
     write(rounds, SIZE_MAX);
+    if (one_by_one_ && comm_.rank() == 0) comm_.barrier();
+    comm_.barrier();
+    if (rounds.claims() != nullptr) rounds.claims()->remove();
     CompletedTarget completed = complete_target(task(), claimed.target, begun, rounds, {});
     EXPECT_EQ(verify_target(task(), claimed, begun, rounds, completed, {}).total, "");
     seal_target(task(), claimed, completed);
@@ -107,6 +117,9 @@ class WholeTarget : public testing::Test {
   test::SmallJob job_ = test::small_job(test::small_limits(false));
   JobIdentity identity_{"program", "job", "source", "plan", "text"};
   PreviousTarget previous_;
+  bool handing_out_ = false;
+  bool one_by_one_ = false;  ///< rank 0 writes first
+  mutable std::uint64_t cells_of_others_ = 0;
 };
 
 TEST_F(WholeTarget, GetsItsNameWhenItIsComplete) {
@@ -114,6 +127,31 @@ TEST_F(WholeTarget, GetsItsNameWhenItIsComplete) {
   EXPECT_TRUE(is_there("target/.metadata"));
   for (TargetFile const& file : job_.plan.files)
     EXPECT_EQ(fs::file_size(spec_.target.path / file.path), file.size_bytes);
+  EXPECT_EQ(leftovers(), 0U);
+}
+
+TEST_F(WholeTarget, ARankThatIsDoneDoesThePartsOfOthers) {
+  handing_out_ = one_by_one_ = true;
+  EXPECT_FALSE(make(End::published));  // complete_target() counts each cell once
+  EXPECT_EQ(cells_of_others_ > 0, comm_.size() > 1 && comm_.rank() == 0);
+  EXPECT_EQ(leftovers(), 0U);
+}
+
+/// The journal alone says what is done.
+TEST_F(WholeTarget, ClaimsOfARunThatWasCutOffMeanNothingToTheNext) {
+  handing_out_ = true;
+  EXPECT_FALSE(make(End::cut_off));
+  comm_.barrier();
+  auto const claims = [&] {
+    std::size_t count = 0;
+    for (auto const& entry : fs::recursive_directory_iterator(folder_))
+      count += entry.path().filename().string().find(".claim-") != std::string::npos ? 1U : 0U;
+    return count;
+  };
+  EXPECT_EQ(claims() > 0, comm_.size() > 1);
+  comm_.barrier();
+  plan_again();
+  EXPECT_TRUE(make(End::published));
   EXPECT_EQ(leftovers(), 0U);
 }
 

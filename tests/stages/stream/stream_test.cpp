@@ -1,10 +1,13 @@
 #include "stages/stream/stream.hpp"
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <csignal>
 #include <cstring>
 #include <numeric>
 #include <random>
+#include <thread>
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -382,6 +385,45 @@ TEST_P(Stream, StopsBetweenRounds) {
   };
   EXPECT_EQ(copy.run(on_path({.memory_bytes = 1 << 20, .stop = &stop}), source),
             ErrorKind::interrupted);
+}
+
+/// Every fourth round is of what any rank may do.
+TEST_P(Stream, TakesWorkFromOthersOnlyWithFewRoundsInHand) {
+  PlainCopy copy(40, 100'000);
+  std::uint64_t asked = 0;
+  std::atomic<std::uint64_t> finished = 0;
+  StreamOptions options = on_path({.memory_bytes = 4 << 20});
+  options.finished = [&](FinishedRound const&) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));  // the reader is ahead
+    ++finished;
+  };
+  options.claims_next = [&] { return asked % 4 == 0; };
+  std::uint64_t most_in_hand = 0;
+  RoundSource const source = [&, next = copy.all_rounds()]() mutable -> std::optional<RoundWork> {
+    std::uint64_t const in_hand = asked - finished;
+    if (asked % 4 == 0) {
+      EXPECT_LE(in_hand, 2U) << asked;
+    }
+    most_in_hand = std::max(most_in_hand, in_hand);
+    ++asked;
+    return next();
+  };
+  EXPECT_EQ(copy.run(options, source), std::nullopt);
+  EXPECT_GT(most_in_hand, 2U) << "nothing was waited for";
+  EXPECT_EQ(bytes_of(copy.source()), bytes_of(copy.target()));
+}
+
+TEST_P(Stream, AFailureEndsTheWaitForFewRoundsInHand) {
+  PlainCopy copy(40, 100'000);
+  StreamOptions options = on_path({.memory_bytes = 4 << 20});
+  options.claims_next = [asked = 0]() mutable { return ++asked == 7; };
+  WriteObserver const observer = [](std::uint32_t, std::uint64_t offset_bytes,
+                                    std::span<std::byte const>) {
+    if (offset_bytes != 300'000) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the reader waits by now
+    throw std::bad_alloc();
+  };
+  EXPECT_EQ(copy.run(options, copy.all_rounds(), observer), ErrorKind::resources);
 }
 
 TEST_P(Stream, WithoutRoundsDoesNothing) {

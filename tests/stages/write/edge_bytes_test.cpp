@@ -63,5 +63,20 @@ TEST(EdgeBytes, NewOnesAreTakenOnce) {
   EXPECT_EQ(edges.all().size(), 2U);
 }
 
+TEST(EdgeBytes, EachPartOfTheCellsHasPagesOfItsOwn) {
+  auto const bytes = staging();
+  EdgeBytes edges = EdgeBytes::of_parts({{{2, 5}, {{0, 0, 4}}}, {{5, 9}, {{0, 4, 8}, {1, 0, 4}}}});
+  Extents const written{{0, 0, 8, 0}};
+  EXPECT_EQ(edges.keep(written, bytes.data(), {0, 2}), written) << "before all parts";
+  EXPECT_EQ(edges.keep(written, bytes.data(), {3, 4}), (Extents{{0, 4, 4, 4}}));
+  EXPECT_EQ(edges.keep(written, bytes.data(), {5, 9}), (Extents{{0, 0, 4, 0}}));
+  EXPECT_EQ(edges.keep(written, bytes.data(), {9, 10}), written) << "behind them";
+  edges.keep(Extents{{1, 2, 6, 8}}, bytes.data(), {8, 9});
+  EXPECT_EQ(edges.all(), (Held{{0, {0, run(0, 4)}}, {0, {4, run(4, 4)}}, {1, {2, run(8, 2)}}}));
+  EXPECT_EQ(edges.of_file(0).size(), 2U);
+  EXPECT_EQ(edges.of_file(1), (std::vector<FileSegment>{{2, run(8, 2)}}));
+  EXPECT_TRUE(edges.of_file(2).empty());
+}
+
 }  // namespace
 }  // namespace reshard
