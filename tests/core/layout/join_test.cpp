@@ -9,12 +9,6 @@ namespace {
 
 using Lines = std::vector<std::string>;
 
-std::vector<CopyDim> merged(std::span<OverlapDigit const> digits) {
-  std::vector<CopyDim> dims{{7, 7, 7}};
-  merge(digits, dims);
-  return dims;
-}
-
 /// "2: 0→4 (2,4,8)(4,1,1)": the source piece, the offsets and the merged dims.
 Lines copies(Model const& model, std::vector<Piece> const& src, std::vector<Piece> const& dst,
              std::vector<char const*> const& order) {

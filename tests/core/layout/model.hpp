@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <initializer_list>
 #include <map>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +15,13 @@
 #include "core/layout/piece.hpp"
 
 namespace reshard::test {
+
+/// What merge() makes in place of what was there.
+inline std::vector<CopyDim> merged(std::span<OverlapDigit const> digits) {
+  std::vector<CopyDim> dims{{7, 7, 7}};
+  merge(digits, dims);
+  return dims;
+}
 
 /// A model for tests: axes with sizes, named sizes, and a number for every tensor name that comes
 /// up.
