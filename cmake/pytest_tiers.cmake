@@ -1,9 +1,9 @@
-# reshard_add_pytest(NAME name PYTHON program FILES files…  LABELS labels…  PROPERTIES property value…)
+# reshard_add_pytest(NAME name PYTHON command… FILES files…  LABELS labels…  PROPERTIES property value…)
 #
 # Registers Python tests in two tiers: `name` runs the cases that are not marked long, `name.long`, with the label long, those that are
 # (pytest.mark.long and long_but: tests/conftest.py). A tier that has no case is not registered.
 function(reshard_add_pytest)
-  cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME;PYTHON" "FILES;LABELS;PROPERTIES")
+  cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME" "PYTHON;FILES;LABELS;PROPERTIES")
   set(has_default FALSE)
   set(has_long FALSE)
   foreach(file ${arg_FILES})

@@ -17,6 +17,7 @@ function note_uses(line, f,    before, word, after) {
 # The name that a line at the left edge of an unnamed namespace defines, or "".
 function defined_name(line) {
   sub(/^template <[^()]*> /, "", line)
+  if (match(line, /^(TEST|TEST_F|TEST_P|INSTANTIATE_TEST_SUITE_P)\([A-Za-z0-9_]+, *[A-Za-z0-9_]+/)) return substr(line, 1, RLENGTH)
   if (line ~ /^(struct|class|union|using|enum|enum class) /) {
     sub(/^(struct|class|union|using|enum class|enum) /, "", line)
     match(line, /^[A-Za-z0-9_]+/)

@@ -273,7 +273,7 @@ TEST(ExtentComparer, MeasuresValues) {
   }
 }
 
-TEST(CompareStats, ReadsEveryNumberFormat) {
+TEST(ShownValue, ReadsEveryNumberFormat) {
   auto const value = [](DType dtype, std::uint64_t code) {
     std::array<std::byte, 8> bytes{};
     std::memcpy(bytes.data(), &code, sizeof code);
@@ -300,7 +300,7 @@ TEST(CompareStats, ReadsEveryNumberFormat) {
   EXPECT_FALSE(has_values(DType::f4));
 }
 
-TEST(CompareStats, ShowsValues) {
+TEST(ShownValue, ShowsValues) {
   auto const text = [](DType dtype, std::initializer_list<int> bytes) {
     Bytes element;
     for (int const byte : bytes) element.push_back(static_cast<std::byte>(byte));

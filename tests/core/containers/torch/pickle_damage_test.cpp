@@ -1,5 +1,6 @@
 #include <chrono>
 
+#include <malloc.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
@@ -370,6 +371,7 @@ double busy_seconds() {
 Cost cost_of(std::string const& bytes) {
   int ends[2] = {};
   RESHARD_EXPECT(::pipe(ends) == 0);
+  ::malloc_trim(0);  // what earlier tests freed would be used again, and not count
   if (::fork() == 0) {
     std::uint64_t const before = peak_bytes();
     double const begin = busy_seconds();
@@ -388,7 +390,7 @@ Cost cost_of(std::string const& bytes) {
 }
 
 TEST(PickleBombs, WhatIsRefusedTakesLittleMemoryAndTime) {
-  // Of 64 MiB, the most that is read: with them no more than 592 MiB. Opcodes of one byte that each
+  // Of 64 MiB, the most that is read: with them no more than 640 MiB. Opcodes of one byte that each
   // make something the machine must keep.
   constexpr std::size_t size = 64U << 20;
   auto const filled = [](std::string start, std::string_view with) {
@@ -418,7 +420,7 @@ TEST(PickleBombs, WhatIsRefusedTakesLittleMemoryAndTime) {
     Cost const cost = cost_of(bytes);
     EXPECT_TRUE(cost.refused) << name;
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-    EXPECT_LT(cost.bytes, std::uint64_t{528} << 20) << name;  // beside the bytes themselves
+    EXPECT_LT(cost.bytes, std::uint64_t{576} << 20) << name;  // beside the bytes themselves
 #endif
 #if defined(NDEBUG) && defined(__OPTIMIZE__)
     EXPECT_LT(cost.seconds, 4) << name;  // a second on a machine with nothing else to do

@@ -85,7 +85,7 @@ TEST(AxisConflict, PaddedRowsOfAVocabularyThatArgsDoNotStateAreNone) {
       axis_conflict(Described(sample, false).model, Described(sample, true).model, sample.args));
 }
 
-TEST(ConfigFromArgs, MakesTheConfigOfTheSample) {
+TEST(ConfigOfArgs, MakesTheConfigOfTheSample) {
   SampleModel const sample = sample_model("llama");
   Described const described(sample, true);
   Json const config = config_from_args(described.family, described.model);
