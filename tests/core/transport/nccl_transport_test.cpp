@@ -9,6 +9,7 @@
 
 #include <gtest/gtest.h>
 
+#include "core/base/counted.hpp"
 #include "core/transport/patience.hpp"
 #include "tests/support/fake_nccl.hpp"
 
@@ -178,7 +179,7 @@ TEST_F(NcclTransportTest, ARankThatNeverConnectsIsAStallOnEveryRank) {
   faults.never_begins = last();
   Error const error = same_error([&] { connect(faults, 0.5); });
   EXPECT_EQ(error.kind(), ErrorKind::stall);
-  EXPECT_TRUE(has(error, fmt::format("has not connected the {} ranks within 0.5 s", comm_.size())))
+  EXPECT_TRUE(has(error, fmt::format("has not connected the {} within 0.5 s", counted(comm_.size(), "rank"))))
       << error.sentence();
   EXPECT_EQ(nccl_->aborts(), 1);
 }
