@@ -38,7 +38,9 @@ CompletedTarget complete_target(TargetTask const& task, StagedTarget const& targ
   together(comm, [&] { rounds.settle(); });
   sums.account().gather(comm);
   together(comm, [&] { sums.account().expect_whole(task.plan); });
-  auto const held = gathered_edges(rounds.edges(), begun.layouts.size(), comm);
+  auto const held = gathered_edges(
+      rounds.edges(), begun.layouts.size(),
+      [&](std::uint32_t file) { return begun.owners[file] == comm.rank(); }, comm);
   CompletedTarget completed;
   completed.digests = std::move(digests);
   bool const unsure = begun.earlier.has_value() || rounds.has_copied_unread();

@@ -17,6 +17,7 @@ constexpr std::size_t most_spans_of_all = std::size_t{1} << 20;
 constexpr std::uint64_t most_held_of_all = std::uint64_t{64} << 20;
 /// Where cells are handed out; else they are not handed out.
 constexpr std::uint64_t most_held_of_part = std::uint64_t{256} << 10;
+constexpr std::uint64_t most_held_of_rank = std::uint64_t{8} << 20;  ///< on average
 
 PageLimits page_limits(Comm const& comm, std::size_t writers) {
   auto const page_bytes = static_cast<std::uint64_t>(comm.max(::sysconf(_SC_PAGESIZE)));
@@ -72,8 +73,10 @@ std::optional<EdgeBytes> find_edges(Plan const& plan, RankParts const& parts, Co
     for (std::size_t part = begin; part < end; ++part)
       mine += packed(written_pages(plan, parts.cells(part), limits));
   });
-  auto pages = pages_of_lower_writers(
-      gathered(mine, comm), std::min(most_held_of_all, parts.count() * most_held_of_part));
+  std::uint64_t const most =
+      std::max(most_held_of_all, static_cast<std::uint64_t>(comm.size()) * most_held_of_rank);
+  auto pages = pages_of_lower_writers(gathered(mine, comm),
+                                      std::min(most, parts.count() * most_held_of_part));
   if (!pages) return std::nullopt;
   std::vector<KeptPages> kept;
   for (std::size_t part = 0; part < parts.count(); ++part)
@@ -81,16 +84,26 @@ std::optional<EdgeBytes> find_edges(Plan const& plan, RankParts const& parts, Co
   return EdgeBytes::of_parts(std::move(kept));
 }
 
-std::vector<std::vector<FileSegment>> gathered_edges(EdgeBytes const* edges, std::size_t files,
-                                                     Comm const& comm) {
+std::vector<std::vector<FileSegment>> gathered_edges(
+    EdgeBytes const* edges, std::size_t files, std::function<bool(std::uint32_t)> const& wanted,
+    Comm const& comm) {
   JournalEntry mine;
   if (edges != nullptr) mine.held = edges->all();
+  std::string const block = journal_block(mine);
   std::vector<std::vector<FileSegment>> by_file(files);
-  for (std::string const& one : comm.all_gather(journal_block(mine))) {
-    auto const entry = parse_journal_block(one);
+  auto const take = [&](std::string const& one) {
+    auto entry = parse_journal_block(one);
     RESHARD_EXPECT(entry);
-    for (HeldBytes const& held : entry->held) by_file.at(held.file).push_back(held.segment);
+    for (HeldBytes& held : entry->held)
+      if (wanted(held.file)) by_file.at(held.file).push_back(std::move(held.segment));
+  };
+  auto const in_all = static_cast<std::uint64_t>(comm.sum(static_cast<std::int64_t>(block.size())));
+  if (in_all <= most_held_of_all) {
+    for (std::string const& one : comm.all_gather(block)) take(one);
+    return by_file;
   }
+  for (int rank = 0; rank < comm.size(); ++rank)
+    take(comm.broadcast(rank == comm.rank() ? block : "", rank));
   return by_file;
 }
 

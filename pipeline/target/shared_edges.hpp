@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -21,9 +23,11 @@ EdgeBytes find_edges(Plan const& plan, Comm const& comm);
 /// of all parts.
 std::optional<EdgeBytes> find_edges(Plan const& plan, RankParts const& parts, Comm const& comm);
 
-/// What all ranks have kept back, by file, on every rank; nothing where `edges` is null.
+/// What all ranks have kept back of the files that this rank wants, by file; nothing where `edges`
+/// is null. Takes the memory of what is wanted and at most 64 MiB, or what one rank has.
 /// Collective.
-std::vector<std::vector<FileSegment>> gathered_edges(EdgeBytes const* edges, std::size_t files,
-                                                     Comm const& comm);
+std::vector<std::vector<FileSegment>> gathered_edges(
+    EdgeBytes const* edges, std::size_t files, std::function<bool(std::uint32_t)> const& wanted,
+    Comm const& comm);
 
 }  // namespace reshard

@@ -180,7 +180,8 @@ class Extraction {
       written.close();
       for (std::size_t const number : opened) look(number, stamp_of(checkpoint_.files[number]));
     });
-    out.publish(gathered_edges(&edges, 1, comm_).front());
+    auto const all = [](std::uint32_t) { return true; };
+    out.publish(gathered_edges(&edges, 1, all, comm_).front());
   }
 
   ExtractReport report() const {

@@ -3,7 +3,7 @@
 // read back, without their terabytes.
 //
 //   header_tree JOB.toml OUT [RANKS…]   JSON: times, sizes, and for each number of ranks the bytes
-//   of the busiest rank. OUT "-": nothing is written
+//   of the busiest rank, and the parts that are handed out. OUT "-": nothing is written
 
 #include <algorithm>
 #include <chrono>
@@ -13,8 +13,10 @@
 #include <vector>
 
 #include "core/base/json.hpp"
+#include "core/plan/rank_parts.hpp"
 #include "core/plan/round_sizes.hpp"
 #include "core/plan/schedule.hpp"
+#include "core/plan/shared_pages.hpp"
 #include "pipeline/job/target_request.hpp"
 #include "stages/plan/job_plan.hpp"
 #include "stages/read/open_source.hpp"
@@ -79,6 +81,36 @@ Json busiest(Plan const& plan, int ranks) {
       .set("mean_written_bytes", all_written / n);
 }
 
+/// The parts of so many ranks at the default memory, and what is kept back of pages that several
+/// write; -1: more than is allowed, and nothing is handed out.
+Json handed_out(Plan const& plan, int ranks) {
+  Clock::time_point const start = Clock::now();
+  RankParts const parts(plan, ranks, {.least_weight = std::uint64_t{128} << 20});
+  double const cut_seconds = seconds_since(start);
+  PageLimits limits;
+  limits.most_spans = std::clamp<std::size_t>((std::size_t{1} << 20) / parts.count(), 64, 4096);
+  std::vector<std::vector<FileSpan>> written;
+  std::size_t spans = 0;
+  for (std::size_t part = 0; part < parts.count(); ++part) {
+    written.push_back(written_pages(plan, parts.cells(part), limits));
+    spans += written.back().size();
+  }
+  Clock::time_point const joining = Clock::now();
+  auto const most = static_cast<std::uint64_t>(std::max(ranks, 8)) * (std::uint64_t{8} << 20);
+  auto const pages = pages_of_lower_writers(written, most);
+  std::int64_t kept = pages ? 0 : -1;
+  if (pages)
+    for (std::vector<FileSpan> const& list : *pages)
+      for (FileSpan const& span : list) kept += static_cast<std::int64_t>(span.end - span.begin);
+  return Json()
+      .set("ranks", std::int64_t{ranks})
+      .set("parts", parts.count())
+      .set("kept_back_bytes", kept)
+      .set("stretches", spans)
+      .set("cut_seconds", cut_seconds)
+      .set("join_seconds", seconds_since(joining));
+}
+
 void make(std::string const& job_file, std::string const& out, std::vector<int> const& ranks,
           Comm const& comm) {
   JobSpec const job = parse_job_spec(read_text_file(job_file, 1U << 20), job_file, {});
@@ -93,13 +125,16 @@ void make(std::string const& job_file, std::string const& out, std::vector<int> 
       limits);
   double const plan_seconds = seconds_since(planning);
   Json loads = Json::array();
+  Json parts = Json::array();
   for (int const n : ranks) loads.push(busiest(plan.plan, n));
+  for (int const n : ranks) parts.push(handed_out(plan.plan, n));
   Json result;
   result.set("header_seconds", header_seconds)
       .set("plan_seconds", plan_seconds)
       .set("cells", plan.plan.cells.size());
   result.set("regions_after_cutting", plan.plan.regions.size())
-      .set("busiest_rank", std::move(loads));
+      .set("busiest_rank", std::move(loads))
+      .set("handed_out", std::move(parts));
   if (out != "-") write_tree(plan, out);
   std::puts(result.dump(2).c_str());
 }

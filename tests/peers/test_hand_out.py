@@ -65,12 +65,12 @@ def report(outcome):
     return json.loads(outcome.out)["run"]
 
 
-def slow(jobs, *ranks):
+def slow(jobs, *ranks, milliseconds=SLOW_MILLISECONDS):
     """What to put in front of each rank, so that the writes of these take long."""
     for file in jobs.scratch.glob("delay*"):
         file.unlink()
     for rank in ranks:
-        (jobs.scratch / f"delay{rank}").write_text(str(SLOW_MILLISECONDS))
+        (jobs.scratch / f"delay{rank}").write_text(str(milliseconds))
     return ["env", f"LD_PRELOAD={SHIM}", "RESHARD_DELAY_PATH=.part-", f"RESHARD_DELAY_FILE={jobs.scratch}/delay%r"]
 
 
@@ -134,7 +134,7 @@ def test_a_job_that_is_stopped_meanwhile_is_resumed(number, ranks, bad_jobs):
     assert (bad_jobs.journal() / taken).exists() and not bad_jobs.target.exists()
     log = bad_jobs.scratch / "events"
     for _ in range(50):
-        outcome = bad_jobs.run(text(bad_jobs), ranks, prefix=slow(bad_jobs, 0), options=["--events", log])
+        outcome = bad_jobs.run(text(bad_jobs), ranks, prefix=slow(bad_jobs, 0, milliseconds=5), options=["--events", log])
         if outcome.code != TARGET:  # ranks of the killed run may still be on their way out
             break
         time.sleep(0.2)
