@@ -53,13 +53,14 @@ FNR == 1 {
   unnamed = 0
 }
 /^#include "/ { split($0, words, "\""); include[at, ++includes[at]] = words[2] }
+of_header { sub(/^\[\[[^]]*\]\] /, "") }
 of_header && /^[A-Za-z]/ && !/^namespace / {
   found = defined_name($0)
   if (found != "") name[at, ++names[at]] = found
 }
 of_header { next }
 /^\}  \/\/ namespace *$/ { unnamed = 0; next }
-{ sub(/\/\/.*/, "") }
+{ sub(/\/\/.*/, ""); sub(/^\[\[[^]]*\]\] /, "") }
 /^namespace [A-Za-z0-9_:]+ \{/ { space[at] = space[at] (space[at] == "" ? "" : "::") $2; next }
 /^namespace \{/ { unnamed = 1; next }
 { note_uses($0, at) }
