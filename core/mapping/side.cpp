@@ -348,6 +348,7 @@ std::vector<Index> fitting_sizes(Model const& model, MapFile const& map, SideOpt
   SideOptions tried = options;
   tried.lists_sizes = false;
   std::vector<MeshAxis> axes = options.mesh.axes();
+  for (MeshAxis& other : axes) other.size = 1;
   auto const axis = std::ranges::find(axes, mesh_axis, &MeshAxis::name);
   if (axis == axes.end()) return sizes;
   for (Index const size : divisors(whole)) {

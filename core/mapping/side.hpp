@@ -183,8 +183,8 @@ class Side {
   std::unique_ptr<Impl> impl_;
 };
 
-/// The sizes of a mesh axis of `options`, the others as they are, with which Side::fits(): of the
-/// divisors of `whole`, ascending.
+/// The sizes of a mesh axis of `options` with which Side::fits(), whatever the sizes of the others
+/// are: of the divisors of `whole`, ascending.
 std::vector<Index> fitting_sizes(Model const& model, MapFile const& map, SideOptions const& options,
                                  std::string_view mesh_axis, Index whole);
 

@@ -148,6 +148,10 @@ TEST(FurtherAxis, RefusalsOfAJobListTheSizesThatFitEverywhere) {
             "1, 2, 5, 10. Choose one of them.");
   EXPECT_NE(refusal({"tp", 4}, false).find("Sizes that fit: 1, 2. Choose"), std::string::npos)
       << refusal({"tp", 4}, false);
+  SmallSide const neither(Mesh({{"tp", 4}, {"ep", 3}}), true, map_with_limits, true);
+  std::string const first = sentence_of([&] { neither.side.names(nullptr); });
+  EXPECT_NE(first.find("Sizes that fit: 1, 2, 5, 10. Choose"), std::string::npos)
+      << "whatever other sizes do not fit: " << first;
 }
 
 TEST(FurtherAxis, ASizeFitsWhereNothingIsRefused) {
