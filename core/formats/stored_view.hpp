@@ -28,6 +28,7 @@ struct NameTraits {
   std::string mtp_block = "mtp_model_layer";  ///< the inner layer of multi-token prediction
   Index padded_vocab = 0;  ///< rows of the embedding over all ranks; 0: no embedding
   Index vocab_ranks = 0;   ///< over which they are dealt; 0: the names do not tell
+  Index vocab_chunks = 0;  ///< into which they are cut, where files hold chunks; else 0
   bool paired = false;     ///< attention and MLP of a layer are two layers of a hybrid model
   bool stacked = false;    ///< layers are an axis in front
   bool halves = false;     ///< gate and up have keys of their own

@@ -76,17 +76,18 @@ def test_run_state_and_common_state_come_along_unchanged(program, scratch):
     assert (there / TRACKER).read_text().strip() == "1000"
 
 
-def test_args_state_the_padding_of_another_layout(program, scratch):
-    """300 rows, padded to 320 by tp 2 and to 304 by tp 1: who reads args next knows which are padding."""
+def test_padding_of_another_layout_is_known_to_be_padding(program, scratch):
+    """300 rows, padded to 320 by tp 2 and to 304 by tp 1: args are those of the run, with tp 2, and the next job knows all the same."""
     options = {"source_options": {"optimizer": "drop", "rng": "drop"}, "target_options": {"layout": "{ tp = 2 }"}}
     wide = program.run(SAMPLE, scratch / "wide", "torch_dist", ranks=1, **options)
     narrow = program.run(wide, scratch / "narrow", "torch_dist", ranks=1, target_options={"layout": "{ tp = 1 }"})
-    for root, tp, rows in ((wide, 2, 320), (narrow, 1, 304)):
-        args = common_of(root)["args"]
+    for root, rows in ((wide, 320), (narrow, 304)):
         assert dcp_reading.tensor_entries(iteration_folder(root))["embedding.word_embeddings.weight"].size[0] == rows
-        assert (args.vocab_size, args.padded_vocab_size, args.tensor_model_parallel_size) == (300, rows, tp)
-    told = program.attempt(narrow, scratch / "back", "megatron", ranks=1, target_options={"layout": "{ tp = 2 }"})
+        assert (common_of(root)["args"].vocab_size, common_of(root)["args"].tensor_model_parallel_size) == (300, 2)
+    told = program.attempt(narrow, scratch / "back", "megatron", ranks=1, target_options={"layout": "{ tp = 4 }"})
     assert told.returncode == 0 and "vocabulary" not in told.stderr
+    args = torch.load(next((scratch / "back").rglob("*.pt")), weights_only=False)["args"]
+    assert (args.vocab_size, args.padded_vocab_size) == (300, 320)
 
 
 @pytest.mark.parametrize("gone", ["metadata.json", "common.pt"])
@@ -169,13 +170,13 @@ def with_common_item(folder):
 
 
 def test_common_state_inside_the_catalogue_is_found_and_written_for_every_release(program, scratch):
-    source, _ = worlds("dense")
+    source, target = worlds("dense")
     root = dcp_checkpoints.save(source, scratch / "source")
     expected = comparable_common(common_of(root))
     with_common_item(iteration_folder(root))
-    there = to_torch_dist(program, root, scratch / "there", source.layout)
+    there = to_torch_dist(program, root, scratch / "there", target.layout)
     assert comparable_common(common_of(there)) == expected
-    assert_holds_its_values(dcp_checkpoints.load(source, there)[1], source)
+    assert_holds_its_values(dcp_checkpoints.load(target, there)[1], target)
 
 
 # --- layer axis, experts, implementation --------------------------------------------------------------------------

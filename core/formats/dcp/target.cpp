@@ -230,12 +230,8 @@ class DistTarget {
     MegatronNames::Args const sizes = megatron::target_args(
         {megatron::sizes_of(request().mesh), request().pipeline, side.padded_size("vocab")},
         names_.args_before());
-    // Rows of adapters and of quantisers lie by the tensor parallelism that args state, and so does
-    // the padding of the vocabulary.
-    bool const repads = job_.read.traits.padded_vocab > 0 &&
-                        side.padded_size("vocab") != job_.read.traits.padded_vocab;
-    if (from_dist &&
-        (repads || !job_.model.adapter_ranks().empty() || find_fused_part(job_.model, true)))
+    // Rows of adapters and of quantisers lie by the tensor parallelism that args state.
+    if (from_dist && (!job_.model.adapter_ranks().empty() || find_fused_part(job_.model, true)))
       record.args = sizes;
     if (!from_dist || names_.renumbers()) {
       record.args = names_.args();

@@ -64,7 +64,9 @@ void note_traits(NameTraits& traits, std::string_view key, StoredTensor const& t
   if (contains(name, ".mlp.experts.linear_fc1.weight")) traits.form = "fsdp";
   if (contains(name, ".experts.local_experts.")) traits.form = "fsdp_sequential";
   note_block(traits, name);
-  if (name == embedding && !tensor.shape.empty()) traits.padded_vocab = tensor.shape[0];
+  if (name != embedding || tensor.shape.empty()) return;
+  traits.padded_vocab = tensor.shape[0];
+  traits.vocab_chunks = tensor.chunk_count;
 }
 
 void add_names(SideOptions& options, TrainerNames const& names) {

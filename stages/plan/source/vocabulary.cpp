@@ -29,8 +29,10 @@ std::optional<Index> recorded_vocab(SourceModel const& read) {
   Index const ranks = read.traits.vocab_ranks > 0         ? read.traits.vocab_ranks
                       : stated_ranks.integer() != nullptr ? *stated_ranks.integer()
                                                           : 1;
-  return padded(read.args, vocab, ranks) == read.traits.padded_vocab ? std::optional<Index>(vocab)
-                                                                     : std::nullopt;
+  // Where args were copied, they state the ranks of an earlier layout; the chunks are of this one.
+  for (Index const dealt : {ranks, read.traits.vocab_chunks})
+    if (dealt > 0 && padded(read.args, vocab, dealt) == read.traits.padded_vocab) return vocab;
+  return std::nullopt;
 }
 
 Index carried_vocab(Checkpoint const& source, TargetRequest const& request,
