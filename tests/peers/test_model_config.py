@@ -173,5 +173,5 @@ def test_a_dcp_folder_without_config_is_warned_of(program, scratch):
     folder = save_model(scratch, SETTINGS["mistral, plain"])
     convert(program, folder, scratch / "dcp", "dcp")
     shutil.rmtree(scratch / "dcp" / "huggingface")
-    assert "transformers cannot load it without one" in convert(program, scratch / "dcp", scratch / "back", "huggingface")
+    assert "transformers cannot load it without them" in convert(program, scratch / "dcp", scratch / "back", "huggingface")
 
