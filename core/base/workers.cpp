@@ -1,7 +1,12 @@
 #include "core/base/workers.hpp"
 
 #include <algorithm>
+#include <filesystem>
+#include <iterator>
+#include <memory>
 #include <system_error>
+
+#include <sys/resource.h>
 
 #include "core/base/capture.hpp"
 
@@ -12,6 +17,10 @@ namespace {
 constexpr std::size_t most_overlapped = 64;
 /// Fewer items are not worth a thread.
 constexpr std::size_t items_per_thread = 2;
+/// A call has one file open, and makes room for another that is closed late.
+constexpr std::size_t descriptors_per_call = 2;
+/// With so many allowed nobody needs to count.
+constexpr std::size_t enough_descriptors = 1024;
 
 }  // namespace
 
@@ -90,9 +99,37 @@ void Workers::take_part(std::size_t worker) {
   }
 }
 
+namespace {
+
+/// So many calls at a time leave this process descriptors where it may have few.
+std::size_t calls_with_files() {
+  struct rlimit files {};
+  if (::getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur >= enough_descriptors)
+    return most_overlapped;
+  std::error_code problem;
+  auto const open = static_cast<std::size_t>(
+      std::distance(std::filesystem::directory_iterator("/proc/self/fd", problem), {}));
+  std::size_t const left = files.rlim_cur > open ? files.rlim_cur - open : 0;
+  return std::clamp<std::size_t>(left / descriptors_per_call, 1, most_overlapped);
+}
+
+/// As many as the system gives; one works without any.
+std::unique_ptr<Workers> given_workers(std::size_t threads) {
+  for (;; threads /= 2) {
+    std::unique_ptr<Workers> workers;
+    auto const refused = capture([&] { workers = std::make_unique<Workers>(threads); });
+    if (!refused) return workers;
+    if (threads == 1) throw *refused;
+  }
+}
+
+}  // namespace
+
 void overlapped(std::size_t items, std::function<void(std::size_t item)> const& work) {
-  Workers workers(std::clamp<std::size_t>(items / items_per_thread, 1, most_overlapped));
-  workers.run(items, [&](std::size_t item, std::size_t) { work(item); });
+  std::size_t const most = std::min(items / items_per_thread, calls_with_files());
+  given_workers(std::max<std::size_t>(most, 1))->run(items, [&](std::size_t item, std::size_t) {
+    work(item);
+  });
 }
 
 }  // namespace reshard

@@ -52,7 +52,8 @@ class Workers {
 };
 
 /// Calls `work` once for each item, for calls that wait for the server of a file system rather than
-/// compute: many at a time, however few cores there are. Ends as Workers::run().
+/// compute: many at a time, however few cores there are. Fewer where the system gives fewer threads
+/// or descriptors. Ends as Workers::run().
 void overlapped(std::size_t items, std::function<void(std::size_t item)> const& work);
 
 }  // namespace reshard

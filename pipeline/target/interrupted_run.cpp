@@ -65,8 +65,10 @@ std::string interrupted_text(InterruptedRun const& run) {
   std::string const active =
       run.sign_of_life.empty()
           ? ""
-          : fmt::format(" (its run may be active, and `run` is refused until that has ended: {})",
-                        run.sign_of_life);
+          : fmt::format(
+                " (its run may still be active: `run` is refused while that holds the target's "
+                "lock, and on a file system without locks {})",
+                run.sign_of_life);
   std::string const place = run.staging.string();
   switch (run.earlier) {
     case EarlierTarget::whole:

@@ -129,9 +129,12 @@ void WorkAccount::expect_cells(JobPlan const& plan) const {
   std::size_t const cells = plan.plan.cells.size();
   auto const wrong = [&](std::size_t cell, std::string_view how) {
     std::string const of = cell < cells ? " of " + cell_name(plan, plan.plan.cells[cell]) : "";
-    fail(ErrorKind::self_check,
-         "the plan was not executed exactly: step {} of {}{} was done {}. {}", cell, cells, of, how,
-         advice);
+    fail(
+        ErrorKind::self_check,
+        "the plan was not executed exactly: step {} of {}{} was done {}. {} Where a file system does "
+        "not create a file once only, or claims in the journal's folder were changed meanwhile, set "
+        "run.hand_out = \"never\".",
+        cell, cells, of, how, advice);
   };
   std::size_t next = 0;
   for (CellRange const& range : cells_) {

@@ -1,6 +1,10 @@
 #include "core/base/workers.hpp"
 
 #include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <mutex>
 #include <new>
 #include <numeric>
@@ -9,6 +13,10 @@
 #include <system_error>
 #include <thread>
 #include <vector>
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <gtest/gtest.h>
 
@@ -107,6 +115,60 @@ TEST(Overlapped, ThrowsTheErrorOfTheLowestItem) {
   }
   overlapped(0, [](std::size_t) { FAIL() << "there is none"; });
 }
+
+/// Sets a limit of this process as long as it lives.
+class Limited {
+ public:
+  Limited(int what, rlim_t value) : what_(what) {
+    ::getrlimit(what_, &before_);
+    rlimit const now{value, before_.rlim_max};
+    EXPECT_EQ(::setrlimit(what_, &now), 0);
+  }
+  ~Limited() { ::setrlimit(what_, &before_); }
+  Limited(Limited const&) = delete;
+  Limited& operator=(Limited const&) = delete;
+
+ private:
+  int what_;
+  rlimit before_{};
+};
+
+std::size_t open_descriptors() {
+  return static_cast<std::size_t>(
+      std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {}));
+}
+
+TEST(Overlapped, LeavesDescriptorsWhereThereAreFew) {
+  Limited const limited(RLIMIT_NOFILE, open_descriptors() + 8);
+  std::atomic<int> refused = 0;
+  std::atomic<int> under_way = 0;
+  std::atomic<int> most = 0;
+  overlapped(200, [&](std::size_t) {
+    int const now = ++under_way;
+    for (int known = most; known < now && !most.compare_exchange_weak(known, now);) continue;
+    int const file = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+    if (file < 0) ++refused;
+    if (file >= 0) ::close(file);
+    --under_way;
+  });
+  EXPECT_EQ(refused, 0);
+  EXPECT_LE(most, 4);
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+TEST(Overlapped, WorksWithTheThreadsThatItGets) {
+  std::ifstream status("/proc/self/statm");
+  std::uint64_t pages = 0;
+  status >> pages;
+  std::vector<std::atomic<int>> done(400);
+  {
+    Limited const limited(RLIMIT_AS, pages * 4096 + (std::uint64_t{40} << 20));  // a few stacks
+    overlapped(done.size(), [&](std::size_t item) { ++done[item]; });
+  }
+  for (std::atomic<int> const& times : done) EXPECT_EQ(times, 1);
+}
+#endif
 
 }  // namespace
 }  // namespace reshard
