@@ -25,11 +25,13 @@ bool is_idle(std::shared_ptr<IoFile> const& file) {
 }  // namespace
 
 std::size_t FileSet::usual_open_limit() {
-  constexpr rlim_t least = 64;
+  constexpr rlim_t of_others = 32;  // MPI, standard streams, the journal
+  constexpr rlim_t least = 2;
+  constexpr rlim_t usual = 64;
   constexpr rlim_t most = 2048;
   rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return least;
-  return std::clamp(limit.rlim_cur / 4, least, most);
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return usual;
+  return std::clamp((limit.rlim_cur - std::min(limit.rlim_cur, of_others)) / 4, least, most);
 }
 
 FileSet::FileSet(std::vector<std::filesystem::path> paths, Access access, std::size_t open_limit,

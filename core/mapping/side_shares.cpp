@@ -344,6 +344,8 @@ bool SideShares::usable(SideEntry const& entry) const {
 }
 
 bool SideShares::fits(SideEntry const& entry) const {
+  // An entry whose name is never made may be of axes that are not there.
+  if (capture([&] { evaluate(entry.expr, context(model_.axes()), {}); })) return true;
   return !capture([&] {
     for (NameAxis const& counted : entry.name_axes)
       if (AxisRule const* rule = rank_rule_of(entry, counted.axis);
@@ -351,11 +353,8 @@ bool SideShares::fits(SideEntry const& entry) const {
         rank_run(*rule, counted.axis, {});
     if (!options_.local) return void(rank_rows(entry, {}));
     auto const [shares, row_rule] = held(entry, {});
-    std::optional<Layout>
-        whole;  // an entry whose name is never made may be of axes that are not there
-    if (row_rule != nullptr &&
-        !capture([&, &of = shares] { whole = evaluate(entry.expr, context(model_.axes()), of); }))
-      cut_rows(entry, *row_rule, whole->shape, {});
+    if (row_rule != nullptr)
+      cut_rows(entry, *row_rule, evaluate(entry.expr, context(model_.axes()), shares).shape, {});
   });
 }
 

@@ -4,6 +4,8 @@
 #include <chrono>
 #include <thread>
 
+#include <sys/resource.h>
+
 #include <gtest/gtest.h>
 
 #include "core/base/capture.hpp"
@@ -235,6 +237,21 @@ TEST(FileSet, AFailedSyncFailsForEveryone) {
   EXPECT_EQ(failed, 4);
   EXPECT_EQ(io->begun, 1);
   EXPECT_TRUE(capture([&] { files.open(1); })) << "nor does it leave the set unnoticed";
+}
+
+TEST(FileSet, KeepsFewFilesOpenWhereFewAreAllowed) {
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  auto const kept = [&](rlim_t allowed) {
+    rlimit const now{allowed, before.rlim_max};
+    EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &now), 0);
+    std::size_t const limit = FileSet::usual_open_limit();
+    ::setrlimit(RLIMIT_NOFILE, &before);
+    return limit;
+  };
+  EXPECT_EQ(kept(20), 2U);
+  EXPECT_EQ(kept(64), 8U);
+  EXPECT_EQ(kept(232), 50U);
 }
 
 }  // namespace

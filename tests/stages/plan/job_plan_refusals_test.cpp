@@ -166,22 +166,23 @@ TEST(JobPlanRefuses, StagesThatLayersDoNotFillUnderTheirKeyWithThoseThatFit) {
 }
 
 TEST(JobPlanRefuses, SizesThatDoNotFitAndListsThoseThatDo) {
-  for (char const* family : {"llama", "qwen3", "qwen3_moe"}) {
-    MadeCheckpoint const source = made_huggingface(sample_model(family));
-    std::vector<std::string> fit;
-    std::string refusal;
-    for (int tp = 1; tp <= 24; ++tp) {
-      auto const error =
-          capture([&] { planned(source, request_for(FormatId::megatron, {.tp = tp, .etp = 1})); });
-      if (!error)
-        fit.push_back(std::to_string(tp));
-      else if (tp == 5)
-        refusal = error->sentence();
+  for (char const* family : {"llama", "qwen3", "qwen3_moe"})
+    for (FormatId const format : {FormatId::megatron, FormatId::torch_dist}) {
+      MadeCheckpoint const source = made_huggingface(sample_model(family));
+      std::vector<std::string> fit;
+      std::string refusal;
+      for (int tp = 1; tp <= 24; ++tp) {
+        auto const error =
+            capture([&] { planned(source, request_for(format, {.tp = tp, .etp = 1})); });
+        if (!error)
+          fit.push_back(std::to_string(tp));
+        else if (tp == 5)
+          refusal = error->sentence();
+      }
+      ASSERT_GT(fit.size(), 2U) << family;
+      EXPECT_NE(refusal.find("Sizes that fit: " + listed(fit, 16) + ". Choose"), std::string::npos)
+          << family << ": " << refusal << " / " << listed(fit, 16);
     }
-    ASSERT_GT(fit.size(), 2U) << family;
-    EXPECT_NE(refusal.find("Sizes that fit: " + listed(fit, 16) + ". Choose"), std::string::npos)
-        << family << ": " << refusal << " / " << listed(fit, 16);
-  }
 }
 
 TEST(JobPlanRefuses, LayersInOneKeyThatAreNotAlike) {
