@@ -58,6 +58,7 @@ void read_item_heads(Checkpoint& checkpoint, StampedFiles& files, HeaderExchange
       for (std::size_t c = std::max<std::size_t>(tensor.first_chunk, first);
            c < std::min<std::size_t>(tensor.first_chunk + tensor.chunk_count, last); ++c)
         tensor_of[c - first] = &tensor;
+    RESHARD_EXPECT(std::ranges::count(tensor_of, nullptr) == 0);
     std::vector<std::string> blocks((last - first + heads_at_a_time - 1) / heads_at_a_time);
     overlapped(blocks.size(), [&](std::size_t block) {
       WireWriter heads;
