@@ -19,7 +19,7 @@ constexpr std::size_t most_overlapped = 64;
 constexpr std::size_t items_per_thread = 2;
 /// A call has one file open, and makes room for another that is closed late.
 constexpr std::size_t descriptors_per_call = 2;
-/// With so many allowed nobody needs to count.
+/// Where so many are allowed, most_overlapped calls always have enough.
 constexpr std::size_t enough_descriptors = 1024;
 
 }  // namespace

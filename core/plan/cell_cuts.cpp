@@ -2,16 +2,11 @@
 
 #include <algorithm>
 #include <map>
-#include <span>
 
 #include "core/plan/compile.hpp"
 
 namespace reshard {
 namespace {
-
-std::span<Region const> regions_of(Plan const& plan, Cell const& cell) {
-  return {plan.regions.data() + cell.first_region, cell.region_count};
-}
 
 /// From the first to the last byte of a region in its target file.
 FileSpan reach_of(Plan const& plan, Region const& region) {

@@ -16,10 +16,6 @@ namespace {
 /// A stop of the job waits for the end of a round.
 constexpr std::uint64_t most_unread_bytes = std::uint64_t{1} << 30;
 
-std::span<Region const> regions_of(Plan const& plan, Cell const& cell) {
-  return {plan.regions.data() + cell.first_region, cell.region_count};
-}
-
 std::span<DigestRegion const> digests_of(Plan const& plan, Cell const& cell) {
   return {plan.digests.data() + cell.first_digest, cell.digest_count};
 }

@@ -4,14 +4,11 @@
 #include <tuple>
 
 #include "core/base/crc32.hpp"
+#include "core/plan/cell_cuts.hpp"
 #include "core/plan/clones.hpp"
 
 namespace reshard {
 namespace {
-
-std::span<Region const> regions_of(Plan const& plan, Cell const& cell) {
-  return {plan.regions.data() + cell.first_region, cell.region_count};
-}
 
 /// Whether straight_stretches() gives every byte of the region, in whole blocks.
 bool is_of_blocks(Plan const& plan, Region const& region) {
