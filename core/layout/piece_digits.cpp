@@ -1,58 +1,29 @@
 #include "core/layout/piece_digits.hpp"
 
+#include <algorithm>
 #include <array>
-#include <atomic>
-#include <mutex>
-#include <unordered_map>
 
-#include "core/base/error.hpp"
+#include "core/base/integers.hpp"
+#include "core/base/interned.hpp"
 #include "core/base/mixed_bits.hpp"
 
 namespace reshard {
 namespace {
 
-struct DigitHash {
-  std::size_t operator()(PieceDigit const& digit) const {
+struct DigitTraits {
+  static std::size_t hash(PieceDigit const& digit) {
     std::uint64_t hash = digit.axis;
     for (Index const value : {digit.mod, digit.div, digit.first, digit.count, digit.stride})
       hash = mixed_bits(hash * 0x9e3779b97f4a7c15U + static_cast<std::uint64_t>(value));
     return hash;
   }
+  static bool same(PieceDigit const& a, PieceDigit const& b) { return a == b; }
 };
 
-/// All digits of the process, by number. A digit is in place before anybody has its number, so
-/// reading takes no lock.
-class DigitPool {
- public:
-  static DigitPool& of_process() {
-    static auto* const pool = new DigitPool;
-    return *pool;
-  }
-
-  PieceDigit const& at(std::uint32_t number) const {
-    std::uint32_t const block = number / block_size;
-    return blocks_[block].load(std::memory_order_acquire)[number % block_size];
-  }
-
-  std::uint32_t number_of(PieceDigit const& digit) {
-    std::lock_guard const lock(mutex_);
-    auto const [at, is_new] = numbers_.try_emplace(digit, count_);
-    if (!is_new) return at->second;
-    std::uint32_t const block = count_ / block_size;
-    RESHARD_EXPECT(block < blocks_.size());
-    if (count_ % block_size == 0)
-      blocks_[block].store(new PieceDigit[block_size], std::memory_order_release);
-    blocks_[block].load(std::memory_order_relaxed)[count_ % block_size] = digit;
-    return count_++;
-  }
-
- private:
-  static constexpr std::uint32_t block_size = 1U << 13;
-  std::mutex mutex_;
-  std::unordered_map<PieceDigit, std::uint32_t, DigitHash> numbers_;
-  std::array<std::atomic<PieceDigit*>, 1U << 15> blocks_{};
-  std::uint32_t count_ = 0;
-};
+Interned<PieceDigit, DigitTraits>& all_digits() {
+  static auto* const digits = new Interned<PieceDigit, DigitTraits>;
+  return *digits;
+}
 
 /// The numbers that a thread asked for last: neighbours in a checkpoint have the same digits.
 struct Asked {
@@ -62,6 +33,16 @@ struct Asked {
 };
 
 }  // namespace
+
+PieceDigits::PieceDigits(std::span<std::uint32_t const> first, std::span<std::uint32_t const> last)
+    : count_(narrow<std::uint32_t>(first.size() + last.size())) {
+  std::uint32_t* numbers = few_;
+  if (count_ > inline_count) {
+    numbers = new std::uint32_t[count_];
+    std::memcpy(few_, &numbers, sizeof numbers);
+  }
+  std::ranges::copy(last, std::ranges::copy(first, numbers).out);
+}
 
 PieceDigits::PieceDigits(PieceDigits const& other) : count_(other.count_) {
   if (count_ <= inline_count) {
@@ -80,22 +61,19 @@ void PieceDigits::push_back(PieceDigit const& digit) {
     return;
   }
   auto* const numbers = new std::uint32_t[count_ + 1];
-  std::memcpy(numbers, this->numbers(), count_ * sizeof *numbers);
+  std::memcpy(numbers, place(), count_ * sizeof *numbers);
   numbers[count_] = number;
   if (count_ > inline_count) delete[] many();
   std::memcpy(few_, &numbers, sizeof numbers);
   ++count_;
 }
 
-PieceDigit const& PieceDigits::digit(std::uint32_t number) {
-  return DigitPool::of_process().at(number);
-}
+PieceDigit const& PieceDigits::digit(std::uint32_t number) { return all_digits().at(number); }
 
 std::uint32_t PieceDigits::number_of(PieceDigit const& digit) {
   thread_local std::array<Asked, 256> asked;
-  Asked& last = asked[DigitHash()(digit) % asked.size()];
-  if (!last.known || last.digit != digit)
-    last = {digit, DigitPool::of_process().number_of(digit), true};
+  Asked& last = asked[DigitTraits::hash(digit) % asked.size()];
+  if (!last.known || last.digit != digit) last = {digit, all_digits().number_of(digit), true};
   return last.number;
 }
 

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <initializer_list>
 #include <iterator>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -69,6 +70,8 @@ class PieceDigits {
   PieceDigits(std::vector<PieceDigit> const& digits) {
     for (PieceDigit const& digit : digits) push_back(digit);
   }
+  /// Those with the numbers `first`, then those with the numbers `last` (numbers()).
+  PieceDigits(std::span<std::uint32_t const> first, std::span<std::uint32_t const> last);
   PieceDigits(PieceDigits const& other);
   PieceDigits(PieceDigits&& other) noexcept { swap(other); }
   PieceDigits& operator=(PieceDigits other) noexcept {
@@ -81,11 +84,16 @@ class PieceDigits {
 
   std::size_t size() const { return count_; }
   bool empty() const { return count_ == 0; }
-  Iterator begin() const { return Iterator(numbers()); }
-  Iterator end() const { return Iterator(numbers() + count_); }
-  PieceDigit const& operator[](std::size_t i) const { return digit(numbers()[i]); }
+  Iterator begin() const { return Iterator(place()); }
+  Iterator end() const { return Iterator(place() + count_); }
+  PieceDigit const& operator[](std::size_t i) const { return digit(place()[i]); }
   PieceDigit const& front() const { return (*this)[0]; }
   PieceDigit const& back() const { return (*this)[count_ - 1]; }
+
+  /// The numbers of the digits, which are equal where the digits are.
+  std::span<std::uint32_t const> numbers() const { return {place(), count_}; }
+  /// The digit with a number.
+  static PieceDigit const& digit(std::uint32_t number);
 
   void push_back(PieceDigit const& digit);
   /// Calls `with` with a copy of a digit, which takes its place.
@@ -93,7 +101,7 @@ class PieceDigits {
   void change(std::size_t i, With const& with) {
     PieceDigit changed = (*this)[i];
     with(changed);
-    numbers()[i] = number_of(changed);
+    place()[i] = number_of(changed);
   }
   /// The same with each.
   template <class With>
@@ -103,13 +111,12 @@ class PieceDigits {
 
   friend bool operator==(PieceDigits const& a, PieceDigits const& b) {
     return a.count_ == b.count_ &&
-           std::memcmp(a.numbers(), b.numbers(), a.count_ * sizeof(std::uint32_t)) == 0;
+           std::memcmp(a.place(), b.place(), a.count_ * sizeof(std::uint32_t)) == 0;
   }
 
  private:
   static constexpr std::uint32_t inline_count = 5;
 
-  static PieceDigit const& digit(std::uint32_t number);
   static std::uint32_t number_of(PieceDigit const& digit);
 
   std::uint32_t* many() const {
@@ -117,8 +124,8 @@ class PieceDigits {
     std::memcpy(&numbers, few_, sizeof numbers);
     return numbers;
   }
-  std::uint32_t const* numbers() const { return count_ > inline_count ? many() : few_; }
-  std::uint32_t* numbers() { return count_ > inline_count ? many() : few_; }
+  std::uint32_t const* place() const { return count_ > inline_count ? many() : few_; }
+  std::uint32_t* place() { return count_ > inline_count ? many() : few_; }
   void swap(PieceDigits& other) noexcept {
     std::swap(count_, other.count_);
     std::swap(few_, other.few_);

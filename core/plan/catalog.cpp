@@ -6,22 +6,10 @@
 
 namespace reshard {
 
-Index reach(Piece const& piece) {
-  Index last = piece.offset;
-  for (PieceDigit const& digit : piece.digits) last += (digit.count - 1) * digit.stride;
-  for (PieceCopy const& copy : piece.copies) last += (copy.count - 1) * copy.stride;
-  return last + 1;
-}
-
-void Catalog::add(Blob blob, std::vector<Piece> pieces, bool copy) {
+void Catalog::add(Blob blob, std::vector<Piece> const& pieces, bool copy) {
   auto const number = static_cast<std::uint32_t>(blobs.size());
   blobs.push_back(std::move(blob));
-  for (Piece& piece : pieces) {
-    TensorPieces& all = tensors[index(piece.tensor)];
-    all.pieces.push_back(std::move(piece));
-    all.blobs.push_back(number);
-    all.copy.push_back(copy);
-  }
+  for (Piece const& piece : pieces) tensors[index(piece.tensor)].add(piece, number, copy);
 }
 
 std::uint32_t Catalog::add_view(SourceView view) {

@@ -10,29 +10,22 @@
 #include "core/base/shared_text.hpp"
 #include "core/layout/piece.hpp"
 #include "core/plan/source_view.hpp"
+#include "core/plan/tensor_pieces.hpp"
 
 namespace reshard {
 
 /// A stored tensor's bytes: where its first element lies. `file` may be a view. `name` is for
 /// messages and listings.
 struct Blob {
+  Blob() = default;
+  Blob(std::uint32_t in_file, std::uint64_t at_bytes, DType of, SharedText named)
+      : file(in_file), dtype(of), offset_bytes(at_bytes), name(std::move(named)) {}
+
   std::uint32_t file = 0;
-  std::uint64_t offset_bytes = 0;
   DType dtype = DType::u8;
+  std::uint64_t offset_bytes = 0;
   SharedText name;
 };
-
-/// Pieces of one logical tensor on one side: piece i lies in blob blobs[i]. Strides and offsets of
-/// pieces are in elements of the blob.
-struct TensorPieces {
-  std::vector<Piece> pieces;
-  std::vector<std::uint32_t> blobs;
-  std::vector<bool> copy;  ///< holds what another piece holds by declaration (tied embeddings):
-                           ///< never read, always written
-};
-
-/// Elements from the start of a blob to the last that a piece reaches.
-Index reach(Piece const& piece);
 
 /// All pieces of a checkpoint: which part of which logical tensor lies where.
 struct Catalog {
@@ -47,8 +40,8 @@ struct Catalog {
   /// target that has no other weights takes these.
   std::vector<std::pair<TensorId, DType>> masters;
 
-  /// Adds a stored tensor with its pieces. `copy` as in TensorPieces.
-  void add(Blob blob, std::vector<Piece> pieces, bool copy);
+  /// Adds a stored tensor with its pieces. `copy` as in TensorPieces::is_copy.
+  void add(Blob blob, std::vector<Piece> const& pieces, bool copy);
 
   /// Adds a computed tensor and returns its file number: a Blob of it has offset 0 and the view's
   /// dtype. A view that cannot be computed is an Error (check_view). Pre: all real files are in

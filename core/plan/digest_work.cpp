@@ -40,27 +40,26 @@ class Worker {
     std::uint64_t const element = element_bytes(distinct, catalog_, model_.tensor(t).name);
     work_.tensor_bytes[index(t)] = static_cast<std::uint64_t>(logical_volume(model_, t)) * element;
     if (scope_ == DigestScope::distinct)
-      for (std::size_t i = 0; i < distinct.pieces.size(); ++i)
-        add_share(t, distinct.pieces[i], distinct.blobs[i]);
+      for (std::size_t i = 0; i < distinct.size(); ++i) add_share(t, distinct[i], distinct.blob(i));
     else
       add_all(t, all);
     add_regions(t, element);
   }
 
-  void add_share(TensorId tensor, Piece const& piece, std::uint32_t blob) {
-    pieces_.push_back(piece);
+  void add_share(TensorId tensor, Piece piece, std::uint32_t blob) {
+    pieces_.push_back(std::move(piece));
     work_.shares.push_back({digest_of(tensor), blob, ShareId(work_.shares.size())});
   }
 
   void add_all(TensorId tensor, TensorPieces const& all) {
     std::unordered_map<std::uint64_t, ShareId> counting;  // box -> the share that counts
     for (bool const copies : {false, true})
-      for (std::size_t i = 0; i < all.pieces.size(); ++i) {
-        if (all.copy[i] != copies) continue;
+      for (std::size_t i = 0; i < all.size(); ++i) {
+        if (all.is_copy(i) != copies) continue;
         auto const share = ShareId(work_.shares.size());
-        std::uint64_t const box = box_hash(all.pieces[i]);
+        std::uint64_t const box = all.box(i);
         if (copies && !counting.contains(box)) continue;
-        add_share(tensor, all.pieces[i], all.blobs[i]);
+        add_share(tensor, all[i], all.blob(i));
         work_.shares.back().piece = narrow<std::uint32_t>(i);
         work_.shares.back().same_as = counting.emplace(box, share).first->second;
       }

@@ -43,7 +43,7 @@ struct PieceShare {
       same_as{};  ///< of the piece whose elements these are, too; its own for the one that counts
   ShareKind kind = ShareKind::bytes;
   DType dtype = DType::bf16;  ///< of rounded values
-  std::uint32_t piece = 0;    ///< with DigestScope::all, of bytes: in TensorPieces::pieces
+  std::uint32_t piece = 0;    ///< with DigestScope::all, of bytes: in TensorPieces
 };
 
 /// A region that goes to the share of a piece.

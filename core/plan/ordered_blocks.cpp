@@ -116,12 +116,12 @@ OrderedBlocks::OrderedBlocks(Model const& model, Catalog const& source, TensorId
   element_bytes_ = element_bytes(distinct, source, logical.name);
   bytes_ = static_cast<std::uint64_t>(logical_volume(model, tensor)) * element_bytes_;
   Join const joined =
-      join(distinct.pieces, logical_pieces(model, tensor), axis_order(logical), model.axes());
+      join(distinct.made(), logical_pieces(model, tensor), axis_order(logical), model.axes());
   std::vector<ByteDim> dims;
   RegionMaker maker(element_bytes_, dims);
   for (std::size_t o = 0; o < joined.overlaps.size(); ++o) {
     Overlap const& overlap = joined.overlaps[o];
-    Blob const& blob = source.blobs[distinct.blobs[overlap.src]];
+    Blob const& blob = source.blobs[distinct.blob(overlap.src)];
     RegionEnds<std::uint32_t> const ends{{blob.file, blob.offset_bytes}, 0};
     dims.clear();
     Region region = maker.make(ends, overlap.src_offset, overlap.dst_offset, joined.span_of(o));

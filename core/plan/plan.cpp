@@ -93,7 +93,7 @@ std::uint64_t cell_bytes_of(Model const& model, std::span<TensorId const> tensor
                             Catalog const& source, PlanLimits const& limits) {
   std::uint64_t bytes = 0;
   for (TensorId const tensor : tensors) {
-    std::vector<std::uint32_t> const& blobs = source.tensors[index(tensor)].blobs;
+    auto const blobs = source.tensors[index(tensor)].blobs();
     if (blobs.empty()) continue;
     std::uint64_t const bits_each = narrow<std::uint64_t>(bits(source.blobs[blobs.front()].dtype));
     bytes += static_cast<std::uint64_t>(model.volume(model.tensor(tensor))) * bits_each / 8;

@@ -1,31 +1,31 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "core/plan/catalog.hpp"
 
 namespace reshard {
 
-/// A hash of the elements that a piece holds, whatever the order of its digits.
-std::uint64_t box_hash(Piece const& piece);
-
 /// The pieces of a logical tensor of which no other holds exactly the same elements: of each set of
 /// equal pieces (replicated over tp or ep) one is chosen, spread evenly over the files. Declared
 /// copies are left out. `dropped` counts the others.
 struct Distinct {
-  std::span<Piece const>
-      pieces;  ///< those of `all` itself when none was left out: `all` must outlive this
-  std::span<std::uint32_t const> blobs;
+  TensorPieces const* all = nullptr;  ///< must outlive this
+  std::vector<std::uint32_t> chosen;  ///< places in `all`
   std::uint64_t dropped = 0;
-  std::vector<Piece> own_pieces;
-  std::vector<std::uint32_t> own_blobs;
+
+  std::size_t size() const { return chosen.size(); }
+  bool empty() const { return chosen.empty(); }
+  Piece operator[](std::size_t i) const { return (*all)[chosen[i]]; }
+  std::uint32_t blob(std::size_t i) const { return all->blob(chosen[i]); }
+  /// All of them, for join() and tile().
+  std::vector<Piece> made() const { return all->made(chosen); }
 };
 Distinct distinct_pieces(TensorPieces const& all, Catalog const& catalog);
 
 /// A piece that distinct_pieces() leaves out, and the one that it takes for it: places in
-/// TensorPieces::pieces.
+/// TensorPieces.
 struct Replica {
   std::uint32_t taken = 0;
   std::uint32_t left_out = 0;

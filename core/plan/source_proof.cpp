@@ -6,7 +6,7 @@ namespace reshard {
 
 void prove_whole(Model const& model, LogicalTensor const& tensor, Distinct const& distinct,
                  Catalog const& source) {
-  auto const fault = tile(distinct.pieces, model.domain(tensor), model.axes());
+  auto const fault = tile(distinct.made(), model.domain(tensor), model.axes());
   if (!fault) return;
   if (fault->holders == 0 && tensor.slot != SlotId::weight)
     fail(ErrorKind::source,
@@ -19,8 +19,8 @@ void prove_whole(Model const& model, LogicalTensor const& tensor, Distinct const
         ErrorKind::source,
         "source: '{}': nothing holds {}. A file is missing from the checkpoint, or {} describes another model.",
         tensor.name, fault->where, model.origin());
-  Blob const& a = source.blobs[distinct.blobs[fault->a]];
-  Blob const& b = source.blobs[distinct.blobs[fault->b]];
+  Blob const& a = source.blobs[distinct.blob(fault->a)];
+  Blob const& b = source.blobs[distinct.blob(fault->b)];
   fail(
       ErrorKind::source,
       "source: '{}': {} stored places hold {}: '{}' in {} and '{}' in {}. Remove one of them, or check the parallel sizes in {}.",
@@ -30,9 +30,9 @@ void prove_whole(Model const& model, LogicalTensor const& tensor, Distinct const
 
 std::uint64_t element_bytes(Distinct const& distinct, Catalog const& source,
                             std::string_view tensor) {
-  Blob const& first = source.blobs[distinct.blobs.front()];
-  for (std::uint32_t const number : distinct.blobs) {
-    Blob const& blob = source.blobs[number];
+  Blob const& first = source.blobs[distinct.blob(0)];
+  for (std::size_t i = 0; i < distinct.size(); ++i) {
+    Blob const& blob = source.blobs[distinct.blob(i)];
     if (blob.dtype == first.dtype) continue;
     fail(
         ErrorKind::source,

@@ -16,7 +16,7 @@ bool is_one_of(std::array<std::string_view, Count> const& words, std::string_vie
 
 /// Of values as they are stored; nothing where they are computed.
 std::optional<DType> stored_dtype(Catalog const& source, TensorId tensor) {
-  auto const& blobs = source.tensors[index(tensor)].blobs;
+  auto const blobs = source.tensors[index(tensor)].blobs();
   if (blobs.empty()) return std::nullopt;
   for (std::uint32_t const blob : blobs)
     if (source.blobs[blob].file >= source.real_files()) return std::nullopt;

@@ -95,13 +95,15 @@ class TensorPlanner {
   }
 
   void run(TargetCover cover) {
+    std::vector<Piece> const held = distinct_.made();
+    std::vector<Piece> const wanted = wanted_->made();
     prove_whole(model_, logical_, distinct_, source_);
     if (cover == TargetCover::whole) prove_target();
     element_ = element_bytes(distinct_, source_, logical_.name);
-    for (std::uint32_t const number : wanted_->blobs)
-      RESHARD_EXPECT(target_.blobs[number].dtype == source_.blobs[distinct_.blobs.front()].dtype);
+    for (std::uint32_t const number : wanted_->blobs())
+      RESHARD_EXPECT(target_.blobs[number].dtype == source_.blobs[distinct_.blob(0)].dtype);
     std::vector<AxisId> order = axis_order(logical_);
-    Piece const& stored = distinct_.pieces.front();
+    Piece const& stored = held.front();
     auto const widest = [&stored](AxisId axis) {
       Index stride = 0;
       for (PieceDigit const& digit : stored.digits)
@@ -112,14 +114,13 @@ class TensorPlanner {
                      [&](AxisId a, AxisId b) { return widest(a) > widest(b); });
     std::vector<Piece> logical;
     if (limits_.digests) logical = logical_pieces(model_, tensor_);
-    join_ = join(distinct_.pieces, wanted_->pieces, order, model_.axes(), logical);
-    if (limits_.digests)
-      digest_join_ = join(distinct_.pieces, logical, order, model_.axes(), wanted_->pieces);
+    join_ = join(held, wanted, order, model_.axes(), logical);
+    if (limits_.digests) digest_join_ = join(held, logical, order, model_.axes(), wanted);
     std::vector<Piece> const padding =
         limits_.digests ? padding_pieces(model_, tensor_) : std::vector<Piece>();
     if (!padding.empty()) {
-      logical.insert(logical.end(), wanted_->pieces.begin(), wanted_->pieces.end());
-      padding_join_ = join(distinct_.pieces, padding, order, model_.axes(), logical);
+      logical.insert(logical.end(), wanted.begin(), wanted.end());
+      padding_join_ = join(held, padding, order, model_.axes(), logical);
     }
     plan_.replicas_dropped += distinct_.dropped;
     plan_.joined_regions += join_.overlaps.size();
@@ -133,7 +134,7 @@ class TensorPlanner {
   /// element once, too.
   void prove_target() const {
     Distinct const distinct = distinct_pieces(*wanted_, target_);
-    auto const fault = tile(distinct.pieces, model_.domain(logical_), model_.axes());
+    auto const fault = tile(distinct.made(), model_.domain(logical_), model_.axes());
     if (!fault) return;
     if (fault->holders == 0)
       fail(ErrorKind::usage,
@@ -180,12 +181,12 @@ class TensorPlanner {
     CellCut const cut = cut_for(aim);
     dims_.clear();
     make_keyed(keyed_, join_, cut, [this](Overlap const& overlap) {
-      FilePlace const to = place(target_, wanted_->blobs[overlap.dst]);
-      return RegionEnds<std::uint32_t>{place(source_, distinct_.blobs[overlap.src]), to.file,
+      FilePlace const to = place(target_, wanted_->blob(overlap.dst));
+      return RegionEnds<std::uint32_t>{place(source_, distinct_.blob(overlap.src)), to.file,
                                        to.offset_bytes};
     });
     make_keyed(keyed_digests_, digest_join_, cut, [this](Overlap const& overlap) {
-      return RegionEnds<DigestId>{place(source_, distinct_.blobs[overlap.src]), digest_of(tensor_)};
+      return RegionEnds<DigestId>{place(source_, distinct_.blob(overlap.src)), digest_of(tensor_)};
     });
     add_padding(cut);
     std::vector<Cell> cells;
@@ -226,7 +227,7 @@ class TensorPlanner {
     if (padding_join_.overlaps.empty()) return;
     KeyedDigests padding;
     make_keyed(padding, padding_join_, cut, [this](Overlap const& overlap) {
-      return RegionEnds<DigestId>{place(source_, distinct_.blobs[overlap.src]), DigestId::none};
+      return RegionEnds<DigestId>{place(source_, distinct_.blob(overlap.src)), DigestId::none};
     });
     keyed_digests_.append(padding);
     keyed_digests_.sort();
