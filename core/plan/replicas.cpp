@@ -43,6 +43,13 @@ Boxes boxes_of(TensorPieces const& all, Catalog const& catalog) {
 
 }  // namespace
 
+std::vector<std::uint32_t> Distinct::blobs() const {
+  std::vector<std::uint32_t> result;
+  result.reserve(size());
+  for (std::uint32_t const i : chosen) result.push_back(all->blob(i));
+  return result;
+}
+
 std::vector<Replica> replicas(TensorPieces const& all, Catalog const& catalog) {
   Boxes const boxes = boxes_of(all, catalog);
   std::vector<Replica> result;

@@ -19,6 +19,7 @@ struct Distinct {
   bool empty() const { return chosen.empty(); }
   Piece operator[](std::size_t i) const { return (*all)[chosen[i]]; }
   std::uint32_t blob(std::size_t i) const { return all->blob(chosen[i]); }
+  std::vector<std::uint32_t> blobs() const;
   /// All of them, for join() and tile().
   std::vector<Piece> made() const { return all->made(chosen); }
 };

@@ -56,9 +56,8 @@ class Lister {
       names.emplace_back(axis_name);
       axes += fmt::format("{}{} {}", axes.empty() ? "" : " · ", axis_name, count);
     }
-    bool const stored =
-        !pieces.blobs.empty();  // without elements a tensor may have no box anywhere
-    DType const dtype = stored ? catalog.blobs[pieces.blobs.front()].dtype : DType::u8;
+    bool const stored = !pieces.empty();  // without elements a tensor may have no box anywhere
+    DType const dtype = stored ? catalog.blobs[pieces.blob(0)].dtype : DType::u8;
     std::string_view const dtype_name = stored ? name(dtype) : "-";
     auto const bytes = static_cast<std::uint64_t>(model.volume(tensor)) *
                        static_cast<std::uint64_t>(bits(dtype)) / 8;
@@ -68,11 +67,10 @@ class Lister {
         .set("shape", shape_json(shape))
         .set("axes", Json(std::move(names)))
         .set("bytes", bytes);
-    item.set("pieces", static_cast<std::int64_t>(pieces.pieces.size()));
+    item.set("pieces", static_cast<std::int64_t>(pieces.size()));
     items_.push_back(std::move(item));
     text_ += fmt::format("{:<9}{:>12}  {:>7} {:<6}  {:<20} {}\n", dtype_name, human_bytes(bytes),
-                         pieces.pieces.size(), pieces.pieces.size() == 1 ? "piece" : "pieces",
-                         tensor.name, axes);
+                         pieces.size(), pieces.size() == 1 ? "piece" : "pieces", tensor.name, axes);
   }
 
   TensorList take(fs::path const& path, std::string_view format, std::string_view kind) {

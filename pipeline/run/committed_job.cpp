@@ -31,7 +31,7 @@ void check_source(PlannedJob const& job, SourceWatch const& watch, FilledTarget 
 std::set<std::string> merged_tensors(JobPlan const& plan) {
   std::set<std::string> names;
   for (std::size_t t = 0; t < plan.source.tensors.size(); ++t)
-    for (std::uint32_t const blob : plan.source.tensors[t].blobs) {
+    for (std::uint32_t const blob : plan.source.tensors[t].blobs()) {
       std::size_t const file = plan.source.blobs[blob].file;
       if (file >= plan.source.real_files() &&
           plan.source.views[file - plan.source.real_files()].kind == ViewKind::merge)

@@ -43,7 +43,7 @@ std::vector<StateCheck const*> wrong_masters(Plan const& plan,
 StateCheck check_in_source(Model const& model, Catalog const& source, StateCheck check) {
   for (std::size_t s = 1; s < model.slots().size() && check.state == check.weight; ++s)
     if (TensorId const state = model.in_slot(check.weight, SlotId(s));
-        is_master_slot(model.slots()[s]) && !source.tensors[index(state)].blobs.empty())
+        is_master_slot(model.slots()[s]) && !source.tensors[index(state)].empty())
       check.state = state;
   return check;
 }

@@ -111,7 +111,7 @@ void set_states(RunReport& report, JobPlan const& plan) {
   Model const& model = *plan.model;
   report.states.assign(model.slots().begin() + 1, model.slots().end());
   for (std::size_t t = 0; t < model.tensors().size(); ++t) {
-    auto const& blobs = plan.source.tensors[t].blobs;
+    auto const blobs = plan.source.tensors[t].blobs();
     if (model.tensors()[t].slot == SlotId::weight || !model.exists(TensorId(t)) || blobs.empty())
       continue;
     report.state_bytes += static_cast<std::uint64_t>(model.volume(model.tensors()[t])) *

@@ -19,7 +19,7 @@ std::vector<SlicedTensor> tensors_of(PlannedJob const& job) {
   std::vector<SlicedTensor> tensors(model.tensors().size());
   for (std::size_t t = 0; t < tensors.size() && t < job.plan.plan.tensor_bytes.size(); ++t) {
     auto const id = TensorId(t);
-    auto const& blobs = source.tensors[t].blobs;
+    auto const blobs = source.tensors[t].blobs();
     std::uint64_t const bytes = job.plan.plan.tensor_bytes[index(digest_of(id))];
     if (bytes == 0 || blobs.empty() || model.tensor(id).slot != SlotId::weight) continue;
     DType const dtype = source.blobs[blobs.front()].dtype;

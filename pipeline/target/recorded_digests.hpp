@@ -31,7 +31,7 @@ class RecordedDigests {
 
   /// Of a tensor of the plan as its target stores it. Pre: the target has it.
   std::optional<std::uint64_t> of_target(JobPlan const& plan, std::size_t tensor) const {
-    auto const& blobs = plan.target.tensors[tensor].blobs;
+    auto const blobs = plan.target.tensors[tensor].blobs();
     return find(plan.model->tensors()[tensor].name, name(plan.target.blobs[blobs.front()].dtype),
                 logical_shape(*plan.model, TensorId(tensor)));
   }
@@ -42,7 +42,7 @@ class RecordedDigests {
 
 /// Whether the target has a tensor of the model.
 inline bool is_in_target(JobPlan const& plan, std::size_t tensor) {
-  return plan.model->exists(TensorId(tensor)) && !plan.target.tensors[tensor].blobs.empty();
+  return plan.model->exists(TensorId(tensor)) && !plan.target.tensors[tensor].empty();
 }
 
 }  // namespace reshard

@@ -70,15 +70,15 @@ std::optional<Manifest> own_record(Checkpoint const& source) {
 
 /// Whether what the plan reads of a tensor is what is stored.
 bool read_as_stored(JobPlan const& plan, std::size_t tensor) {
-  for (std::uint32_t const blob : plan.source.tensors[tensor].blobs)
+  for (std::uint32_t const blob : plan.source.tensors[tensor].blobs())
     if (plan.source.blobs[blob].file >= plan.source.real_files()) return false;
-  return !plan.source.tensors[tensor].blobs.empty();
+  return !plan.source.tensors[tensor].empty();
 }
 
 /// Files of a tensor that are not what the manifest says.
 void add_changed_files(FileRecords const& records, JobPlan const& plan, std::size_t tensor,
                        std::set<std::string>& changed) {
-  for (std::uint32_t const blob : plan.source.tensors[tensor].blobs) {
+  for (std::uint32_t const blob : plan.source.tensors[tensor].blobs()) {
     fs::path const path = plan.source.files[plan.source.blobs[blob].file];
     FileRecord const* const record = records.find(path);
     if (record != nullptr && !changed.contains(path.string()) &&
@@ -114,7 +114,7 @@ bool is_part_of_computed(JobPlan const& plan, std::string const& name,
   if (!weight) return false;
   if (left_out.contains(name.substr(scheme + 1, part - scheme - 1))) return true;
   std::size_t const at = index(*weight);
-  return !plan.source.tensors[at].blobs.empty() && !read_as_stored(plan, at);
+  return !plan.source.tensors[at].empty() && !read_as_stored(plan, at);
 }
 
 /// Whether a recorded tensor is a state of a parameter ("attn.q (exp_avg)", a Model's name for it),
@@ -131,7 +131,7 @@ void add_missing(Manifest const& manifest, JobPlan const& plan, std::vector<std:
   std::set<std::string> const left_out = schemes_left_out(*plan.model);
   for (TensorDigest const& recorded : manifest.tensors) {
     std::optional<TensorId> const t = plan.model->find_tensor(recorded.name);
-    if (t && !plan.source.tensors[index(*t)].blobs.empty()) continue;
+    if (t && !plan.source.tensors[index(*t)].empty()) continue;
     if (t && std::ranges::any_of(plan.same_as, [&](auto const& one) { return one.first == *t; }))
       continue;  // compared with the tensor whose bytes it shares in the target
     if (!is_state(plan, recorded.name) && !is_part_of_computed(plan, recorded.name, left_out))
@@ -154,7 +154,7 @@ class TensorRecords {
         !read_as_stored(plan, tensor))
       return nullptr;
     TensorDigest const& recorded = *found->second;
-    Blob const& blob = plan.source.blobs[plan.source.tensors[tensor].blobs.front()];
+    Blob const& blob = plan.source.blobs[plan.source.tensors[tensor].blob(0)];
     bool const same = recorded.shape == logical_shape(*plan.model, TensorId(tensor)) &&
                       recorded.dtype == name(blob.dtype);
     return same ? &recorded : nullptr;

@@ -91,7 +91,7 @@ class Chooser {
           std::vector<bool> const& usable)
       : plan_(plan), usable_(usable), chosen_(plan.plan.tensor_bytes.size(), false) {
     for (std::size_t t = 0; t < plan.target.tensors.size() && t < same.size(); ++t)
-      chosen_[t] = same[t].has_value() && !plan.target.tensors[t].blobs.empty() &&
+      chosen_[t] = same[t].has_value() && !plan.target.tensors[t].empty() &&
                    padding_pieces(*plan.model, TensorId(t)).empty();
     for (StateCheck const& check : plan.plan.checks) chosen_[index(digest_of(check.state))] = false;
     for (std::size_t f = 0; f < usable_.size(); ++f)
@@ -113,11 +113,11 @@ class Chooser {
     for (std::size_t t = 0; t < plan_.target.tensors.size(); ++t) {
       if (!chosen_[t]) continue;
       TensorPieces const& pieces = plan_.target.tensors[t];
-      for (std::size_t p = 0; p < pieces.pieces.size(); ++p) {
-        std::uint32_t const b = pieces.blobs[p];
+      for (std::size_t p = 0; p < pieces.size(); ++p) {
+        std::uint32_t const b = pieces.blob(p);
         auto const width = static_cast<Index>(bits(plan_.target.blobs[b].dtype));
-        bytes[b] = std::max(bytes[b],
-                            static_cast<std::uint64_t>((reach(pieces.pieces[p]) * width + 7) / 8));
+        bytes[b] =
+            std::max(bytes[b], static_cast<std::uint64_t>((pieces.reach_of(p) * width + 7) / 8));
       }
     }
     std::vector<FileSpan> places;
@@ -147,7 +147,7 @@ class Chooser {
   template <class Refused>
   void refuse_if(Refused const& refused) {
     for (std::size_t t = 0; t < plan_.target.tensors.size(); ++t) {
-      if (!chosen_[t] || std::ranges::none_of(plan_.target.tensors[t].blobs, refused)) continue;
+      if (!chosen_[t] || std::ranges::none_of(plan_.target.tensors[t].blobs(), refused)) continue;
       chosen_[t] = false;
       changed_ = true;
     }
@@ -159,7 +159,7 @@ class Chooser {
     std::vector<bool> mixed(plan_.target.blobs.size(), false);
     for (std::size_t t = 0; t < plan_.target.tensors.size(); ++t)
       if (!chosen_[t])
-        for (std::uint32_t const b : plan_.target.tensors[t].blobs) mixed[b] = true;
+        for (std::uint32_t const b : plan_.target.tensors[t].blobs()) mixed[b] = true;
     refuse_if([&](std::uint32_t b) { return mixed[b]; });
   }
   /// Files in which the plan does not bring every byte of the places.

@@ -84,10 +84,10 @@ std::vector<TensorDigest> tensor_list(Model const& model, Catalog const& catalog
                                       std::span<int const> adds) {
   std::vector<TensorDigest> list;
   for (std::size_t t = 0; t < model.tensors().size(); ++t) {
-    if (!model.exists(TensorId(t)) || catalog.tensors[t].blobs.empty()) continue;
+    if (!model.exists(TensorId(t)) || catalog.tensors[t].empty()) continue;
     TensorDigest tensor;
     tensor.name = model.tensors()[t].name;
-    tensor.dtype = name(catalog.blobs[catalog.tensors[t].blobs.front()].dtype);
+    tensor.dtype = name(catalog.blobs[catalog.tensors[t].blob(0)].dtype);
     tensor.shape = logical_shape(model, TensorId(t));
     if (with_axes)
       for (LogicalAxis const& axis : model.tensors()[t].axes)

@@ -40,7 +40,7 @@ class Chooser {
 
   std::vector<ChosenTensor> run() {
     for (std::size_t t = 0; t < model_.tensors().size(); ++t)
-      if (model_.exists(TensorId(t)) && !catalog_.tensors[t].blobs.empty()) look_at(TensorId(t));
+      if (model_.exists(TensorId(t)) && !catalog_.tensors[t].empty()) look_at(TensorId(t));
     for (std::string const& pattern : patterns_)
       if (!matched_.contains(pattern)) refuse(pattern);
     if (chosen_.empty()) refuse_indices();
@@ -83,7 +83,7 @@ class Chooser {
     ChosenTensor chosen;
     chosen.id = id;
     chosen.name = logical.name;
-    chosen.dtype = catalog_.blobs[catalog_.tensors[index(id)].blobs.front()].dtype;
+    chosen.dtype = catalog_.blobs[catalog_.tensors[index(id)].blob(0)].dtype;
     chosen.part_of = weight;
     bool empty = false;
     for (std::size_t d = 0; d < domain.size(); ++d) {

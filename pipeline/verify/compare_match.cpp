@@ -18,7 +18,7 @@ namespace {
 
 std::set<DType> dtypes_of(Catalog const& catalog, std::size_t tensor) {
   std::set<DType> dtypes;
-  for (std::uint32_t const blob : catalog.tensors[tensor].blobs)
+  for (std::uint32_t const blob : catalog.tensors[tensor].blobs())
     dtypes.insert(catalog.blobs[blob].dtype);
   return dtypes;
 }
@@ -36,7 +36,7 @@ int add_of(std::vector<int> const& adds, std::size_t tensor) {
 /// What a side lacks of a tensor, or holds twice; "" when it is whole.
 std::string fault_of(Model const& model, Catalog const& catalog, std::size_t tensor) {
   Distinct const distinct = distinct_pieces(catalog.tensors[tensor], catalog);
-  auto const fault = tile(distinct.pieces, model.domain(model.tensors()[tensor]), model.axes());
+  auto const fault = tile(distinct.made(), model.domain(model.tensors()[tensor]), model.axes());
   if (!fault) return "";
   return fault->holders == 0
              ? "nothing holds " + fault->where
@@ -75,10 +75,10 @@ class Matcher {
 
  private:
   bool b_has(TensorId tensor) const {
-    return b_model_.exists(tensor) && !b_.tensors[index(tensor)].pieces.empty();
+    return b_model_.exists(tensor) && !b_.tensors[index(tensor)].empty();
   }
   bool a_has(std::size_t tensor) const {
-    return a_model_.exists(TensorId(tensor)) && !a_.tensors[tensor].pieces.empty();
+    return a_model_.exists(TensorId(tensor)) && !a_.tensors[tensor].empty();
   }
 
   bool counts(Model const& model, LogicalTensor const& tensor) const {
@@ -134,7 +134,7 @@ class Matcher {
       if (by_names_ && is_optimizer_key(tensor.name))
         ++result_.states_only_a;
       else
-        differs(HeaderFault::missing, t, a_.blobs[a_.tensors[t].blobs.front()].name, "");
+        differs(HeaderFault::missing, t, a_.blobs[a_.tensors[t].blob(0)].name, "");
       return false;
     }
     std::size_t const u = index(*other);
@@ -166,11 +166,13 @@ class Matcher {
   void take_over(std::size_t t, std::size_t u) {
     TensorPieces& pieces = result_.b.tensors[t];
     pieces = b_.tensors[u];
-    for (Piece& piece : pieces.pieces) {
-      piece.tensor = TensorId(t);
+    pieces.set_tensor(TensorId(t));
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      Piece piece = pieces[i];
       piece.digits.change([&](PieceDigit& digit) {
         digit.axis = static_cast<AxisId>(a_model_.axes().find(b_model_.axes()[digit.axis].name));
       });
+      pieces.set(i, piece);
     }
   }
 
@@ -190,7 +192,7 @@ class Matcher {
         return differs(a != b ? HeaderFault::dtype : HeaderFault::not_comparable, t, text_of(a),
                        text_of(b));
       bool const widest = add != 0 || all.contains(DType::f64);
-      wish_.tensors[t].blobs = {widest ? 1U : 0U};
+      wish_.tensors[t].add({TensorId(t), {}, {}, 0}, widest ? 1U : 0U, false);
       adds_.target[t] = add_of(b_adds_, u);
     }
     result_.tensors.push_back({static_cast<std::uint32_t>(t), *a.begin(), *b.begin()});
@@ -210,7 +212,7 @@ class Matcher {
         ++result_.states_only_b;
       else
         result_.differences.push_back({HeaderFault::extra, name, "",
-                                       result_.b.blobs[b_.tensors[u].blobs.front()].name,
+                                       result_.b.blobs[b_.tensors[u].blob(0)].name,
                                        part_count(b_model_, static_cast<std::uint32_t>(u)),
                                        b_model_.tensors()[u].slot != SlotId::weight});
     }

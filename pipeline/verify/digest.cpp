@@ -133,7 +133,7 @@ DigestedCheckpoint ordered_digests(Checkpoint checkpoint, DigestQuery const& que
                                  digests, result.catalogue.adds);
     result.total = total_digest(result.tensors);
     for (std::size_t t = 0; t < hashes.size(); ++t) {
-      auto const& blobs = result.catalogue.source.tensors[t].blobs;
+      auto const blobs = result.catalogue.source.tensors[t].blobs();
       bool const there = model.exists(TensorId(t)) && !blobs.empty();
       result.work.tensor_bytes.push_back(
           there

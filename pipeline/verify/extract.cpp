@@ -142,7 +142,7 @@ class Extraction {
   /// Of the chosen tensors alone.
   void plan(std::size_t threads) {
     for (std::size_t t = 0; t < model().tensors().size(); ++t)
-      if (target_.tensors[t].pieces.empty()) model().set_exists(TensorId(t), false);
+      if (target_.tensors[t].empty()) model().set_exists(TensorId(t), false);
     PlanLimits limits = limits_for(query_.memory_bytes);
     limits.threads = threads;
     plan_ = make_part_plan(model(), catalogue_.source, target_, limits);

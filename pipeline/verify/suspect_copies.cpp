@@ -91,7 +91,7 @@ class CopySearch {
                        Extent const extent{file, offset, into.size(), 0};
                        reader.read({&extent, 1}, into.data());
                      });
-    bool const tied = catalog_.tensors[index(tensor)].copy[copy.piece];
+    bool const tied = catalog_.tensors[index(tensor)].is_copy(copy.piece);
     auto const where = [&](PieceShare const& share) {
       Blob const& blob = catalog_.blobs[share.blob];
       return fmt::format("'{}' in {}", blob.name, catalog_.files[blob.file]);

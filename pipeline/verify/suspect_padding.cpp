@@ -74,9 +74,9 @@ class PaddingLook {
     Model const& model = *padded_.model;
     LogicalTensor const& logical = model.tensor(id);
     TensorPieces const& stored = padded_.source.tensors[index(id)];
-    if (!model.exists(id) || logical.slot != SlotId::weight || stored.blobs.empty()) return false;
+    if (!model.exists(id) || logical.slot != SlotId::weight || stored.empty()) return false;
     std::vector<Piece> const pieces = padding_pieces(model, id);
-    DType const dtype = padded_.source.blobs[stored.blobs.front()].dtype;
+    DType const dtype = padded_.source.blobs[stored.blob(0)].dtype;
     if (pieces.empty() || bits(dtype) % 8 != 0) return false;
     std::vector<DomainAxis> const meant = model.meant_domain(logical);
     std::vector<DomainAxis> const all = model.domain(logical);

@@ -67,9 +67,9 @@ class SuspectSearch {
     for (std::size_t t = 0; t < model().tensors().size(); ++t) {
       auto const id = TensorId(t);
       TensorPieces const& stored = catalogue_.source.tensors[t];
-      if (!model().exists(id) || model().volume(model().tensor(id)) == 0 || stored.blobs.empty())
+      if (!model().exists(id) || model().volume(model().tensor(id)) == 0 || stored.empty())
         continue;
-      DType const dtype = catalogue_.source.blobs[stored.blobs.front()].dtype;
+      DType const dtype = catalogue_.source.blobs[stored.blob(0)].dtype;
       if (bits(dtype) % 8 != 0)
         fail(
             ErrorKind::source,

@@ -94,7 +94,7 @@ std::vector<HashTask> tasks_of_rank(JobPlan const& catalogue, Comm const& comm) 
   std::vector<HashTask> all;
   for (std::size_t t = 0; t < model.tensors().size(); ++t) {
     auto const id = TensorId(t);
-    auto const& blobs = catalogue.source.tensors[t].blobs;
+    auto const blobs = catalogue.source.tensors[t].blobs();
     if (!model.exists(id) || blobs.empty() || logical_volume(model, id) == 0) continue;
     SlicedTensor const sliced =
         sliced_tensor(model, id, catalogue.source.blobs[blobs.front()].dtype);

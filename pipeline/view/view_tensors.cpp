@@ -111,21 +111,21 @@ class Builder {
     TensorPieces const& all = catalog.tensors[current.tensor];
     std::set<std::pair<std::uint32_t, std::uint64_t>> read;
     Distinct const distinct = distinct_pieces(all, catalog);
-    for (std::size_t i = 0; i < distinct.pieces.size(); ++i)
-      read.emplace(distinct.blobs[i], box_hash(distinct.pieces[i]));
-    for (std::size_t i = 0; i < all.pieces.size(); ++i) {
-      Blob const& blob = catalog.blobs[all.blobs[i]];
+    for (std::size_t i = 0; i < distinct.size(); ++i)
+      read.emplace(distinct.blob(i), all.box(distinct.chosen[i]));
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      Blob const& blob = catalog.blobs[all.blob(i)];
       ViewBox box;
       bool const computed = blob.file >= catalog.real_files();
       box.owner =
           computed ? catalog.views[blob.file - catalog.real_files()].stored.file : blob.file;
       box.stored = number_of(blob.name);
-      box.flags = all.copy[i]                                              ? box_is_copy
-                  : read.contains({all.blobs[i], box_hash(all.pieces[i])}) ? 0
-                                                                           : box_is_replica;
+      box.flags = all.is_copy(i)                             ? box_is_copy
+                  : read.contains({all.blob(i), all.box(i)}) ? 0
+                                                             : box_is_replica;
       if (computed) box.flags |= box_is_computed;
       current.blank.dtype = blob.dtype;
-      add_piece(current, s, all.pieces[i], box);
+      add_piece(current, s, all[i], box);
     }
   }
 

@@ -141,9 +141,8 @@ class JobPlanner {
   static std::vector<std::optional<DType>> dtypes_of(Catalog const& catalog) {
     std::vector<std::optional<DType>> result;
     for (TensorPieces const& tensor : catalog.tensors)
-      result.push_back(tensor.blobs.empty()
-                           ? std::nullopt
-                           : std::optional<DType>(catalog.blobs[tensor.blobs.front()].dtype));
+      result.push_back(tensor.empty() ? std::nullopt
+                                      : std::optional<DType>(catalog.blobs[tensor.blob(0)].dtype));
     return result;
   }
 

@@ -16,12 +16,12 @@ class ValueChanger {
 
   void change(std::size_t tensor, int add) {
     TensorPieces& pieces = source_.tensors[tensor];
-    auto const& wanted = target_.tensors[tensor].blobs;
-    if (pieces.blobs.empty() || wanted.empty()) return;
+    auto const wanted = target_.tensors[tensor].blobs();
+    if (pieces.empty() || wanted.empty()) return;
     DType const dtype = target_.blobs[wanted.front()].dtype;
     std::map<std::uint32_t, Index> length;
-    for (std::size_t i = 0; i < pieces.pieces.size(); ++i) {
-      Blob const& blob = source_.blobs[pieces.blobs[i]];
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      Blob const& blob = source_.blobs[pieces.blob(i)];
       if (add == 0 && blob.dtype == dtype) continue;
       if (!quant::convertible(blob.dtype, dtype))
         fail(
@@ -34,14 +34,15 @@ class ValueChanger {
              "again. One job does only one of the two: choose target.format = \"dcp\" first, "
              "and convert that to this target.",
              blob.name);
-      length[pieces.blobs[i]] = std::max(length[pieces.blobs[i]], reach(pieces.pieces[i]));
+      length[pieces.blob(i)] = std::max(length[pieces.blob(i)], pieces.reach_of(i));
     }
     std::map<std::uint32_t, std::uint32_t> computed;
     for (auto const& [blob, elements] : length)
       computed[blob] = source_.add_computed(blob, elements,
                                             add == 0 ? ViewKind::cast : ViewKind::add, dtype, add);
-    for (std::uint32_t& blob : pieces.blobs)
-      if (auto const found = computed.find(blob); found != computed.end()) blob = found->second;
+    for (std::size_t i = 0; i < pieces.size(); ++i)
+      if (auto const found = computed.find(pieces.blob(i)); found != computed.end())
+        pieces.set_blob(i, found->second);
   }
 
  private:
@@ -60,8 +61,8 @@ void change_values(Model const& model, Catalog& source, Catalog const& target,
   };
   for (std::size_t t = 0; t < std::min(source.tensors.size(), target.tensors.size()); ++t) {
     int const add = add_of(adds.target, t) - add_of(adds.source, t);
-    auto const& wanted = target.tensors[t].blobs;
-    auto const& held = source.tensors[t].blobs;
+    auto const wanted = target.tensors[t].blobs();
+    auto const held = source.tensors[t].blobs();
     if (wanted.empty() || held.empty()) continue;
     if (add != 0 || target.blobs[wanted.front()].dtype != source.blobs[held.front()].dtype)
       changer.change(t, add);

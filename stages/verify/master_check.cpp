@@ -34,10 +34,13 @@ class Comparer {
         weight_bytes_(static_cast<std::uint64_t>(bits(check.weight_dtype)) / 8) {}
 
   MasterFindings run() {
-    std::vector<Piece> masters(masters_.pieces.begin(), masters_.pieces.end());
+    std::vector<Piece> masters = masters_.made();
     for (Piece& piece : masters) piece.tensor = check_.weight;
-    PairedElements pairs(model_, source_, check_.weight, {masters, masters_.blobs, master_bytes},
-                         {weights_.pieces, weights_.blobs, weight_bytes_}, read_);
+    std::vector<Piece> const weights = weights_.made();
+    std::vector<std::uint32_t> const master_blobs = masters_.blobs();
+    std::vector<std::uint32_t> const weight_blobs = weights_.blobs();
+    PairedElements pairs(model_, source_, check_.weight, {masters, master_blobs, master_bytes},
+                         {weights, weight_blobs, weight_bytes_}, read_);
     pairs.each([&](std::byte const* master, std::byte const* weight) {
       look(number_at(master, master_bytes), number_at(weight, weight_bytes_), pairs);
     });

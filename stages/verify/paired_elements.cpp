@@ -122,11 +122,13 @@ std::string place_text(Model const& model, TensorId tensor, std::span<Index cons
 CopyDifference compare_copy(Model const& model, Catalog const& catalog, TensorId tensor,
                             std::uint32_t a, std::uint32_t b, CatalogReader const& read) {
   TensorPieces const& all = catalog.tensors[index(tensor)];
-  DType const dtype = catalog.blobs[all.blobs[a]].dtype;
+  DType const dtype = catalog.blobs[all.blob(a)].dtype;
   std::uint64_t const element = static_cast<std::uint64_t>(bits(dtype)) / 8;
+  Piece const piece_a = all[a];
+  Piece const piece_b = all[b];
   PairedElements pairs(model, catalog, tensor,
-                       {std::span(&all.pieces[a], 1), std::span(&all.blobs[a], 1), element},
-                       {std::span(&all.pieces[b], 1), std::span(&all.blobs[b], 1), element}, read);
+                       {std::span(&piece_a, 1), all.blobs().subspan(a, 1), element},
+                       {std::span(&piece_b, 1), all.blobs().subspan(b, 1), element}, read);
   CopyDifference found;
   pairs.each([&](std::byte const* left, std::byte const* right) {
     ++found.elements;

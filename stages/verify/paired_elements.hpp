@@ -90,7 +90,7 @@ struct CopyDifference {
   std::string values;        ///< "1.5 and 1.25": of the first
 };
 
-/// Reads two pieces of a tensor (places in TensorPieces::pieces) and compares what both hold. Pre:
+/// Reads two pieces of a tensor (places in TensorPieces) and compares what both hold. Pre:
 /// one dtype, of whole bytes.
 CopyDifference compare_copy(Model const& model, Catalog const& catalog, TensorId tensor,
                             std::uint32_t a, std::uint32_t b, CatalogReader const& read);

@@ -51,7 +51,7 @@ class Comparer {
     std::vector<Pair> found;
     for (std::uint32_t t = 0; t < catalog_.tensors.size() && t < model_.tensors().size(); ++t) {
       TensorPieces const& all = catalog_.tensors[t];
-      if (!model_.exists(TensorId(t)) || all.pieces.size() < 2) continue;
+      if (!model_.exists(TensorId(t)) || all.size() < 2) continue;
       for (Replica const& replica : replicas(all, catalog_)) {
         if (replica.declared) continue;
         Pair const pair{t, replica, span_of(all, replica.taken), span_of(all, replica.left_out)};
@@ -70,8 +70,7 @@ class Comparer {
     if (pair.taken != held_) read(pair.taken, taken_);
     held_ = pair.taken;
     read(pair.left_out, left_out_);
-    if (taken_ == left_out_ &&
-        all.pieces[pair.pieces.taken].digits == all.pieces[pair.pieces.left_out].digits)
+    if (taken_ == left_out_ && all[pair.pieces.taken].digits == all[pair.pieces.left_out].digits)
       return;
     Differences const found = differences(pair);
     if (found.differing > 0) faults_.push_back(fault(pair, found));
@@ -81,7 +80,7 @@ class Comparer {
 
  private:
   Blob const& blob_of(Pair const& pair, std::uint32_t piece) const {
-    return catalog_.blobs[catalog_.tensors[pair.tensor].blobs[piece]];
+    return catalog_.blobs[catalog_.tensors[pair.tensor].blob(piece)];
   }
 
   std::uint64_t element_bytes(Pair const& pair) const {
@@ -89,15 +88,14 @@ class Comparer {
   }
 
   Span span_of(TensorPieces const& all, std::uint32_t piece) const {
-    Blob const& blob = catalog_.blobs[all.blobs[piece]];
+    Blob const& blob = catalog_.blobs[all.blob(piece)];
     std::uint64_t elements = 1;
-    for (PieceDigit const& digit : all.pieces[piece].digits) {
+    for (PieceDigit const& digit : form_digits(all.form(piece))) {
       if (digit.count == 0) return {};
       elements += static_cast<std::uint64_t>((digit.count - 1) * digit.stride);
     }
     auto const element = static_cast<std::uint64_t>(bits(blob.dtype)) / 8;
-    return {blob.file,
-            blob.offset_bytes + static_cast<std::uint64_t>(all.pieces[piece].offset) * element,
+    return {blob.file, blob.offset_bytes + static_cast<std::uint64_t>(all.offset(piece)) * element,
             elements * element};
   }
 
@@ -114,8 +112,8 @@ class Comparer {
 
   Differences differences(Pair const& pair) {
     TensorPieces const& all = catalog_.tensors[pair.tensor];
-    Piece const& taken = all.pieces[pair.pieces.taken];
-    Piece const& left_out = all.pieces[pair.pieces.left_out];
+    Piece const taken = all[pair.pieces.taken];
+    Piece const left_out = all[pair.pieces.left_out];
     join_ = join(std::span(&taken, 1), std::span(&left_out, 1), order(pair.tensor), model_.axes());
     Differences found;
     element_ = element_bytes(pair);
@@ -205,12 +203,12 @@ std::vector<StoredCopy> stored_copies(Model const& model, Catalog const& catalog
   std::vector<StoredCopy> found;
   for (std::size_t t = 0; t < catalog.tensors.size() && t < model.tensors().size(); ++t) {
     TensorPieces const& all = catalog.tensors[t];
-    if (!model.exists(TensorId(t)) || std::ranges::find(all.copy, true) == all.copy.end()) continue;
+    if (!model.exists(TensorId(t)) || !all.has_copies()) continue;
     for (Replica const& replica : replicas(all, catalog)) {
-      Piece const& taken = all.pieces[replica.taken];
-      Piece const& copy = all.pieces[replica.left_out];
-      Blob const& a = catalog.blobs[all.blobs[replica.taken]];
-      Blob const& b = catalog.blobs[all.blobs[replica.left_out]];
+      Piece const taken = all[replica.taken];
+      Piece const copy = all[replica.left_out];
+      Blob const& a = catalog.blobs[all.blob(replica.taken)];
+      Blob const& b = catalog.blobs[all.blob(replica.left_out)];
       if (!replica.declared || a.dtype != b.dtype || bits(a.dtype) < 8 ||
           taken.digits != copy.digits)
         continue;
@@ -294,9 +292,7 @@ ReplicaFindings compare_small_replicas(Model const& model, Catalog const& catalo
 }
 
 bool has_copies(Catalog const& catalog) {
-  return std::ranges::any_of(catalog.tensors, [](TensorPieces const& all) {
-    return std::ranges::find(all.copy, true) != all.copy.end();
-  });
+  return std::ranges::any_of(catalog.tensors, &TensorPieces::has_copies);
 }
 
 ReplicaFindings compare_copies(Model const& model, Catalog const& catalog,

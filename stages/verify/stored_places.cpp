@@ -10,8 +10,8 @@
 namespace reshard {
 namespace {
 
-bool is_empty(Piece const& piece) {
-  return std::any_of(piece.digits.begin(), piece.digits.end(),
+bool is_empty(PieceDigits const& digits) {
+  return std::any_of(digits.begin(), digits.end(),
                      [](PieceDigit const& digit) { return digit.count == 0; });
 }
 
@@ -90,12 +90,12 @@ void StoredPlaces::add_tensor(std::uint32_t tensor) {
   domains_[tensor] = model_.domain(model_.tensors()[tensor]);
   std::unordered_set<std::uint64_t> counted;
   for (bool const copies : {false, true})
-    for (std::uint32_t p = 0; p < all.pieces.size(); ++p) {
-      if (all.copy[p] != copies || is_empty(all.pieces[p]) ||
-          bits(catalog_.blobs[all.blobs[p]].dtype) % 8 != 0)
+    for (std::uint32_t p = 0; p < all.size(); ++p) {
+      if (all.is_copy(p) != copies || is_empty(form_digits(all.form(p))) ||
+          bits(catalog_.blobs[all.blob(p)].dtype) % 8 != 0)
         continue;
-      bool const is_new = counted.insert(box_hash(all.pieces[p])).second;
-      holders_.push_back({all.blobs[p], tensor, p, !is_new});
+      bool const is_new = counted.insert(all.box(p)).second;
+      holders_.push_back({all.blob(p), tensor, p, !is_new});
     }
 }
 
@@ -105,8 +105,8 @@ void StoredPlaces::sort_stretches() {
     Blob const& blob = catalog_.blobs[number];
     Index last = 0;
     for (; begin < holders_.size() && holders_[begin].blob == number; ++begin)
-      last = std::max(
-          last, reach(catalog_.tensors[holders_[begin].tensor].pieces[holders_[begin].piece]));
+      last =
+          std::max(last, catalog_.tensors[holders_[begin].tensor].reach_of(holders_[begin].piece));
     stretches_.push_back(
         {blob.file, blob.offset_bytes,
          blob.offset_bytes + static_cast<std::uint64_t>(last) * element_bytes(number), 0, number});
@@ -126,7 +126,7 @@ std::size_t StoredPlaces::element_bytes(std::uint32_t blob) const {
 }
 
 StoredPlaces::PieceSteps StoredPlaces::steps_of(Holder const& holder) const {
-  Piece const& piece = catalog_.tensors[holder.tensor].pieces[holder.piece];
+  Piece const piece = catalog_.tensors[holder.tensor][holder.piece];
   std::vector<DomainAxis> const& domain = domains_[holder.tensor];
   PieceSteps result{
       holder.tensor,  holder.piece, piece.offset, {}, std::vector<Index>(domain.size(), 0), 0, 1,
@@ -264,7 +264,7 @@ std::uint64_t StoredPlaces::row_major(std::uint32_t tensor,
 
 std::uint64_t StoredPlaces::place_of(std::uint32_t tensor, std::uint32_t piece,
                                      Index element) const {
-  std::uint32_t const blob = catalog_.tensors[tensor].blobs[piece];
+  std::uint32_t const blob = catalog_.tensors[tensor].blob(piece);
   Walked walked;
   for (PieceSteps const& steps : pieces_in(blob))
     if (steps.tensor == tensor && steps.piece == piece && walk(steps, element, walked))
@@ -287,8 +287,8 @@ std::optional<StoredElement> StoredPlaces::find(std::uint32_t tensor,
                                                 std::vector<Index> const& indices) const {
   std::vector<DomainAxis> const& domain = domains_[tensor];
   Distinct const distinct = distinct_pieces(catalog_.tensors[tensor], catalog_);
-  for (std::size_t p = 0; p < distinct.pieces.size(); ++p) {
-    Piece const& piece = distinct.pieces[p];
+  for (std::size_t p = 0; p < distinct.size(); ++p) {
+    Piece const piece = distinct[p];
     Index element = piece.offset;
     bool held = true;
     for (PieceDigit const& digit : piece.digits) {
@@ -299,7 +299,7 @@ std::optional<StoredElement> StoredPlaces::find(std::uint32_t tensor,
       element += value * digit.stride;
     }
     if (!held) continue;
-    std::uint32_t const blob = distinct.blobs[p];
+    std::uint32_t const blob = distinct.blob(p);
     return StoredElement{blob, catalog_.blobs[blob].offset_bytes +
                                    static_cast<std::uint64_t>(element) * element_bytes(blob)};
   }

@@ -49,12 +49,8 @@ Catalog catalog_of(Model const& model, Side const& side, Layout const& at) {
       for (StoredName const& name : names) {
         auto const blob = static_cast<std::uint32_t>(catalog.blobs.size());
         catalog.blobs.push_back({file, offset, DType::bf16, {}});
-        for (Piece& piece : side.pieces(name, place)) {
-          TensorPieces& all = catalog.tensors[index(piece.tensor)];
-          all.pieces.push_back(std::move(piece));
-          all.blobs.push_back(blob);
-          all.copy.push_back(name.copy);
-        }
+        for (Piece const& piece : side.pieces(name, place))
+          catalog.tensors[index(piece.tensor)].add(piece, blob, name.copy);
         Index volume = 2;
         for (Index const extent : side.layout(name.entry, place).file_shape) volume *= extent;
         offset += static_cast<std::uint64_t>(volume) + 128;

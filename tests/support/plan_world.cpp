@@ -40,12 +40,9 @@ class Filler {
     auto const blob = static_cast<std::uint32_t>(world_.catalog.blobs.size());
     world_.catalog.blobs.push_back(
         {static_cast<std::uint32_t>(world_.files.size() - 1), offset, dtype_, name.name});
-    for (Piece& piece : side_.pieces(name, place)) {
+    for (Piece const& piece : side_.pieces(name, place)) {
       fill(piece, offset);
-      TensorPieces& all = world_.catalog.tensors[index(piece.tensor)];
-      all.pieces.push_back(std::move(piece));
-      all.blobs.push_back(blob);
-      all.copy.push_back(name.copy);
+      world_.catalog.tensors[index(piece.tensor)].add(piece, blob, name.copy);
     }
   }
 

@@ -36,9 +36,9 @@ class PairReader {
       };
       auto& pieces = matrix->matrix == AdapterMatrix::a ? one.a : one.b;
       TensorPieces const& stored = adapter_.catalog.tensors[t];
-      for (std::size_t i = 0; i < stored.pieces.size(); ++i)
-        if (!stored.copy[i])
-          pieces.push_back(factor(stored.pieces[i], adapter_.catalog.blobs[stored.blobs[i]], one));
+      for (std::size_t i = 0; i < stored.size(); ++i)
+        if (!stored.is_copy(i))
+          pieces.push_back(factor(stored[i], adapter_.catalog.blobs[stored.blob(i)], one));
     }
     LowRankPairs pairs(model_);
     for (auto const& [key, one] : adapted) pairs.add(one);

@@ -36,11 +36,12 @@ std::set<Index> adapted_layers(Model const& model, std::string const& weight) {
 std::set<Index> held_layers(Model const& model, TensorId tensor, TensorPieces const& stored) {
   std::set<Index> layers;
   auto const axis = model.layer_axis(tensor);
-  for (Piece const& piece : stored.pieces) {
+  for (std::size_t i = 0; i < stored.size(); ++i) {
+    Piece const piece = stored[i];
     if (!axis) layers.insert(-1);
     for (PieceDigit const& digit : piece.digits)
       if (axis && digit.axis == *axis)
-        for (Index i = 0; i < digit.count; ++i) layers.insert((digit.first + i) * digit.div);
+        for (Index n = 0; n < digit.count; ++n) layers.insert((digit.first + n) * digit.div);
   }
   return layers;
 }

@@ -210,12 +210,12 @@ void LowRankPairs::check_weights(TensorId tensor, Catalog const& catalog) const 
          "'{}' is quantised, and an adapter is merged into weights of F32, BF16 or F16 only. "
          "Dequantise the model in a separate job first (model.quant = \"dequantise-bf16\").",
          name);
-  if (catalog.tensors[index(tensor)].blobs.empty())
+  if (catalog.tensors[index(tensor)].empty())
     fail(ErrorKind::source,
          "the adapter adapts '{}', which the source does not have. Name the adapter of "
          "this source.",
          name);
-  for (std::uint32_t const blob : catalog.tensors[index(tensor)].blobs)
+  for (std::uint32_t const blob : catalog.tensors[index(tensor)].blobs())
     if (catalog.blobs[blob].file >= catalog.real_files())
       fail(ErrorKind::source,
            "'{}' is computed from other values of this source, so an adapter cannot be merged "
@@ -238,12 +238,12 @@ void LowRankPairs::merge_into(Catalog& catalog) const {
   for (auto const& [tensor, adapted] : adapted_) {
     check_weights(tensor, catalog);
     TensorPieces const& all = catalog.tensors[index(tensor)];
-    for (std::size_t i = 0; i < all.pieces.size(); ++i) {
-      MergedPart part = merged_part(adapted, all.pieces[i], catalog.blobs[all.blobs[i]].name);
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      MergedPart part = merged_part(adapted, all[i], catalog.blobs[all.blob(i)].name);
       if (!touches(adapted, part)) continue;
-      BlobWork& work = blobs[all.blobs[i]];
+      BlobWork& work = blobs[all.blob(i)];
       work.merged.parts.push_back(std::move(part));
-      work.elements = std::max(work.elements, reach(all.pieces[i]));
+      work.elements = std::max(work.elements, all.reach_of(i));
       work.pieces.emplace_back(tensor, i);
     }
   }
@@ -261,7 +261,7 @@ void LowRankPairs::merge_into(Catalog& catalog) const {
     auto const number = narrow<std::uint32_t>(catalog.blobs.size());
     catalog.blobs.push_back({catalog.add_view(std::move(view)), 0, stored.dtype, stored.name});
     for (auto const& [tensor, piece] : work.pieces)
-      catalog.tensors[index(tensor)].blobs[piece] = number;
+      catalog.tensors[index(tensor)].set_blob(piece, number);
   }
 }
 

@@ -33,9 +33,8 @@ std::map<std::uint32_t, std::map<TensorId, Places>> places_of(Model const& model
   for (std::size_t t = 0; t < target.tensors.size() && t < model.tensors().size(); ++t) {
     if (!may_be_shared(model, TensorId(t))) continue;
     TensorPieces const& tensor = target.tensors[t];
-    for (std::size_t i = 0; i < tensor.pieces.size(); ++i)
-      result[tensor.blobs[i]][TensorId(t)].emplace_back(tensor.pieces[i].offset,
-                                                        tensor.pieces[i].digits);
+    for (std::size_t i = 0; i < tensor.size(); ++i)
+      result[tensor.blob(i)][TensorId(t)].emplace_back(tensor.offset(i), tensor[i].digits);
   }
   std::erase_if(result, [](auto const& one) { return one.second.size() < 2; });
   return result;
@@ -55,16 +54,16 @@ bool is_run(Piece const& piece) {
 /// Copies are compared piece by piece, run by run.
 void check_comparable(Model const& model, Catalog const& source, TensorId tensor, TensorId first) {
   TensorPieces const& from = source.tensors[index(tensor)];
-  TensorPieces const& to = source.tensors[index(first)];
-  for (std::size_t i = 0; i < from.pieces.size(); ++i) {
-    auto const& digits = from.pieces[i].digits;
-    bool const same = (i < to.pieces.size() && to.pieces[i].digits == digits) ||
-                      std::ranges::find(to.pieces, digits, &Piece::digits) != to.pieces.end();
-    if (same && is_run(from.pieces[i])) continue;
+  std::vector<Piece> const to = source.tensors[index(first)].made();
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    Piece const piece = from[i];
+    bool const same = (i < to.size() && to[i].digits == piece.digits) ||
+                      std::ranges::find(to, piece.digits, &Piece::digits) != to.end();
+    if (same && is_run(piece)) continue;
     fail(ErrorKind::source,
          "source: '{}' in '{}' and '{}' are stored differently, so they cannot be compared. "
          "The target holds both in one tensor: {}.",
-         model.tensor(tensor).name, source.blobs[from.blobs[i]].name, model.tensor(first).name,
+         model.tensor(tensor).name, source.blobs[from.blob(i)].name, model.tensor(first).name,
          model.adapter_ranks().empty() ? "choose a format that stores their weights separately"
                                        : "set target.adapter = \"canonical\" to keep each");
   }
@@ -84,12 +83,8 @@ std::vector<std::pair<TensorId, TensorId>> share_matrices(Model& model, Catalog&
     check_comparable(model, source, tensor, first);
     TensorPieces& from = source.tensors[index(tensor)];
     TensorPieces& to = source.tensors[index(first)];
-    for (std::size_t i = 0; i < from.pieces.size(); ++i) {
-      to.pieces.push_back(std::move(from.pieces[i]));
-      to.pieces.back().tensor = first;
-      to.blobs.push_back(from.blobs[i]);
-      to.copy.push_back(true);
-    }
+    for (std::size_t i = 0; i < from.size(); ++i)
+      to.add(first, from.frame(i), from.form(i), from.offset(i), from.blob(i), true);
     from = {};
     target.tensors[index(tensor)] = {};
     model.set_exists(tensor, false);

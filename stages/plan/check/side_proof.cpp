@@ -177,7 +177,7 @@ class SideProver {
         if (detail_ == Detail::patterns) patterns_.add(name, shape, pieces);
         result_.stored.emplace_back(name.name, std::move(shape));
       }
-      catalog_.add({file, 0, DType::u8, name.name}, std::move(pieces), name.copy);
+      catalog_.add({file, 0, DType::u8, name.name}, pieces, name.copy);
       entries_.push_back(name.entry);
     }
   }
@@ -198,9 +198,8 @@ class SideProver {
   void prove(TensorId tensor, bool one_place) {
     LogicalTensor const& logical = model_.tensor(tensor);
     TensorPieces const& all = catalog_.tensors[static_cast<std::size_t>(tensor)];
-    bool const copies = std::find(all.copy.begin(), all.copy.end(), true) != all.copy.end();
-    if (one_place && !copies && !all.pieces.empty() &&
-        !tile(all.pieces, model_.domain(logical), model_.axes()))
+    if (one_place && !all.has_copies() && !all.empty() &&
+        !tile(all.made(), model_.domain(logical), model_.axes()))
       return;
     Distinct const distinct = distinct_pieces(all, catalog_);
     if (one_place && distinct.dropped > 0)
@@ -208,15 +207,15 @@ class SideProver {
         result_.faults.push_back({tensor, false, fmt::format("{} '{}'", *twice, logical.name)});
         return;
       }
-    if (distinct.pieces.empty()) {
+    if (distinct.empty()) {
       result_.faults.push_back(
           {tensor, true, fmt::format("no stored tensor holds '{}'", logical.name)});
       return;
     }
-    auto const fault = tile(distinct.pieces, model_.domain(logical), model_.axes());
+    auto const fault = tile(distinct.made(), model_.domain(logical), model_.axes());
     if (!fault) return;
     auto const named = [&](std::uint32_t piece) {
-      return catalog_.blobs[distinct.blobs[piece]].name;
+      return catalog_.blobs[distinct.blob(piece)].name;
     };
     std::string sentence;
     if (fault->holders == 0)
@@ -235,19 +234,20 @@ class SideProver {
   /// entries they are a mistake.
   std::optional<std::string> said_twice(TensorPieces const& all) const {
     std::map<std::vector<std::array<Index, 5>>, std::uint32_t> known;
-    for (std::size_t i = 0; i < all.pieces.size(); ++i) {
-      if (all.copy[i]) continue;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      if (all.is_copy(i)) continue;
       std::vector<std::array<Index, 5>> box;
-      for (PieceDigit const& digit : all.pieces[i].digits)
+      Piece const piece = all[i];
+      for (PieceDigit const& digit : piece.digits)
         box.push_back(
             {static_cast<Index>(digit.axis), digit.mod, digit.div, digit.first, digit.count});
       std::sort(box.begin(), box.end());
-      auto const [at, is_new] = known.emplace(std::move(box), all.blobs[i]);
-      if (is_new || entries_[at->second] == entries_[all.blobs[i]]) continue;
+      auto const [at, is_new] = known.emplace(std::move(box), all.blob(i));
+      if (is_new || entries_[at->second] == entries_[all.blob(i)]) continue;
       return fmt::format("'{}' ({}) and '{}' ({}) hold the same part of",
                          catalog_.blobs[at->second].name, side_.entry_place(entries_[at->second]),
-                         catalog_.blobs[all.blobs[i]].name,
-                         side_.entry_place(entries_[all.blobs[i]]));
+                         catalog_.blobs[all.blob(i)].name,
+                         side_.entry_place(entries_[all.blob(i)]));
     }
     return std::nullopt;
   }

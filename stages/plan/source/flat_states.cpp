@@ -69,9 +69,9 @@ class FlatStates {
     spec.mtp_layers = count("M");
     chunks_ = pipeline_chunks(spec);
     for (TensorPieces const& tensor : read.catalog.tensors)
-      dtypes_.push_back(tensor.blobs.empty()
+      dtypes_.push_back(tensor.empty()
                             ? std::nullopt
-                            : std::optional<DType>(read.catalog.blobs[tensor.blobs.front()].dtype));
+                            : std::optional<DType>(read.catalog.blobs[tensor.blob(0)].dtype));
   }
 
   void run() {
@@ -314,7 +314,7 @@ class FlatStates {
       }
       read_.catalog.add(
           {chunk.item.file, source_.stored.payload_offset_bytes[c], bucket.dtype, bucket.name},
-          std::move(pieces), name.copy);
+          pieces, name.copy);
     }
   }
 

@@ -48,14 +48,10 @@ std::vector<TensorId> weights_of(SourceModel const& read) {
   for (std::size_t t = 0; t < read.model->tensors().size(); ++t) {
     auto const weight = TensorId(t);
     if (read.model->tensor(weight).slot == SlotId::weight && read.model->exists(weight) &&
-        !read.catalog.tensors[t].blobs.empty())
+        !read.catalog.tensors[t].empty())
       result.push_back(weight);
   }
   return result;
-}
-
-void rename(TensorPieces& pieces, TensorId tensor) {
-  for (Piece& piece : pieces.pieces) piece.tensor = tensor;
 }
 
 /// Other dtypes hold no whole value: the precision-aware optimizer keeps in I16 what BF16 weights
@@ -63,7 +59,7 @@ void rename(TensorPieces& pieces, TensorId tensor) {
 void check_masters(Checkpoint const& source, SourceModel const& read, SlotId masters) {
   for (TensorId const weight : weights_of(read)) {
     TensorId const master = read.model->in_slot(weight, masters);
-    auto const& blobs = read.catalog.tensors[index(master)].blobs;
+    auto const blobs = read.catalog.tensors[index(master)].blobs();
     if (!read.model->exists(master) || blobs.empty()) continue;
     DType const dtype = read.catalog.blobs[blobs.front()].dtype;
     if (dtype != DType::f32)
@@ -82,7 +78,7 @@ void check_masters(Checkpoint const& source, SourceModel const& read, SlotId mas
 void check_dtypes(Checkpoint const& source, SourceModel const& read) {
   for (TensorId const weight : weights_of(read)) {
     TensorPieces const& pieces = read.catalog.tensors[index(weight)];
-    DType const dtype = read.catalog.blobs[pieces.blobs.front()].dtype;
+    DType const dtype = read.catalog.blobs[pieces.blob(0)].dtype;
     if (dtype != DType::f32 && has_state(*read.model, weight))
       fail(ErrorKind::source,
            "{}: '{}' is {} and has optimizer state, but no F32 master weight, which Megatron's "
@@ -104,7 +100,7 @@ class Splitter {
       if (dtype_of(pieces) != DType::f32 || !has_state(*read_.model, weight)) continue;
       TensorId const master = read_.model->in_slot(weight, masters_);
       TensorPieces copy = pieces;
-      rename(copy, master);
+      copy.set_tensor(master);
       read_.catalog.tensors[index(master)] = std::move(copy);
       read_.model->set_exists(master, true);
       if (dtype) round(pieces, *dtype);
@@ -113,17 +109,17 @@ class Splitter {
 
  private:
   DType dtype_of(TensorPieces const& pieces) const {
-    return read_.catalog.blobs[pieces.blobs.front()].dtype;
+    return read_.catalog.blobs[pieces.blob(0)].dtype;
   }
 
   void round(TensorPieces& pieces, DType dtype) {
     std::map<std::uint32_t, Index> length;
-    for (std::size_t i = 0; i < pieces.pieces.size(); ++i)
-      length[pieces.blobs[i]] = std::max(length[pieces.blobs[i]], reach(pieces.pieces[i]));
+    for (std::size_t i = 0; i < pieces.size(); ++i)
+      length[pieces.blob(i)] = std::max(length[pieces.blob(i)], pieces.reach_of(i));
     std::map<std::uint32_t, std::uint32_t> rounded;
     for (auto const& [blob, elements] : length)
       rounded[blob] = read_.catalog.add_computed(blob, elements, ViewKind::round, dtype);
-    for (std::uint32_t& blob : pieces.blobs) blob = rounded.at(blob);
+    for (std::size_t i = 0; i < pieces.size(); ++i) pieces.set_blob(i, rounded.at(pieces.blob(i)));
   }
 
   SourceModel& read_;
@@ -139,7 +135,7 @@ void put_masters_in_place(SourceModel& read) {
   for (TensorId const weight : weights_of(read)) {
     TensorId const master = read.model->in_slot(weight, *masters);
     if (!read.model->exists(master)) continue;
-    DType const dtype = catalog.blobs[catalog.tensors[index(weight)].blobs.front()].dtype;
+    DType const dtype = catalog.blobs[catalog.tensors[index(weight)].blob(0)].dtype;
     if (dtype != DType::bf16 && dtype != DType::f16 && dtype != DType::f32)
       fail(ErrorKind::source,
            "source: '{}' is {}, and cannot be compared with its master weight, and the target "
@@ -148,7 +144,7 @@ void put_masters_in_place(SourceModel& read) {
            read.model->tensor(weight).name, name(dtype));
     catalog.tensors[index(weight)] = std::move(catalog.tensors[index(master)]);
     catalog.tensors[index(master)] = {};
-    rename(catalog.tensors[index(weight)], weight);
+    catalog.tensors[index(weight)].set_tensor(weight);
     read.model->set_exists(master, false);
     read.computing = dtype;
     catalog.masters.emplace_back(weight, dtype);

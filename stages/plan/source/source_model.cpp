@@ -359,8 +359,8 @@ class SourceReader {
   void warn_of_copies() {
     std::vector<std::string> copies;
     for (TensorPieces const& tensor : result_.catalog.tensors)
-      for (std::size_t i = 0; i < tensor.blobs.size(); ++i)
-        if (tensor.copy[i]) copies.push_back(result_.catalog.blobs[tensor.blobs[i]].name);
+      for (std::size_t i = 0; tensor.has_copies() && i < tensor.size(); ++i)
+        if (tensor.is_copy(i)) copies.push_back(result_.catalog.blobs[tensor.blob(i)].name);
     if (!copies.empty())
       result_.warnings.push_back(fmt::format(
           "{} is a copy of another stored tensor, according to config.json and the map. A run "

@@ -37,7 +37,7 @@ struct Sample {
     change_values(*model, source, target, {std::move(source_adds), std::move(target_adds)});
   }
   Blob const& blob(std::size_t tensor) const {
-    return source.blobs[source.tensors[tensor].blobs.front()];
+    return source.blobs[source.tensors[tensor].blob(0)];
   }
 
   std::optional<Model> model;
@@ -86,29 +86,28 @@ TEST(ValueChanges, AViewReachesToTheLastElementThatIsRead) {
   Piece far = s.piece(TensorId{0}, 10);
   far.digits.change(0, [](PieceDigit& digit) { digit.stride = 3; });
   far.copies = {{2, 40}};
-  s.source.tensors[0].pieces = {far};
+  s.source.tensors[0].set(0, far);
   s.change();
   EXPECT_EQ(s.source.views[0].shape, (std::vector<Index>{10 + 3 * 3 + 40 + 1}));
-  EXPECT_EQ(s.source.tensors[0].pieces[0].offset, 10);
+  EXPECT_EQ(s.source.tensors[0].offset(0), 10);
 }
 
 TEST(ValueChanges, TensorsOfOneBlobChangeEachForItself) {
   Sample s(DType::bf16, DType::bf16);
-  s.source.tensors[1].blobs = {0};
-  s.source.tensors[1].pieces = {s.piece(TensorId{1}, 4)};
+  s.source.tensors[1].set_blob(0, 0);
+  s.source.tensors[1].set(0, s.piece(TensorId{1}, 4));
   s.change({}, {0, 1});
   ASSERT_EQ(s.source.views.size(), 1U);
-  EXPECT_EQ(s.source.tensors[0].blobs.front(), 0U);
+  EXPECT_EQ(s.source.tensors[0].blob(0), 0U);
   EXPECT_EQ(s.source.views[0].shape, (std::vector<Index>{8}));
 }
 
 TEST(ValueChanges, PiecesOfABlobShareItsView) {
   Sample s(DType::f32, DType::bf16);
-  s.source.tensors[0].pieces.push_back(s.piece(TensorId{0}, 4));
-  s.source.tensors[0].blobs.push_back(0);
+  s.source.tensors[0].add(s.piece(TensorId{0}, 4), 0, false);
   s.change();
   EXPECT_EQ(s.source.views.size(), 2U);
-  EXPECT_EQ(s.source.tensors[0].blobs[0], s.source.tensors[0].blobs[1]);
+  EXPECT_EQ(s.source.tensors[0].blob(0), s.source.tensors[0].blob(1));
   EXPECT_EQ(s.source.views[0].shape, (std::vector<Index>{8}));
 }
 

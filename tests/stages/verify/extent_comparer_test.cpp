@@ -32,9 +32,9 @@ all_elements(Sample const& sample) {
   for (std::uint32_t t = 0; t < sample.catalog.tensors.size(); ++t) {
     auto const domain = sample.model.domain(sample.model.tensors()[t]);
     TensorPieces const& all = sample.catalog.tensors[t];
-    for (std::size_t p = 0; p < all.pieces.size(); ++p) {
-      Piece const& piece = all.pieces[p];
-      Blob const& blob = sample.catalog.blobs[all.blobs[p]];
+    for (std::size_t p = 0; p < all.size(); ++p) {
+      Piece const piece = all[p];
+      Blob const& blob = sample.catalog.blobs[all.blob(p)];
       Index elements = 1;
       for (PieceDigit const& digit : piece.digits) elements *= digit.count;
       for (Index number = 0; number < elements; ++number) {

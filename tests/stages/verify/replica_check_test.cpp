@@ -59,7 +59,7 @@ struct Sample {
 /// "big" of a file declared a copy of that of another.
 struct CopySample : Sample {
   CopySample() {
-    catalog.tensors[1].copy = {false, true};
+    catalog.tensors[1].set_copy(1, true);
     for (std::size_t i = 0; i < static_cast<std::size_t>(big); ++i)
       files[0][25 + i] = files[1][25 + i] = static_cast<float>(i);
   }
@@ -115,7 +115,7 @@ TEST(Replicas, LargeOnesAndWhatLiesBesideThemAreNotLookedAt) {
 
 TEST(Replicas, DeclaredCopiesAreNone) {
   Sample sample;
-  sample.catalog.tensors[0].copy = {false, true, true};
+  for (std::size_t const i : {1U, 2U}) sample.catalog.tensors[0].set_copy(i, true);
   sample.files[2][1 + 8 * 2] += 1;
   ReplicaFindings const found = sample.compare();
   EXPECT_EQ(found.compared, 0U);
@@ -143,7 +143,8 @@ TEST(Copies, WhatDiffersIsCountedOverAllRanks) {
 
 TEST(Copies, ThoseInAnotherOrderAreLeftOut) {
   CopySample sample;
-  sample.catalog.tensors[0].copy = {false, true, true};  // "fused" has its dimensions swapped
+  for (std::size_t const i : {1U, 2U})
+    sample.catalog.tensors[0].set_copy(i, true);  // "fused" has its dimensions swapped
   EXPECT_EQ(sample.copies().compared, 2U);
 }
 

@@ -66,9 +66,9 @@ TEST(LowRankPairs, MakesViewsOfAdaptedPiecesAlone) {
   EXPECT_EQ(view.shape, std::vector<Index>{24});
   EXPECT_EQ(files_of(view), (std::vector<std::uint32_t>{0, 1}));
   TensorPieces const& single = source.tensors[index(*of.find_tensor("single"))];
-  EXPECT_EQ(source.blobs[single.blobs.front()].file, 0U) << "not adapted";
+  EXPECT_EQ(source.blobs[single.blob(0)].file, 0U) << "not adapted";
   TensorPieces const& stack = source.tensors[index(*of.find_tensor("stack"))];
-  EXPECT_EQ(source.blobs[stack.blobs.front()].file, 2U);
+  EXPECT_EQ(source.blobs[stack.blob(0)].file, 2U);
 
   // Row 2 of matrix 1: element 2 * 8 + 1 * 4.
   std::vector<MergedBlock> blocks;
@@ -93,8 +93,9 @@ TEST(LowRankPairs, LeavesFilesWithoutAdaptedMatricesAlone) {
   pairs.add(adapted(of, 1));
   Catalog source = catalog(of);
   TensorPieces& stack = source.tensors[index(*of.find_tensor("stack"))];
-  stack.pieces.front().digits.change(
-      0, [&](PieceDigit& digit) { digit = {axis(of, "stack", 0), 2, 1, 0, 1, 4}; });
+  Piece first = stack[0];
+  first.digits.change(0, [&](PieceDigit& digit) { digit = {axis(of, "stack", 0), 2, 1, 0, 1, 4}; });
+  stack.set(0, first);
   pairs.merge_into(source);
   EXPECT_TRUE(source.views.empty());
 }

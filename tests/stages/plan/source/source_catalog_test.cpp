@@ -83,10 +83,11 @@ TEST(SourceCatalog, FollowsStrides) {
   Read read(std::move(source));
   Catalog const catalog = read.catalog();
   for (TensorPieces const& tensor : catalog.tensors)
-    for (std::size_t p = 0; p < tensor.pieces.size(); ++p) {
-      if (catalog.blobs[tensor.blobs[p]].name != up.name) continue;
+    for (std::size_t p = 0; p < tensor.size(); ++p) {
+      if (catalog.blobs[tensor.blob(p)].name != up.name) continue;
       std::vector<Index> strides;
-      for (PieceDigit const& digit : tensor.pieces[p].digits)
+      Piece const piece = tensor[p];
+      for (PieceDigit const& digit : piece.digits)
         if (digit.count > 1) strides.push_back(digit.stride);
       std::ranges::sort(strides);
       EXPECT_EQ(strides, (std::vector<Index>{1, up.shape[0]}));
