@@ -1,6 +1,6 @@
 """Plans of DeepSeek-V3, or another model, with Adam's state from headers alone: time, memory and bytes of each step, as a table.
 
-    python tests/bench/state_plans.py RESHARD HEADER_TREE WORK [--ranks 64] [--model kimi-k2]
+    python tests/bench/state_plans.py RESHARD HEADER_TREE WORK [--ranks 64] [--model kimi-k2] [--etp 8]
 
 RESHARD and HEADER_TREE are as in header_plans.py; the Python needs torch. The first checkpoint is a DeepSpeed one (ZeRO stage 2) of as many ranks, whose
 files have their full size and nothing but headers in them. From there: to torch_dist, to `mp_rank` folders of TP 8 · PP 16 · EP 64 with `distrib_optim.pt`,
@@ -22,8 +22,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "peers"))
 from header_checkpoints import config_of, stored_tensors  # noqa: E402
 from header_plans import GIB, PLANNED, timed  # noqa: E402
 
-WIDE = "layout = { tp = 8, pp = 16, ep = 64, etp = 1, last_stage_layers = 1 }"
-OTHER = "layout = { tp = 4, pp = 8, ep = 32, etp = 1, last_stage_layers = 5 }"
+WIDE = "layout = {{ tp = 8, pp = 16, ep = 64, etp = {}, last_stage_layers = 1 }}"
+OTHER = "layout = {{ tp = 4, pp = 8, ep = 32, etp = {}, last_stage_layers = 5 }}"
 GROUP = {"lr": 1e-4, "initial_lr": 1e-4, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1, "params": [0]}
 
 
@@ -86,6 +86,7 @@ def main():
     parser.add_argument("work", type=Path)
     parser.add_argument("--ranks", type=int, default=64)
     parser.add_argument("--model", default="deepseek-v3", help="of header_checkpoints.py, with 61 layers and 64 or more experts")
+    parser.add_argument("--etp", type=int, choices=(1, 8), default=1, help="8: folders of 8,192 ranks to 1,024")
     options = parser.parse_args()
     options.work.mkdir(parents=True)
     work = options.work.resolve()
@@ -96,11 +97,12 @@ def main():
     maker = get_context("spawn").Process(target=deepspeed_checkpoint, args=(work / "deepspeed", config, options.ranks))
     maker.start()
     maker.join()
-    wide = "TP8·PP16·EP64"
-    table.step(f"ZeRO 2 on {options.ranks} ranks to torch_dist", work / "deepspeed", "torch_dist", WIDE, work / "dist")
-    table.step(f"torch_dist to {wide}", work / "dist", "megatron", f'optimizer = "distributed"\n{WIDE}', work / "folders")
-    table.step(f"{wide} to TP4·PP8·EP32", work / "folders", "megatron", OTHER)
-    table.step(f"{wide} to torch_dist", work / "folders", "torch_dist", OTHER)
+    wide, other = WIDE.format(options.etp), OTHER.format(max(options.etp // 2, 1))
+    mesh = f"TP8·PP16·EP64·ETP{options.etp}"
+    table.step(f"ZeRO 2 on {options.ranks} ranks to torch_dist", work / "deepspeed", "torch_dist", wide, work / "dist")
+    table.step(f"torch_dist to {mesh}", work / "dist", "megatron", f'optimizer = "distributed"\n{wide}', work / "folders")
+    table.step(f"{mesh} to TP4·PP8·EP32·ETP{max(options.etp // 2, 1)}", work / "folders", "megatron", other)
+    table.step(f"{mesh} to torch_dist", work / "folders", "torch_dist", other)
     shutil.rmtree(work)
 
 
