@@ -19,13 +19,13 @@ FileSpan reach_of(Plan const& plan, Region const& region) {
 /// Whether two cells write between each other's bytes in some file.
 bool interleaved(Plan const& plan, Cell const& a, Cell const& b) {
   std::map<std::uint32_t, FileSpan> reach;
-  for (Region const& region : regions_of(plan, a)) {
+  for (Region const& region : plan.regions_of(a)) {
     FileSpan const span = reach_of(plan, region);
     auto const known = reach.try_emplace(span.file, span).first;
     known->second.begin = std::min(known->second.begin, span.begin);
     known->second.end = std::max(known->second.end, span.end);
   }
-  return std::ranges::any_of(regions_of(plan, b), [&](Region const& region) {
+  return std::ranges::any_of(plan.regions_of(b), [&](Region const& region) {
     FileSpan const span = reach_of(plan, region);
     auto const known = reach.find(span.file);
     return known != reach.end() && span.begin < known->second.end && span.end > known->second.begin;

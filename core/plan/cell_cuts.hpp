@@ -9,10 +9,6 @@
 
 namespace reshard {
 
-inline std::span<Region const> regions_of(Plan const& plan, Cell const& cell) {
-  return {plan.regions.data() + cell.first_region, cell.region_count};
-}
-
 /// What a cell costs: bytes read and bytes written.
 inline std::uint64_t weight_of(Cell const& cell) { return cell.target_bytes + cell.source_bytes; }
 std::uint64_t weight_of(Plan const& plan, CellRange cells);

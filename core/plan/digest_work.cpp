@@ -76,7 +76,7 @@ class Worker {
       Overlap const& overlap = joined.overlaps[o];
       auto const share = ShareId(first_share + overlap.src);
       Blob const& blob = catalog_.blobs[work_.share(share).blob];
-      RegionEnds<ShareId> const ends{{blob.file, blob.offset_bytes}, share};
+      RegionEnds<ShareId> const ends{{blob.offset_bytes, blob.file}, share};
       work_.regions.push_back(
           maker.make(ends, overlap.src_offset, overlap.dst_offset, joined.span_of(o)));
     }

@@ -146,8 +146,7 @@ class RoundLoads {
     // message.
     std::map<std::size_t, std::uint64_t> more{{writer, 2 * cell.staging_bytes}};
     std::map<std::uint32_t, Reads> touched;
-    for (std::uint32_t r = cell.first_region; r < cell.first_region + cell.region_count; ++r) {
-      Region const& region = plan_.regions[r];
+    for (Region const& region : plan_.regions_of(cell)) {
       more.emplace(reader_of(region.src_file), 2 * cell.staging_bytes);
       touched.try_emplace(region.src_file, reads_[region.src_file])
           .first->second.add(region, plan_.dims_of(region));
@@ -242,10 +241,9 @@ std::optional<RoundWork> ExchangeRounds::next() {
   std::vector<ByteDim> dims = {};
   for (Share const& share : chosen) {
     Cell const& cell = plan_.cells[share.cell];
-    for (std::uint32_t d = cell.first_digest; d < cell.first_digest + cell.digest_count; ++d)
-      if (reader_of_file_[plan_.digests[d].src_file] == rank_) digests.push_back(plan_.digests[d]);
-    for (std::uint32_t r = cell.first_region; r < cell.first_region + cell.region_count; ++r) {
-      Region region = plan_.regions[r];
+    for (DigestRegion const& digest : plan_.digests_of(cell))
+      if (reader_of_file_[digest.src_file] == rank_) digests.push_back(digest);
+    for (Region region : plan_.regions_of(cell)) {
       int const reader = reader_of_file_[region.src_file];
       if (reader != rank_ && share.writer != rank_) continue;
       if (reader == share.writer) {

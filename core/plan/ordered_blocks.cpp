@@ -122,7 +122,7 @@ OrderedBlocks::OrderedBlocks(Model const& model, Catalog const& source, TensorId
   for (std::size_t o = 0; o < joined.overlaps.size(); ++o) {
     Overlap const& overlap = joined.overlaps[o];
     Blob const& blob = source.blobs[distinct.blob(overlap.src)];
-    RegionEnds<std::uint32_t> const ends{{blob.file, blob.offset_bytes}, 0};
+    RegionEnds<std::uint32_t> const ends{{blob.offset_bytes, blob.file}, 0};
     dims.clear();
     Region region = maker.make(ends, overlap.src_offset, overlap.dst_offset, joined.span_of(o));
     std::ranges::sort(dims, std::greater<>(), &ByteDim::to_stride);

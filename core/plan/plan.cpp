@@ -8,6 +8,7 @@
 #include "core/base/workers.hpp"
 #include "core/plan/compile.hpp"
 #include "core/plan/part_plan.hpp"
+#include "core/plan/slice_plan.hpp"
 #include "core/plan/tensor_plan.hpp"
 
 namespace reshard {
@@ -18,20 +19,21 @@ void add_opaque(Plan& plan, std::span<OpaqueCopy const> opaque, PlanLimits const
   for (OpaqueCopy const& copy : opaque) {
     if (digests) plan.tensor_bytes.push_back(copy.bytes);
     if (copy.bytes == 0) continue;
+    Region const region{copy.src_file,
+                        copy.dst_file,
+                        copy.src_offset_bytes,
+                        copy.dst_offset_bytes,
+                        copy.bytes,
+                        0,
+                        0};
     Cell cell;
-    cell.first_region = narrow<std::uint32_t>(plan.regions.size());
-    cell.region_count = 1;
-    cell.first_digest = narrow<std::uint32_t>(plan.digests.size());
-    cell.digest_count = digests ? 1 : 0;
     cell.source_bytes = cell.target_bytes = copy.bytes;
+    cell.staging_bytes = staging_bound(std::span(&region, 1), {}, limits.alignment);
+    std::vector<DigestRegion> all;
     if (digests)
-      plan.digests.push_back({copy.src_file,
-                              DigestId{narrow<std::uint32_t>(plan.tensor_bytes.size() - 1)},
-                              copy.src_offset_bytes, 0, copy.bytes, 0, 0});
-    plan.regions.push_back({copy.src_file, copy.dst_file, copy.src_offset_bytes,
-                            copy.dst_offset_bytes, copy.bytes, 0, 0});
-    cell.staging_bytes = staging_bound(std::span(plan.regions).last(1), {}, limits.alignment);
-    plan.cells.push_back(cell);
+      all.push_back({copy.src_file, DigestId{narrow<std::uint32_t>(plan.tensor_bytes.size() - 1)},
+                     copy.src_offset_bytes, 0, copy.bytes, 0, 0});
+    plan.add(cell, std::span(&region, 1), all);
     plan.source_bytes += copy.bytes;
     plan.target_bytes += copy.bytes;
   }
@@ -50,8 +52,8 @@ void add_checks(Plan& plan, Model const& model, Catalog const& source) {
 void sort_cells(Plan& plan) {
   auto const first_target = [&plan](Cell const& cell) {
     std::tuple<std::uint32_t, std::uint64_t> first{0xffffffffU, 0};
-    for (std::uint32_t r = cell.first_region; r < cell.first_region + cell.region_count; ++r)
-      first = std::min(first, {plan.regions[r].to, plan.regions[r].dst_offset_bytes});
+    for (Region const& region : plan.regions_of(cell))
+      first = std::min(first, {region.to, region.dst_offset_bytes});
     return first;
   };
   std::vector<std::pair<std::tuple<std::uint32_t, std::uint64_t>, Cell>> keyed;
@@ -68,19 +70,16 @@ namespace {
 
 /// Adds what was planned for some tensors apart, and lets go of it.
 void append(Plan& plan, Plan part) {
-  auto const regions = narrow<std::uint32_t>(plan.regions.size());
-  auto const dims = narrow<std::uint32_t>(plan.dims.size());
-  auto const digests = narrow<std::uint32_t>(plan.digests.size());
-  for (Region& region : part.regions) region.first_dim += dims;
-  for (DigestRegion& digest : part.digests) digest.first_dim += dims;
+  auto const shapes = narrow<std::uint32_t>(plan.shapes.size());
+  auto const places = narrow<std::uint32_t>(plan.places.size());
   for (Cell& cell : part.cells) {
-    cell.first_region += regions;
-    cell.first_digest += digests;
+    cell.shape += shapes;
+    cell.first_source += places;
+    cell.first_target += places;
   }
-  plan.regions.insert(plan.regions.end(), part.regions.begin(), part.regions.end());
-  plan.dims.insert(plan.dims.end(), part.dims.begin(), part.dims.end());
+  append_shapes(plan, {part.shapes, part.shape_regions, part.shape_digests, part.dims});
+  plan.places.insert(plan.places.end(), part.places.begin(), part.places.end());
   plan.cells.insert(plan.cells.end(), part.cells.begin(), part.cells.end());
-  plan.digests.insert(plan.digests.end(), part.digests.begin(), part.digests.end());
   plan.source_bytes += part.source_bytes;
   plan.target_bytes += part.target_bytes;
   plan.replicas_dropped += part.replicas_dropped;
@@ -104,20 +103,14 @@ std::uint64_t cell_bytes_of(Model const& model, std::span<TensorId const> tensor
 
 /// Memory for all parts at once: growing in steps would take as much again.
 void reserve(Plan& plan, std::span<Plan const> parts) {
-  std::size_t regions = 0;
-  std::size_t dims = 0;
+  std::size_t places = 0;
   std::size_t cells = 0;
-  std::size_t digests = 0;
   for (Plan const& part : parts) {
-    regions += part.regions.size();
-    dims += part.dims.size();
+    places += part.places.size();
     cells += part.cells.size();
-    digests += part.digests.size();
   }
-  plan.regions.reserve(regions);
-  plan.dims.reserve(dims);
+  plan.places.reserve(places);
   plan.cells.reserve(cells);
-  plan.digests.reserve(digests);
 }
 
 Plan make_covering_plan(Model const& model, Catalog const& source, Catalog const& target,

@@ -39,29 +39,50 @@ std::uint64_t bytes_of(StridedBlock<Target> const& block, std::span<ByteDim cons
   return bytes;
 }
 
+/// A byte of a file. Files that were read or are written have their number, and views behind them.
+struct FilePlace {
+  std::uint64_t offset_bytes = 0;
+  std::uint32_t file = 0;
+  std::uint32_t unused = 0;  ///< makes all bytes of a place known
+};
+
+/// What equal cells have in common: the cells of each expert of each layer differ in where their
+/// tensors are, and in nothing else. Ranges of Plan::shape_regions and Plan::shape_digests.
+struct CellShape {
+  std::uint32_t first_region = 0;
+  std::uint32_t region_count = 0;
+  std::uint32_t first_digest = 0;
+  std::uint32_t digest_count = 0;
+};
+
 /// The regions of one block of one logical tensor's index space: they read the same source bytes
 /// and are done together, so that each source byte is read once however many targets take it. A
 /// block that very many targets take is several cells, which each read it
 /// (PlanLimits::most_target_bytes).
 struct Cell {
-  std::uint32_t first_region = 0;
-  std::uint32_t region_count = 0;
+  std::uint32_t shape = 0;          ///< in Plan::shapes
+  std::uint32_t first_source = 0;   ///< in Plan::places: what source files of the shape count from
+  std::uint32_t first_target = 0;   ///< likewise, target files
+  std::uint32_t unused = 0;         ///< makes all bytes of a cell known
+  std::uint64_t digest_bytes = 0;   ///< what digests of the shape count from
   std::uint64_t staging_bytes = 0;  ///< an upper bound of what the cell needs in memory
   std::uint64_t source_bytes = 0;
   std::uint64_t target_bytes = 0;
-  std::uint32_t first_digest = 0;  ///< in Plan::digests
-  std::uint32_t digest_count = 0;
 };
 
 /// What goes where: regions grouped by cell, cells in target order. The same for any number of
-/// ranks.
+/// ranks. Regions are made when they are asked for: a job with tens of thousands of files has
+/// millions of them, of a few hundred shapes.
 struct Plan {
-  std::vector<Region> regions;
-  std::vector<ByteDim> dims;
   std::vector<Cell> cells;
-  /// Where the source bytes of a cell, each once, are in their logical tensor (logical_pieces).
-  /// Empty without PlanLimits::digests.
-  std::vector<DigestRegion> digests;
+  std::vector<CellShape> shapes;
+  /// Regions whose files are numbers of places, counted from those of a cell, and whose offsets are
+  /// counted from these places.
+  std::vector<Region> shape_regions;
+  /// Likewise, to digests: the offsets there are counted from Cell::digest_bytes.
+  std::vector<DigestRegion> shape_digests;
+  std::vector<FilePlace> places;
+  std::vector<ByteDim> dims;
   std::vector<std::uint64_t> tensor_bytes;  ///< by DigestId; 0 for tensors that do not exist
   std::vector<StateCheck> checks;           ///< of optimizer state, with PlanLimits::digests
   std::uint64_t source_bytes = 0;           ///< distinct bytes read
@@ -74,6 +95,19 @@ struct Plan {
   CloneRules clones;           ///< of rounds in which a rank reads and writes itself
   std::vector<bool> unread;    ///< tensors whose bytes are cloned and not read, by DigestId; empty:
                                ///< none (leave_unread)
+
+  /// What a cell brings, and how many regions that are.
+  std::vector<Region> regions_of(Cell const& cell) const;
+  std::size_t region_count(Cell const& cell) const { return shapes[cell.shape].region_count; }
+  /// Where the source bytes of a cell, each once, are in their logical tensor (logical_pieces).
+  /// Nothing without PlanLimits::digests.
+  std::vector<DigestRegion> digests_of(Cell const& cell) const;
+  /// The first region of a cell.
+  Region first_region_of(Cell const& cell) const;
+  /// What a cell brings bytes of; none in a plan without digests.
+  DigestId digest_of(Cell const& cell) const;
+  /// Adds a cell with a shape of its own. The dimensions of its regions are in `dims`.
+  void add(Cell cell, std::span<Region const> regions, std::span<DigestRegion const> digests = {});
 
   template <class Target>
   std::span<ByteDim const> dims_of(StridedBlock<Target> const& region) const {

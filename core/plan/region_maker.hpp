@@ -11,12 +11,8 @@
 
 namespace reshard {
 
-/// Where a blob begins: internal to this library, as all of this header.
-struct FilePlace {
-  std::uint32_t file = 0;
-  std::uint64_t offset_bytes = 0;
-};
-/// The axes of a tensor as it states them, for join().
+/// The axes of a tensor as it states them, for join(). Internal to this library, as all of this
+/// header.
 inline std::vector<AxisId> axis_order(LogicalTensor const& tensor) {
   std::vector<AxisId> order;
   for (LogicalAxis const& axis : tensor.axes) order.push_back(axis.axis);

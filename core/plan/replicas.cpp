@@ -1,38 +1,66 @@
 #include "core/plan/replicas.hpp"
 
-#include <unordered_map>
+#include <bit>
 #include <utility>
+
+#include "core/base/mixed_bits.hpp"
 
 namespace reshard {
 
 namespace {
 
-/// One piece of each box, and for every piece which box it is; `no_box` for copies.
-struct Boxes {
+/// Numbers of boxes by their hash, at most half full.
+class BoxTable {
+ public:
   static constexpr std::uint32_t no_box = 0xffffffffU;
+
+  explicit BoxTable(std::size_t most) : slots_(std::bit_ceil(2 * most + 1), no_box) {}
+
+  std::uint32_t find(std::uint64_t hash) const { return slots_[slot_of(hash)]; }
+  /// The number of the box, which is that of a new one where it was not known.
+  std::uint32_t number_of(std::uint64_t hash) {
+    std::uint32_t& slot = slots_[slot_of(hash)];
+    if (slot == no_box) {
+      slot = static_cast<std::uint32_t>(hashes_.size());
+      hashes_.push_back(hash);
+    }
+    return slot;
+  }
+
+ private:
+  std::size_t slot_of(std::uint64_t hash) const {
+    std::size_t const mask = slots_.size() - 1;
+    std::size_t at = mixed_bits(hash) & mask;
+    while (slots_[at] != no_box && hashes_[slots_[at]] != hash) at = (at + 1) & mask;
+    return at;
+  }
+
+  std::vector<std::uint32_t> slots_;
+  std::vector<std::uint64_t> hashes_;  ///< by number
+};
+
+/// One piece of each box, and for every piece which box it is; BoxTable::no_box for copies.
+struct Boxes {
   std::vector<std::uint32_t> chosen;
   std::vector<std::uint32_t> box_of;
-  std::unordered_map<std::uint64_t, std::uint32_t> groups;  ///< box -> place in `chosen`
+  BoxTable table;
 };
 
 Boxes boxes_of(TensorPieces const& all, Catalog const& catalog) {
-  Boxes result;
-  auto& groups = result.groups;
-  groups.reserve(all.size());
-  result.box_of.assign(all.size(), Boxes::no_box);
+  Boxes result{{}, {}, BoxTable(all.size())};
+  result.box_of.assign(all.size(), BoxTable::no_box);
   std::vector<std::uint32_t> load(catalog.files.size());  // file -> pieces chosen from it
   auto const file_of = [&](std::uint32_t piece) { return catalog.blobs[all.blob(piece)].file; };
   for (std::uint32_t i = 0; i < all.size(); ++i) {
     if (all.is_copy(i)) continue;
-    auto const [at, is_new] =
-        groups.emplace(all.box(i), static_cast<std::uint32_t>(result.chosen.size()));
-    result.box_of[i] = at->second;
-    if (is_new) {
+    std::uint32_t const box = result.table.number_of(all.box(i));
+    result.box_of[i] = box;
+    if (box == result.chosen.size()) {
       result.chosen.push_back(i);
       ++load[file_of(i)];
       continue;
     }
-    std::uint32_t& taken = result.chosen[at->second];
+    std::uint32_t& taken = result.chosen[box];
     if (load[file_of(i)] + 1 >= load[file_of(taken)]) continue;
     --load[file_of(taken)];
     ++load[file_of(i)];
@@ -54,10 +82,10 @@ std::vector<Replica> replicas(TensorPieces const& all, Catalog const& catalog) {
   Boxes const boxes = boxes_of(all, catalog);
   std::vector<Replica> result;
   for (std::uint32_t i = 0; i < all.size(); ++i) {
-    bool const declared = boxes.box_of[i] == Boxes::no_box;
-    auto const same = declared ? boxes.groups.find(all.box(i)) : boxes.groups.end();
-    if (declared && same == boxes.groups.end()) continue;
-    std::uint32_t const taken = boxes.chosen[declared ? same->second : boxes.box_of[i]];
+    bool const declared = boxes.box_of[i] == BoxTable::no_box;
+    std::uint32_t const box = declared ? boxes.table.find(all.box(i)) : boxes.box_of[i];
+    if (box == BoxTable::no_box) continue;
+    std::uint32_t const taken = boxes.chosen[box];
     if (taken != i) result.push_back({taken, i, declared});
   }
   return result;
@@ -66,7 +94,7 @@ std::vector<Replica> replicas(TensorPieces const& all, Catalog const& catalog) {
 Distinct distinct_pieces(TensorPieces const& all, Catalog const& catalog) {
   Boxes boxes = boxes_of(all, catalog);
   Distinct result{&all, std::move(boxes.chosen), 0};
-  for (std::uint32_t const box : boxes.box_of) result.dropped += box == Boxes::no_box ? 0 : 1;
+  for (std::uint32_t const box : boxes.box_of) result.dropped += box == BoxTable::no_box ? 0 : 1;
   result.dropped -= result.chosen.size();
   return result;
 }

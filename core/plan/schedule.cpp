@@ -16,13 +16,9 @@ namespace {
 /// A stop of the job waits for the end of a round.
 constexpr std::uint64_t most_unread_bytes = std::uint64_t{1} << 30;
 
-std::span<DigestRegion const> digests_of(Plan const& plan, Cell const& cell) {
-  return {plan.digests.data() + cell.first_digest, cell.digest_count};
-}
-
 /// How many bytes of which digests an unread cell has.
 void append_recorded(Plan const& plan, Cell const& cell, std::vector<DigestShare>& recorded) {
-  for (DigestRegion const& region : digests_of(plan, cell))
+  for (DigestRegion const& region : plan.digests_of(cell))
     if (region.to != DigestId::none)
       recorded.push_back({region.to, 0, bytes_of(region, plan.dims_of(region))});
 }
@@ -62,14 +58,14 @@ std::function<std::optional<RoundWork>()> direct_rounds(Plan const& plan, CellRa
       std::vector<DigestRegion> digests;
       std::vector<DigestShare> recorded;
       for (std::size_t i = cells.begin; i < end; ++i) {
-        auto const members = regions_of(plan, plan.cells[i]);
+        auto const members = plan.regions_of(plan.cells[i]);
         if (is_unread(plan, plan.cells[i])) {
           unread.insert(unread.end(), members.begin(), members.end());
           append_recorded(plan, plan.cells[i], recorded);
           continue;
         }
         regions.insert(regions.end(), members.begin(), members.end());
-        auto const own_digests = digests_of(plan, plan.cells[i]);
+        auto const own_digests = plan.digests_of(plan.cells[i]);
         digests.insert(digests.end(), own_digests.begin(), own_digests.end());
       }
       RoundWork round = compile_round(regions, plan.dims, plan.alignment);
@@ -107,11 +103,12 @@ std::vector<std::uint32_t> drop_cells(Plan& plan, std::span<CellRange const> don
 std::vector<int> balanced_readers(Plan const& plan, std::size_t files, int ranks) {
   std::vector<std::uint64_t> bytes(files, 0);
   std::uint64_t total = 0;
-  for (Region const& region : plan.regions) {
-    std::uint64_t const n = bytes_of(region, plan.dims_of(region));
-    bytes[region.src_file] += n;
-    total += n;
-  }
+  for (Cell const& cell : plan.cells)
+    for (Region const& region : plan.regions_of(cell)) {
+      std::uint64_t const n = bytes_of(region, plan.dims_of(region));
+      bytes[region.src_file] += n;
+      total += n;
+    }
   std::vector<int> readers(files, 0);
   std::uint64_t before = 0;
   for (std::size_t f = 0; f < files; ++f) {

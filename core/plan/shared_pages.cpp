@@ -44,10 +44,8 @@ std::vector<FileSpan> written_pages(Plan const& plan, CellRange cells, PageLimit
   std::vector<FileSpan> spans;
   std::uint64_t gap_bytes = limits.page_bytes - 1;  // leaves no whole page between its ends
   for (std::size_t c = cells.begin; c < cells.end; ++c) {
-    Cell const& cell = plan.cells[c];
-    for (std::uint32_t r = cell.first_region; r < cell.first_region + cell.region_count; ++r)
-      append_spans(plan.regions[r], plan.dims_of(plan.regions[r]), RegionEnd::target, gap_bytes,
-                   spans);
+    for (Region const& region : plan.regions_of(plan.cells[c]))
+      append_spans(region, plan.dims_of(region), RegionEnd::target, gap_bytes, spans);
     if (spans.size() > most_loose_spans) unite(spans, gap_bytes, most_loose_spans / 2);
   }
   for (FileSpan& span : spans) {

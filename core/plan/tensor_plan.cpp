@@ -1,79 +1,41 @@
 #include "core/plan/tensor_plan.hpp"
 
 #include <algorithm>
+#include <cstdlib>
 #include <limits>
-#include <numeric>
-#include <tuple>
+#include <memory>
+#include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "core/base/counted.hpp"
-#include "core/base/file.hpp"
+#include "core/base/mixed_bits.hpp"
 #include "core/layout/join.hpp"
-#include "core/plan/compile.hpp"
 #include "core/plan/digest_work.hpp"
 #include "core/plan/region_maker.hpp"
-#include "core/plan/replica_parts.hpp"
+#include "core/plan/slice_plan.hpp"
 #include "core/plan/source_proof.hpp"
+#include "core/plan/tensor_slices.hpp"
 
 namespace reshard {
 namespace {
 
-/// Regions, and the number of the cell inside the tensor of each. The largest tensor of a large job
-/// has most of its regions, so they are neither moved into larger memory nor copied.
-template <class Target>
-struct KeyedBlocks {
-  std::vector<std::uint64_t> cells;
-  std::vector<StridedBlock<Target>> blocks;
+/// What must be equal in two slices for one plan to serve both.
+using Signature = std::vector<std::uint64_t>;
 
-  void clear() {
-    cells.clear();
-    blocks.clear();
-  }
-  void reserve(std::size_t count) {
-    cells.reserve(count);
-    blocks.reserve(count);
-  }
-  void append(KeyedBlocks const& other) {
-    cells.insert(cells.end(), other.cells.begin(), other.cells.end());
-    blocks.insert(blocks.end(), other.blocks.begin(), other.blocks.end());
-  }
-
-  /// By cell; those of one cell stay in order.
-  void sort() {
-    if (std::ranges::is_sorted(cells)) return;
-    std::vector<std::uint32_t> from(cells.size());
-    std::iota(from.begin(), from.end(), 0U);
-    std::ranges::sort(from, [this](std::uint32_t a, std::uint32_t b) {
-      return std::tie(cells[a], a) < std::tie(cells[b], b);
-    });
-    for (std::uint32_t first = 0; first < from.size(); ++first) follow(from, first);
-  }
-
- private:
-  /// Moves what belongs to `at`, then what belongs to where that was, and so on.
-  void follow(std::vector<std::uint32_t>& from, std::uint32_t at) {
-    std::uint32_t const first = at;
-    if (from[first] == first) return;
-    auto const cell = cells[first];
-    auto const block = blocks[first];
-    for (; from[at] != first; at = std::exchange(from[at], at)) {
-      cells[at] = cells[from[at]];
-      blocks[at] = blocks[from[at]];
-    }
-    cells[at] = cell;
-    blocks[at] = block;
-    from[at] = at;
-  }
+/// What a slice has of blocks of the tensor's row-major array.
+struct BlockParts {
+  std::vector<std::uint64_t> numbers;  ///< of the blocks
+  std::vector<Piece> parts;            ///< offsets are counted from `base`
+  Index base = 0;                      ///< elements
 };
-using KeyedRegions = KeyedBlocks<std::uint32_t>;
-using KeyedDigests = KeyedBlocks<DigestId>;
 
-/// How the index space of a tensor is cut into cells: indices of digits before `digit` one by one,
-/// that digit in blocks.
-struct CellCut {
-  std::size_t digit = 0;
-  Index block = 1;
-  std::vector<Index> sizes;  ///< of every digit
+/// The plan of some slice, and where it is in the plan of the tensor.
+struct KnownSlice {
+  Signature signature;
+  SlicePlan plan;
+  std::uint32_t first_shape = 0;
+  bool apart = false;  ///< are_apart() of its places
 };
 
 class TensorPlanner {
@@ -81,7 +43,7 @@ class TensorPlanner {
   /// `tensor_bytes` are those of the whole plan; the rest goes into `plan`, which is empty.
   TensorPlanner(Plan& plan, std::span<std::uint64_t> tensor_bytes, Model const& model,
                 TensorId tensor, Catalog const& source, Catalog const& target,
-                PlanLimits const& limits)
+                PlanLimits const& limits, TargetCover cover)
       : plan_(plan),
         tensor_bytes_(tensor_bytes),
         model_(model),
@@ -89,52 +51,44 @@ class TensorPlanner {
         logical_(model.tensor(tensor)),
         source_(source),
         target_(target),
-        limits_(limits) {
-    wanted_ = &target.tensors[index(tensor)];
-    distinct_ = distinct_pieces(source.tensors[index(tensor)], source);
-  }
+        limits_(limits),
+        cover_(cover),
+        wanted_(target.tensors[index(tensor)]),
+        distinct_(distinct_pieces(source.tensors[index(tensor)], source)),
+        domain_(model.domain(logical_)) {}
 
-  void run(TargetCover cover) {
-    std::vector<Piece> const held = distinct_.made();
-    std::vector<Piece> const wanted = wanted_->made();
-    prove_whole(model_, logical_, distinct_, source_);
-    if (cover == TargetCover::whole) prove_target();
+  void run() {
+    if (distinct_.empty()) refuse();
     element_ = element_bytes(distinct_, source_, logical_.name);
-    for (std::uint32_t const number : wanted_->blobs())
+    for (std::uint32_t const number : wanted_.blobs())
       RESHARD_EXPECT(target_.blobs[number].dtype == source_.blobs[distinct_.blob(0)].dtype);
-    std::vector<AxisId> order = axis_order(logical_);
-    Piece const& stored = held.front();
-    auto const widest = [&stored](AxisId axis) {
-      Index stride = 0;
-      for (PieceDigit const& digit : stored.digits)
-        if (digit.axis == axis && digit.count > 1) stride = std::max(stride, digit.stride);
-      return stride == 0 ? std::numeric_limits<Index>::max() : stride;  // those of names first
-    };
-    std::stable_sort(order.begin(), order.end(),
-                     [&](AxisId a, AxisId b) { return widest(a) > widest(b); });
-    std::vector<Piece> logical;
-    if (limits_.digests) logical = logical_pieces(model_, tensor_);
-    join_ = join(held, wanted, order, model_.axes(), logical);
-    if (limits_.digests) digest_join_ = join(held, logical, order, model_.axes(), wanted);
-    std::vector<Piece> const padding =
-        limits_.digests ? padding_pieces(model_, tensor_) : std::vector<Piece>();
-    if (!padding.empty()) {
-      logical.insert(logical.end(), wanted.begin(), wanted.end());
-      padding_join_ = join(held, padding, order, model_.axes(), logical);
+    if (limits_.digests) {
+      blocks_ = logical_pieces(model_, tensor_);
+      logical_count_ = blocks_.size();
+      std::vector<Piece> const padding = padding_pieces(model_, tensor_);
+      blocks_.insert(blocks_.end(), padding.begin(), padding.end());
     }
-    plan_.replicas_dropped += distinct_.dropped;
-    plan_.joined_regions += join_.overlaps.size();
-    ++plan_.logical_tensors;
-    for (std::uint64_t aim = limits_.cell_bytes;; aim /= 2)
-      if (add_cells(aim)) return;
+    TensorSlices const slices(model_.axes(), domain_, *distinct_.all, distinct_.chosen, wanted_,
+                              target_, blocks_);
+    if (!slices.source_has_all(domain_)) refuse();
+    settle_order(slices);
+    for (std::size_t s = 0; s < slices.size(); ++s) add(slices, slices[s]);
+    finish();
   }
 
  private:
+  /// The pieces do not hold every element once: says which.
+  [[noreturn]] void refuse() const {
+    prove_whole(model_, logical_, distinct_, source_);
+    prove_target();
+    RESHARD_EXPECT(false);
+    std::abort();
+  }
+
   /// Nothing may be lost: the target's stored tensors, not counting replicas and copies, hold every
   /// element once, too.
   void prove_target() const {
-    Distinct const distinct = distinct_pieces(*wanted_, target_);
-    auto const fault = tile(distinct.made(), model_.domain(logical_), model_.axes());
+    auto const fault = tile(distinct_pieces(wanted_, target_).made(), domain_, model_.axes());
     if (!fault) return;
     if (fault->holders == 0)
       fail(ErrorKind::usage,
@@ -147,195 +101,187 @@ class TensorPlanner {
          counted(fault->holders, "stored tensor"), fault->where, logical_.name);
   }
 
-  CellCut cut_for(std::uint64_t aim) const {
-    std::size_t const n = join_.digits.size();
-    CellCut cut;
-    cut.sizes.assign(n, 1);
-    std::vector<bool> single(n, true);
-    for (std::size_t o = 0; o < join_.overlaps.size(); ++o) {
-      auto const span = join_.span_of(o);
-      for (std::size_t d = 0; d < n; ++d) {
-        cut.sizes[d] = std::max(cut.sizes[d], span[d].first + span[d].count);
-        single[d] = single[d] && span[d].count == 1;
-      }
-    }
-    std::uint64_t inner = element_;
-    cut.digit = n;
-    auto const names =
-        static_cast<std::size_t>(std::find(single.begin(), single.end(), false) - single.begin());
-    for (std::size_t d = n; d-- > names;) {  // numbers of names come first and stay apart: their
-                                             // bytes lie in different stored tensors
-      if (inner > aim) break;
-      cut.digit = d;
-      cut.block = std::max<Index>(1, static_cast<Index>(aim / inner));
-      Index const whole =
-          static_cast<Index>(limits_.cut_bytes / std::gcd(limits_.cut_bytes, inner));
-      if (cut.block > whole) cut.block -= cut.block % whole;
-      inner *= static_cast<std::uint64_t>(cut.sizes[d]);
-    }
-    return cut;
+  /// The axes inside of a slice, those with the longest strides in the source first.
+  void settle_order(TensorSlices const& slices) {
+    for (DomainAxis const& axis : domain_)
+      if (!slices.is_cut(axis.axis)) inner_domain_.push_back(axis);
+    for (AxisId const axis : axis_order(logical_))
+      if (!slices.is_cut(axis)) order_.push_back(axis);
+    Piece const stored = distinct_[0];
+    auto const widest = [&stored](AxisId axis) {
+      Index stride = 0;
+      for (PieceDigit const& digit : stored.digits)
+        if (digit.axis == axis && digit.count > 1) stride = std::max(stride, digit.stride);
+      return stride == 0 ? std::numeric_limits<Index>::max() : stride;  // those of names first
+    };
+    std::stable_sort(order_.begin(), order_.end(),
+                     [&](AxisId a, AxisId b) { return widest(a) > widest(b); });
   }
 
-  /// False: a cell came out too large for the staging memory, and smaller ones are possible.
-  bool add_cells(std::uint64_t aim) {
-    CellCut const cut = cut_for(aim);
-    dims_.clear();
-    make_keyed(keyed_, join_, cut, [this](Overlap const& overlap) {
-      FilePlace const to = place(target_, wanted_->blob(overlap.dst));
-      return RegionEnds<std::uint32_t>{place(source_, distinct_.blob(overlap.src)), to.file,
-                                       to.offset_bytes};
-    });
-    make_keyed(keyed_digests_, digest_join_, cut, [this](Overlap const& overlap) {
-      return RegionEnds<DigestId>{place(source_, distinct_.blob(overlap.src)), digest_of(tensor_)};
-    });
-    add_padding(cut);
-    std::vector<Cell> cells;
-    std::vector<std::uint64_t> const& numbers = keyed_.cells;
-    std::vector<Region>& regions = keyed_.blocks;
-    std::vector<std::uint64_t> const& digest_numbers = keyed_digests_.cells;
-    std::size_t digest = 0;
-    for (std::size_t begin = 0; begin < numbers.size();) {
-      std::uint64_t const number = numbers[begin];
-      std::size_t end = begin;
-      while (end < numbers.size() && numbers[end] == number) ++end;
-      for (std::span<Region> const members :
-           parts_of(std::span(regions).subspan(begin, end - begin))) {
-        Cell cell = measured(members);
-        if (cell.staging_bytes > limits_.staging_bytes) {
-          if (aim > element_) return false;
-          fail(ErrorKind::resources,
-               "tensor '{}': one step needs {} of memory, {} are available. Raise run.memory.",
-               logical_.name, human_bytes(cell.staging_bytes), human_bytes(limits_.staging_bytes));
-        }
-        cell.first_region =
-            narrow<std::uint32_t>(static_cast<std::size_t>(members.data() - regions.data()));
-        cell.region_count = narrow<std::uint32_t>(members.size());
-        cell.first_digest = narrow<std::uint32_t>(digest);
-        for (; digest < digest_numbers.size() && digest_numbers[digest] == number; ++digest)
-          ++cell.digest_count;  // the first replicas have all source bytes
-        cells.push_back(cell);
-      }
-      begin = end;
+  void add(TensorSlices const& slices, Slice const& slice) {
+    bool const lacks_target = slice.target.empty() && cover_ == TargetCover::whole;
+    if (slice.source.empty() || lacks_target) refuse();
+    BlockParts const logical = parts_of(slices, slice.key, 0, logical_count_);
+    BlockParts const padding = parts_of(slices, slice.key, logical_count_, blocks_.size());
+    places_.clear();
+    for (SlicePiece const& piece : slice.source)
+      places_.push_back(place(source_, distinct_.all->blob(piece.piece), piece.offset));
+    for (SlicePiece const& piece : slice.target)
+      places_.push_back(place(target_, wanted_.blob(piece.piece), piece.offset));
+    SlicePlaces const places{std::span(places_).first(slice.source.size()),
+                             std::span(places_).subspan(slice.source.size())};
+    auto const base = static_cast<std::uint64_t>(logical.base) * element_;
+    Signature const signature = signature_of(slice, logical, padding);
+    KnownSlice const* known = find(signature);
+    if (known == nullptr || !add_cells(*known, places, base)) {
+      known = &remember(signature, planned(slice, logical, padding, places), are_apart(places));
+      RESHARD_EXPECT(add_cells(*known, places, base));
     }
-    RESHARD_EXPECT(digest == digest_numbers.size());
-    commit(std::move(cells));
+    if (!known->plan.cells.empty())
+      plan_.places.insert(plan_.places.end(), places_.begin(), places_.end());
+    plan_.joined_regions += known->plan.overlaps;
+  }
+
+  BlockParts parts_of(TensorSlices const& slices, std::uint64_t key, std::size_t begin,
+                      std::size_t end) const {
+    BlockParts result;
+    for (std::size_t b = begin; b < end; ++b)
+      if (auto part = slices.part_of(blocks_[b], key)) {
+        result.numbers.push_back(b);
+        result.parts.push_back(std::move(*part));
+      }
+    if (result.parts.empty()) return result;
+    result.base = std::ranges::min(result.parts, {}, &Piece::offset).offset;
+    for (Piece& part : result.parts) part.offset -= result.base;
+    return result;
+  }
+
+  FilePlace place(Catalog const& catalog, std::uint32_t blob, Index offset) const {
+    Blob const& found = catalog.blobs[blob];
+    return {found.offset_bytes + static_cast<std::uint64_t>(offset) * element_, found.file};
+  }
+
+  Signature signature_of(Slice const& slice, BlockParts const& logical,
+                         BlockParts const& padding) const {
+    Signature signature;
+    signature.reserve(4 + slice.source.size() + slice.target.size());
+    auto const word = [](SlicePiece const& piece) {
+      return std::uint64_t{piece.frame} << 32U | piece.form;
+    };
+    signature.push_back(slice.source.size());
+    for (SlicePiece const& piece : slice.source) signature.push_back(word(piece));
+    signature.push_back(slice.target.size());
+    for (SlicePiece const& piece : slice.target) signature.push_back(word(piece));
+    if (wanted_.has_copies())
+      for (SlicePiece const& piece : slice.target)
+        signature.push_back(std::uint64_t{wanted_.is_copy(piece.piece)});
+    for (BlockParts const* blocks : {&logical, &padding}) {
+      signature.push_back(blocks->numbers.size());
+      for (std::size_t i = 0; i < blocks->numbers.size(); ++i) {
+        signature.push_back(blocks->numbers[i]);
+        signature.push_back(static_cast<std::uint64_t>(blocks->parts[i].offset));
+      }
+    }
+    return signature;
+  }
+
+  static std::uint64_t hash_of(Signature const& signature) {
+    std::uint64_t hash = signature.size();
+    for (std::uint64_t const word : signature) hash = mixed_bits(hash ^ word) + hash;
+    return hash;
+  }
+
+  KnownSlice const* find(Signature const& signature) const {
+    KnownSlice const* found = nullptr;  // the last of several: the earlier ones need more memory
+    auto const [begin, end] = by_hash_.equal_range(hash_of(signature));
+    for (auto at = begin; at != end; ++at)
+      if (at->second->signature == signature &&
+          (found == nullptr || found->first_shape < at->second->first_shape))
+        found = at->second;
+    return found;
+  }
+
+  SlicePlan planned(Slice const& slice, BlockParts const& logical, BlockParts const& padding,
+                    SlicePlaces const& places) const {
+    SlicePieces pieces{{}, {}, logical.parts, padding.parts};
+    for (SlicePiece const& piece : slice.source) pieces.source.push_back(piece.inner(tensor_));
+    for (SlicePiece const& piece : slice.target) pieces.target.push_back(piece.inner(tensor_));
+    if (tile(pieces.source, inner_domain_, model_.axes())) refuse();
+    if (cover_ == TargetCover::whole && tile(distinct_target(slice), inner_domain_, model_.axes()))
+      refuse();
+    return plan_slice(
+        pieces, places,
+        {logical_.name, order_, model_.axes(), element_, digest_of(tensor_), limits_});
+  }
+
+  std::vector<Piece> distinct_target(Slice const& slice) const {
+    std::unordered_set<std::uint64_t> seen;
+    std::vector<Piece> pieces;
+    for (SlicePiece const& piece : slice.target)
+      if (!wanted_.is_copy(piece.piece) &&
+          seen.insert(frame_hash(piece.frame) + form_hash(piece.form)).second)
+        pieces.push_back(piece.inner(tensor_));
+    return pieces;
+  }
+
+  /// Each piece in a file of its own: what a cell needs in memory does not depend on which.
+  bool are_apart(SlicePlaces const& places) const {
+    if (limits_.alignment.io_bytes != 1) return false;
+    auto const distinct = [](std::span<FilePlace const> side) {
+      std::vector<std::uint32_t> files;
+      for (FilePlace const& place : side) files.push_back(place.file);
+      std::ranges::sort(files);
+      return std::ranges::adjacent_find(files) == files.end();
+    };
+    return distinct(places.source) && distinct(places.target);
+  }
+
+  KnownSlice const& remember(Signature signature, SlicePlan plan, bool apart) {
+    auto known = std::make_unique<KnownSlice>();
+    known->apart = apart;
+    known->first_shape = narrow<std::uint32_t>(plan_.shapes.size());
+    std::uint64_t const hash = hash_of(signature);
+    known->signature = std::move(signature);
+    SlicePlan kept = plan.measured.empty() ? SlicePlan() : plan;
+    append_shapes(plan_, {plan.shapes, plan.regions, plan.digests, plan.dims});
+    if (plan.measured.empty()) kept.cells = std::move(plan.cells);
+    kept.overlaps = plan.overlaps;
+    known->plan = std::move(kept);
+    known_.push_back(std::move(known));
+    by_hash_.emplace(hash, known_.back().get());
+    return *known_.back();
+  }
+
+  /// The cells of a slice that is like a known one; false, and nothing, where one of them would
+  /// need more memory at these places.
+  bool add_cells(KnownSlice const& known, SlicePlaces const& places, std::uint64_t base) {
+    std::vector<Cell> cells = known.plan.cells;
+    bool const as_known = known.apart && !known.plan.measured.empty() && are_apart(places);
+    for (std::uint32_t const cell : known.plan.measured) {
+      if (as_known) break;
+      auto const staging = staging_of(known.plan, cell, places, limits_);
+      if (!staging) return false;
+      cells[cell].staging_bytes = *staging;
+    }
+    auto const first = narrow<std::uint32_t>(plan_.places.size());
+    for (Cell& cell : cells) {
+      cell.shape += known.first_shape;
+      cell.first_source = first;
+      cell.first_target = first + narrow<std::uint32_t>(places.source.size());
+      cell.digest_bytes = base;
+      plan_.target_bytes += cell.target_bytes;
+      plan_.cells.push_back(cell);
+    }
     return true;
   }
 
-  /// Padding that is copied along is read, too, and no part of the digest.
-  void add_padding(CellCut const& cut) {
-    if (padding_join_.overlaps.empty()) return;
-    KeyedDigests padding;
-    make_keyed(padding, padding_join_, cut, [this](Overlap const& overlap) {
-      return RegionEnds<DigestId>{place(source_, distinct_.blob(overlap.src)), DigestId::none};
-    });
-    keyed_digests_.append(padding);
-    keyed_digests_.sort();
-  }
-
-  static FilePlace place(Catalog const& catalog, std::uint32_t blob) {
-    return {catalog.blobs[blob].file, catalog.blobs[blob].offset_bytes};
-  }
-
-  /// The regions of a join, cut at the borders of cells, by cell.
-  template <class Target, class EndsOf>
-  void make_keyed(KeyedBlocks<Target>& keyed, Join const& join, CellCut const& cut,
-                  EndsOf ends_of) {
-    std::size_t count = 0;
-    for (std::size_t o = 0; o < join.overlaps.size(); ++o)
-      count += part_count(join.span_of(o), cut);
-    keyed.clear();
-    keyed.reserve(count);
-    RegionMaker maker(element_, dims_);
-    for_each_part(join, cut, [&](Overlap const& overlap, std::uint64_t cell, Index src, Index dst) {
-      keyed.cells.push_back(cell);
-      keyed.blocks.push_back(maker.make(ends_of(overlap), src, dst, part_));
-    });
-    keyed.sort();
-  }
-
-  /// How many parts for_each_part() makes of an overlap.
-  static std::size_t part_count(std::span<OverlapDigit const> overlap, CellCut const& cut) {
-    std::size_t parts = 1;
-    for (std::size_t d = 0; d < overlap.size() && d <= cut.digit; ++d) {
-      Index const block = d == cut.digit ? cut.block : 1;
-      Index const last = overlap[d].first + overlap[d].count - 1;
-      parts *= static_cast<std::size_t>(last / block - overlap[d].first / block + 1);
-    }
-    return parts;
-  }
-
-  /// Calls `add` for every overlap, cut at the borders of cells. The part is in part_.
-  template <class Add>
-  void for_each_part(Join const& join, CellCut const& cut, Add const& add) {
-    for (std::size_t o = 0; o < join.overlaps.size(); ++o) {
-      Overlap const& overlap = join.overlaps[o];
-      auto const whole = join.span_of(o);
-      part_.assign(whole.begin(), whole.end());
-      split(join, o, cut, 0, 0, overlap.src_offset, overlap.dst_offset,
-            [&](std::uint64_t cell, Index src, Index dst) { add(overlap, cell, src, dst); });
-    }
-  }
-
-  /// Clones write nothing: what is laid out for them stays whole.
-  std::vector<std::span<Region>> parts_of(std::span<Region> members) const {
-    if (limits_.cut_bytes > 1) return {members};
-    return by_replicas(members, dims_, limits_.most_target_bytes);
-  }
-
-  Cell measured(std::span<Region const> members) const {
-    Cell cell;
-    cell.staging_bytes = staging_bound(members, dims_, limits_.alignment);
-    if (cell.staging_bytes > limits_.staging_bytes)
-      cell.staging_bytes = compile_round(members, dims_, limits_.alignment).staging_bytes;
-    std::tuple<std::uint32_t, std::uint64_t> last_source{0xffffffffU, 0};
-    for (Region const& region : members) {
-      std::uint64_t const bytes = bytes_of(region, dims_of(region));
-      cell.target_bytes += bytes;
-      std::tuple<std::uint32_t, std::uint64_t> const source{region.src_file,
-                                                            region.src_offset_bytes};
-      if (source != last_source) cell.source_bytes += bytes;
-      last_source = source;
-    }
-    cell.source_bytes = std::min(cell.source_bytes, cell.target_bytes);
-    return cell;
-  }
-
-  std::span<ByteDim const> dims_of(Region const& region) const {
-    return {dims_.data() + region.first_dim, region.dim_count};
-  }
-
-  void commit(std::vector<Cell> cells) {
-    plan_.digests = std::move(keyed_digests_.blocks);
-    plan_.dims = std::move(dims_);
-    plan_.regions = std::move(keyed_.blocks);
-    plan_.cells = std::move(cells);
-    for (Cell const& cell : plan_.cells) plan_.target_bytes += cell.target_bytes;
-    std::uint64_t const bytes = static_cast<std::uint64_t>(model_.volume(logical_)) * element_;
-    plan_.source_bytes += bytes;
+  void finish() {
+    plan_.replicas_dropped += distinct_.dropped;
+    ++plan_.logical_tensors;
+    plan_.source_bytes += static_cast<std::uint64_t>(model_.volume(logical_)) * element_;
     if (limits_.digests)
       tensor_bytes_[index(tensor_)] =
           static_cast<std::uint64_t>(logical_volume(model_, tensor_)) * element_;
-  }
-
-  /// Cuts an overlap at the borders of cells: outer digits index by index, the cut digit block by
-  /// block. The part is in part_.
-  template <class Add>
-  void split(Join const& join, std::size_t o, CellCut const& cut, std::size_t d, std::uint64_t cell,
-             Index src, Index dst, Add const& add) {
-    if (d == join.digits.size() || d > cut.digit) return add(cell, src, dst);
-    OverlapDigit const whole = join.span_of(o)[d];
-    Index const block = d == cut.digit ? cut.block : 1;
-    auto const blocks = static_cast<std::uint64_t>((cut.sizes[d] + block - 1) / block);
-    for (Index first = whole.first; first < whole.first + whole.count;) {
-      Index const end = std::min((first / block + 1) * block, whole.first + whole.count);
-      part_[d] = {first, end - first, whole.src_stride, whole.dst_stride};
-      split(join, o, cut, d + 1, cell * blocks + static_cast<std::uint64_t>(first / block),
-            src + (first - whole.first) * whole.src_stride,
-            dst + (first - whole.first) * whole.dst_stride, add);
-      first = end;
-    }
-    part_[d] = whole;
   }
 
   Plan& plan_;
@@ -346,16 +292,18 @@ class TensorPlanner {
   Catalog const& source_;
   Catalog const& target_;
   PlanLimits const& limits_;
-  TensorPieces const* wanted_ = nullptr;
+  TargetCover cover_;
+  TensorPieces const& wanted_;
   Distinct distinct_;
-  Join join_;
-  Join digest_join_;
-  Join padding_join_;
+  std::vector<DomainAxis> domain_;
   std::uint64_t element_ = 1;
-  KeyedRegions keyed_;
-  KeyedDigests keyed_digests_;
-  std::vector<ByteDim> dims_;
-  std::vector<OverlapDigit> part_;
+  std::vector<Piece> blocks_;  ///< of the row-major array: what is in digests, then padding
+  std::size_t logical_count_ = 0;
+  std::vector<DomainAxis> inner_domain_;  ///< of a slice
+  std::vector<AxisId> order_;             ///< of a slice, for join()
+  std::vector<FilePlace> places_;         ///< of the slice that is being added
+  std::vector<std::unique_ptr<KnownSlice>> known_;
+  std::unordered_multimap<std::uint64_t, KnownSlice const*> by_hash_;
 };
 
 }  // namespace
@@ -363,7 +311,7 @@ class TensorPlanner {
 void plan_tensor(Plan& plan, std::span<std::uint64_t> tensor_bytes, Model const& model,
                  TensorId tensor, Catalog const& source, Catalog const& target,
                  PlanLimits const& limits, TargetCover cover) {
-  TensorPlanner(plan, tensor_bytes, model, tensor, source, target, limits).run(cover);
+  TensorPlanner(plan, tensor_bytes, model, tensor, source, target, limits, cover).run();
 }
 
 }  // namespace reshard

@@ -39,7 +39,7 @@ class Chooser {
 
   UnreadBytes run(std::vector<bool>& chosen) {
     for (Cell const& cell : plan_.cells)
-      for (Region const& region : regions_of(plan_, cell))
+      for (Region const& region : plan_.regions_of(cell))
         if (is_chosen(cell) && !is_of_blocks(plan_, region)) refuse(cell);
     do {
       changed_ = false;
@@ -58,18 +58,20 @@ class Chooser {
 
  private:
   bool is_chosen(Cell const& cell) const {
-    DigestId const digest = digest_of_cell(plan_, cell);
+    DigestId const digest = plan_.digest_of(cell);
     return digest != DigestId::none && chosen_[index(digest)];
   }
   void refuse(Cell const& cell) {
-    chosen_[index(digest_of_cell(plan_, cell))] = false;
+    chosen_[index(plan_.digest_of(cell))] = false;
     changed_ = true;
   }
   std::vector<Region> regions() const {
     std::vector<Region> all;
-    for (Cell const& cell : plan_.cells)
-      if (is_chosen(cell))
-        all.insert(all.end(), regions_of(plan_, cell).begin(), regions_of(plan_, cell).end());
+    for (Cell const& cell : plan_.cells) {
+      if (!is_chosen(cell)) continue;
+      std::vector<Region> const own = plan_.regions_of(cell);
+      all.insert(all.end(), own.begin(), own.end());
+    }
     return all;
   }
 
@@ -78,7 +80,7 @@ class Chooser {
     if (places.empty()) return;
     for (Cell const& cell : plan_.cells) {
       if (!is_chosen(cell)) continue;
-      for (Region const& region : regions_of(plan_, cell)) {
+      for (Region const& region : plan_.regions_of(cell)) {
         auto const at = std::ranges::partition_point(places, [&](FileSpan const& place) {
           return std::tuple(place.file, place.end) <=
                  std::tuple(region.to, region.dst_offset_bytes);
@@ -169,12 +171,8 @@ UnreadBytes leave_unread(Plan& plan, UnreadTerms const& terms) {
   return result;
 }
 
-DigestId digest_of_cell(Plan const& plan, Cell const& cell) {
-  return cell.digest_count == 0 ? DigestId::none : plan.digests[cell.first_digest].to;
-}
-
 bool is_unread(Plan const& plan, Cell const& cell) {
-  DigestId const digest = plan.unread.empty() ? DigestId::none : digest_of_cell(plan, cell);
+  DigestId const digest = plan.unread.empty() ? DigestId::none : plan.digest_of(cell);
   return digest != DigestId::none && plan.unread[index(digest)];
 }
 

@@ -39,9 +39,6 @@ struct UnreadBytes {
 /// staging memory from then on. Pre: plan.clones is set; the plan is whole and has digests.
 UnreadBytes leave_unread(Plan& plan, UnreadTerms const& terms);
 
-/// What a cell brings bytes of; none in a plan without digests.
-DigestId digest_of_cell(Plan const& plan, Cell const& cell);
-
 /// Whether the cell brings bytes of a tensor of Plan::unread.
 bool is_unread(Plan const& plan, Cell const& cell);
 

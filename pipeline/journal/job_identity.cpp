@@ -233,9 +233,11 @@ std::string plan_digest(JobPlan const& plan) {
   digest.add_all(plan.adds);
   digest.add_all(plan.target_adds);
   digest.add_all(plan.plan.cells);
-  digest.add_all(plan.plan.regions);
+  digest.add_all(plan.plan.shapes);
+  digest.add_all(plan.plan.shape_regions);
+  digest.add_all(plan.plan.shape_digests);
+  digest.add_all(plan.plan.places);
   digest.add_all(plan.plan.dims);
-  digest.add_all(plan.plan.digests);
   digest.add_all(plan.plan.tensor_bytes);
   for (std::size_t t = 0; t < plan.plan.unread.size(); ++t)
     digest.add(plan.plan.unread[t] ? plan.recorded[t] : 0);

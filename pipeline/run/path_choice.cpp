@@ -124,8 +124,7 @@ PathLoad load_of(Plan const& plan, CellRange cells, std::span<SourceView const> 
     Cell const& cell = plan.cells[c];
     load.bytes_read += cell.source_bytes;
     load.bytes_written += cell.target_bytes;
-    for (std::uint32_t r = cell.first_region; r < cell.first_region + cell.region_count; ++r) {
-      Region const& region = plan.regions[r];
+    for (Region const& region : plan.regions_of(cell)) {
       auto const dims = plan.dims_of(region);
       std::uint64_t const bytes = bytes_of(region, dims);
       // Adapters are merged on the host in any case.

@@ -24,8 +24,7 @@ void add_reads(Plan const& plan, Cell const& cell, std::vector<int> const& reade
                PerRank& read_bytes) {
   std::map<int, std::uint64_t> by_reader;
   std::uint64_t in_all = 0;
-  for (Region const& region :
-       std::span(plan.regions).subspan(cell.first_region, cell.region_count)) {
+  for (Region const& region : plan.regions_of(cell)) {
     std::uint64_t const bytes = bytes_of(region, plan.dims_of(region));
     by_reader[readers[region.src_file]] += bytes;
     in_all += bytes;

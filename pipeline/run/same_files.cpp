@@ -38,13 +38,9 @@ std::set<std::uint32_t> files_to_read(RoundTerms const& terms) {
   std::vector<int> const readers = terms.exchanging ? readers_of_files(terms) : std::vector<int>();
   CellRange const mine =
       terms.exchanging ? CellRange{0, terms.plan.cells.size()} : own_cells(terms);
-  for (std::size_t i = mine.begin; i < mine.end; ++i) {
-    Cell const& cell = terms.plan.cells[i];
-    for (std::size_t r = cell.first_region; r < cell.first_region + cell.region_count; ++r)
-      if (std::uint32_t const file = terms.plan.regions[r].src_file;
-          readers.empty() || readers[file] == terms.rank)
-        files.insert(file);
-  }
+  for (std::size_t i = mine.begin; i < mine.end; ++i)
+    for (Region const& region : terms.plan.regions_of(terms.plan.cells[i]))
+      if (readers.empty() || readers[region.src_file] == terms.rank) files.insert(region.src_file);
   return stored_files(files, terms.views, terms.source_files);
 }
 

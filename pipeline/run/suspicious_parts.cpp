@@ -38,7 +38,7 @@ std::string shown(Suspect const& one) {
 }  // namespace
 
 std::unique_ptr<PartSums> part_sums_of(PlannedJob const& job) {
-  if (job.plan.plan.digests.empty()) return nullptr;
+  if (job.plan.plan.shape_digests.empty()) return nullptr;
   std::vector<PartedTensor> parted;
   for (SlicedTensor const& one : tensors_of(job))
     parted.push_back({one.slice_bytes, one.tensor.slices.size()});

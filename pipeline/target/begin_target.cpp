@@ -23,11 +23,9 @@ std::vector<int> owners_of(JobPlan const& plan, int ranks) {
   std::vector<int> owners(plan.files.size(), none);
   RankCells const cells(plan.plan, ranks);
   for (int rank = 0; rank < ranks; ++rank)
-    for (std::size_t c = cells.of(rank).begin; c < cells.of(rank).end; ++c) {
-      Cell const& cell = plan.plan.cells[c];
-      for (std::size_t r = cell.first_region; r < cell.first_region + cell.region_count; ++r)
-        if (int& owner = owners[plan.plan.regions[r].to]; owner == none) owner = rank;
-    }
+    for (std::size_t c = cells.of(rank).begin; c < cells.of(rank).end; ++c)
+      for (Region const& region : plan.plan.regions_of(plan.plan.cells[c]))
+        if (int& owner = owners[region.to]; owner == none) owner = rank;
   for (std::size_t f = 0; f < owners.size(); ++f)
     if (owners[f] == none) owners[f] = narrow<int>(f % static_cast<std::size_t>(ranks));
   return owners;

@@ -134,12 +134,10 @@ class Chooser {
   std::vector<std::uint64_t> written() const {
     std::vector<std::uint64_t> bytes(plan_.files.size(), 0);
     for (Cell const& cell : plan_.plan.cells) {
-      DigestId const digest = digest_of_cell(plan_.plan, cell);
+      DigestId const digest = plan_.plan.digest_of(cell);
       if (digest == DigestId::none || !chosen_[index(digest)]) continue;
-      for (std::size_t r = cell.first_region; r < cell.first_region + cell.region_count; ++r) {
-        Region const& region = plan_.plan.regions[r];
+      for (Region const& region : plan_.plan.regions_of(cell))
         bytes[region.to] += bytes_of(region, plan_.plan.dims_of(region));
-      }
     }
     return bytes;
   }
@@ -199,7 +197,7 @@ JournalEntry work_of_taken(JobPlan const& plan, TakenTensors const& taken) {
   JournalEntry work;
   std::vector<std::uint64_t> written(plan.files.size(), 0);
   for (std::size_t i = 0; i < plan.plan.cells.size(); ++i) {
-    DigestId const digest = digest_of_cell(plan.plan, plan.plan.cells[i]);
+    DigestId const digest = plan.plan.digest_of(plan.plan.cells[i]);
     if (digest != DigestId::none && taken.tensors[index(digest)]) work.cells.push_back({i, i + 1});
   }
   work.cells = united(std::move(work.cells));

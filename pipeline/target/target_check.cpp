@@ -29,9 +29,9 @@ std::string tensor_name(JobPlan const& plan, DigestId digest) {
 }
 
 std::string cell_name(JobPlan const& plan, Cell const& cell) {
-  DigestId const digest = digest_of_cell(plan.plan, cell);
+  DigestId const digest = plan.plan.digest_of(cell);
   if (digest != DigestId::none) return tensor_name(plan, digest);
-  Region const& region = plan.plan.regions[cell.first_region];
+  Region const region = plan.plan.first_region_of(cell);
   return fmt::format("the tensor at byte {} of {}", region.dst_offset_bytes,
                      plan.target.files[region.to]);
 }

@@ -60,8 +60,9 @@ WorkAccount::WorkAccount(JobPlan const& plan, std::size_t source_records)
       digested_(plan.plan.tensor_bytes.size(), 0),
       record_crc32_(source_records, 0),
       record_covered_(source_records, 0) {
-  for (Region const& region : plan.plan.regions)
-    planned_[region.to] += bytes_of(region, plan.plan.dims_of(region));
+  for (Cell const& cell : plan.plan.cells)
+    for (Region const& region : plan.plan.regions_of(cell))
+      planned_[region.to] += bytes_of(region, plan.plan.dims_of(region));
 }
 
 void WorkAccount::add_written(std::uint32_t file, std::uint64_t bytes) {

@@ -230,11 +230,12 @@ void add_tensors(LayoutView& view, Model const& model,
 
 std::vector<ViewFlow> flows_of(Plan const& plan, Catalog const& source) {
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint64_t> bytes;
-  for (Region const& region : plan.regions) {
-    std::uint32_t file = region.src_file;
-    if (file >= source.real_files()) file = source.views[file - source.real_files()].stored.file;
-    bytes[{file, region.to}] += bytes_of(region, plan.dims_of(region));
-  }
+  for (Cell const& cell : plan.cells)
+    for (Region const& region : plan.regions_of(cell)) {
+      std::uint32_t file = region.src_file;
+      if (file >= source.real_files()) file = source.views[file - source.real_files()].stored.file;
+      bytes[{file, region.to}] += bytes_of(region, plan.dims_of(region));
+    }
   std::vector<ViewFlow> flows;
   for (auto const& [ends, moved] : bytes) flows.push_back({ends.first, ends.second, moved});
   return flows;

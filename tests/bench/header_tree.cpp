@@ -21,6 +21,7 @@
 #include "stages/plan/job_plan.hpp"
 #include "stages/read/open_source.hpp"
 #include "stages/write/target_files.hpp"
+#include "tests/support/plan_regions.hpp"
 
 namespace {
 
@@ -132,7 +133,7 @@ void make(std::string const& job_file, std::string const& out, std::vector<int> 
   result.set("header_seconds", header_seconds)
       .set("plan_seconds", plan_seconds)
       .set("cells", plan.plan.cells.size());
-  result.set("regions_after_cutting", plan.plan.regions.size())
+  result.set("regions_after_cutting", test::regions_of(plan.plan).size())
       .set("busiest_rank", std::move(loads))
       .set("handed_out", std::move(parts));
   if (out != "-") write_tree(plan, out);

@@ -94,7 +94,7 @@ void plan(benchmark::State& state, Layout const& from, Layout const& to) {
   state.counters["source_pieces"] = [&] {
     double pieces = 0;
     for (auto const& tensor : world.source.tensors)
-      pieces += static_cast<double>(tensor.pieces.size());
+      pieces += static_cast<double>(tensor.size());
     return pieces;
   }();
 }

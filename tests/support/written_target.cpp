@@ -5,6 +5,7 @@
 
 #include "core/formats/huggingface/folder.hpp"
 #include "stages/write/target_files.hpp"
+#include "tests/support/plan_regions.hpp"
 #include "tests/support/scratch_folder.hpp"
 
 namespace reshard::test {
@@ -59,7 +60,7 @@ void write_target(JobPlan const& plan, std::vector<std::vector<std::byte>> const
     files.push_back(create_target_file(layout));
     paths.push_back(layout.path);
   }
-  for (Region const& region : plan.plan.regions)
+  for (Region const& region : test::regions_of(plan.plan))
     each_run(region, plan.plan.dims_of(region), static_cast<std::int64_t>(region.src_offset_bytes),
              static_cast<std::int64_t>(region.dst_offset_bytes),
              [&](std::size_t from, std::size_t to) {

@@ -236,7 +236,7 @@ TEST(Digest, APlanWithoutThemHasNone) {
   SampleMesh const at = test::sample_meshes(false).front();
   World const world = test::make_world(fixture.model, fixture.local(at), at, DType::bf16);
   Plan const plan = make_plan(fixture.model, world.catalog, world.catalog, {.digests = false});
-  EXPECT_TRUE(plan.digests.empty());
+  EXPECT_TRUE(plan.shape_digests.empty());
   EXPECT_FALSE(plan.cells.empty());
 }
 

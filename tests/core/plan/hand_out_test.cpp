@@ -20,11 +20,9 @@ namespace {
 /// A cell that writes the next bytes of file 0.
 void add_run(Plan& plan, std::uint64_t bytes) {
   Cell cell;
-  cell.first_region = static_cast<std::uint32_t>(plan.regions.size());
-  cell.region_count = 1;
   cell.staging_bytes = cell.source_bytes = cell.target_bytes = bytes;
-  plan.regions.push_back({0, 0, plan.target_bytes, plan.target_bytes, bytes, 0, 0});
-  plan.cells.push_back(cell);
+  Region const region{0, 0, plan.target_bytes, plan.target_bytes, bytes, 0, 0};
+  plan.add(cell, std::span(&region, 1));
   plan.target_bytes += bytes;
 }
 
@@ -33,13 +31,11 @@ void add_columns(Plan& plan, std::uint64_t rows, std::uint64_t columns) {
   std::uint64_t const at = plan.target_bytes;
   for (std::uint64_t c = 0; c < columns; ++c) {
     Cell cell;
-    cell.first_region = static_cast<std::uint32_t>(plan.regions.size());
-    cell.region_count = 1;
     cell.staging_bytes = cell.source_bytes = cell.target_bytes = rows;
-    plan.regions.push_back(
-        {0, 0, at + c * rows, at + c, 1, static_cast<std::uint32_t>(plan.dims.size()), 1});
+    Region const region{
+        0, 0, at + c * rows, at + c, 1, static_cast<std::uint32_t>(plan.dims.size()), 1};
     plan.dims.push_back({rows, 1, static_cast<std::int64_t>(columns)});
-    plan.cells.push_back(cell);
+    plan.add(cell, std::span(&region, 1));
     plan.target_bytes += rows;
   }
 }

@@ -205,9 +205,9 @@ TEST(Plan, IsTheSameWithAnyNumberOfThreads) {
     auto const places = [](Plan const& plan) {
       std::vector<std::tuple<std::uint32_t, std::uint64_t, std::uint32_t, std::uint64_t>> all;
       for (Cell const& cell : plan.cells)
-        for (std::uint32_t r = cell.first_region; r < cell.first_region + cell.region_count; ++r)
-          all.emplace_back(plan.regions[r].src_file, plan.regions[r].src_offset_bytes,
-                           plan.regions[r].to, plan.regions[r].dst_offset_bytes);
+        for (Region const& region : plan.regions_of(cell))
+          all.emplace_back(region.src_file, region.src_offset_bytes, region.to,
+                           region.dst_offset_bytes);
       return all;
     };
     EXPECT_EQ(places(one), places(four));
@@ -221,9 +221,11 @@ TEST(Plan, ExchangeRoundsKeepToTheirMemoryWhereGapsAreReadAlong) {
     Plan plan;
     constexpr std::uint32_t pieces = 4000;
     for (std::uint32_t i = 0; i < pieces; ++i) {
-      plan.regions.push_back({0, i % 2, i * distance, i * 10, 10, 0, 0});
-      plan.cells.push_back(
-          {i, 1, staging_bound(std::span(&plan.regions.back(), 1), plan.dims), 10, 10, 0, 0});
+      Region const region{0, i % 2, i * distance, i * 10, 10, 0, 0};
+      plan.add({.staging_bytes = staging_bound(std::span(&region, 1), plan.dims),
+                .source_bytes = 10,
+                .target_bytes = 10},
+               std::span(&region, 1));
     }
     constexpr std::uint64_t limit = 256U << 10;
     std::vector<ExchangeRounds> each;
@@ -351,8 +353,9 @@ TEST(Plan, TooLittleMemoryIsSaidBeforeAnythingMoves) {
 TEST(Schedule, PartsOfRanksCoverThePlanAndAreBalanced) {
   Plan plan;
   for (std::uint32_t i = 0; i < 100; ++i) {
-    plan.regions.push_back({.dst_offset_bytes = 100 * i, .run_bytes = 100});
-    plan.cells.push_back({i, 1, 10, 100 + i % 7, 100});
+    Region const region{.dst_offset_bytes = 100 * i, .run_bytes = 100};
+    plan.add({.staging_bytes = 10, .source_bytes = 100 + i % 7, .target_bytes = 100},
+             std::span(&region, 1));
   }
   for (int ranks : {1, 2, 3, 4, 7, 100, 130}) {
     std::size_t next = 0;

@@ -5,15 +5,15 @@
 namespace reshard {
 namespace {
 
-/// Cells that move nothing, each told by its first_region.
+/// Cells that move nothing, each told by its source bytes.
 Plan plan_of(std::uint32_t cells) {
   Plan plan;
   for (std::uint32_t i = 0; i < cells; ++i) {
     Cell cell;
-    cell.first_region = i;
+    cell.source_bytes = i;
     cell.staging_bytes = 10;
     cell.target_bytes = 10;
-    plan.cells.push_back(cell);
+    plan.add(cell, {});
   }
   plan.target_bytes = 10 * cells;
   return plan;
@@ -25,7 +25,7 @@ TEST(DropCells, WhatIsLeftKeepsItsNumbers) {
   std::vector<std::uint32_t> const kept = drop_cells(plan, done);
   EXPECT_EQ(kept, (std::vector<std::uint32_t>{2, 3, 5, 6, 7}));
   ASSERT_EQ(plan.cells.size(), kept.size());
-  for (std::size_t i = 0; i < kept.size(); ++i) EXPECT_EQ(plan.cells[i].first_region, kept[i]);
+  for (std::size_t i = 0; i < kept.size(); ++i) EXPECT_EQ(plan.cells[i].source_bytes, kept[i]);
   EXPECT_EQ(plan.target_bytes, 100U);
 }
 

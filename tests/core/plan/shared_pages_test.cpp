@@ -123,26 +123,27 @@ void add_transposed(Plan& plan, std::uint32_t file, std::uint64_t at, std::uint6
                     std::uint64_t columns, std::uint64_t width) {
   for (std::uint64_t c = 0; c < columns; c += width) {
     Cell cell;
-    cell.first_region = static_cast<std::uint32_t>(plan.regions.size());
-    cell.region_count = 1;
     cell.source_bytes = cell.target_bytes = rows * width * 16;
     cell.staging_bytes = 4 * cell.source_bytes;
-    plan.regions.push_back({file, file, at + c * rows * 16, at + c * 16, width * 16,
-                            static_cast<std::uint32_t>(plan.dims.size()), 1});
+    Region const region{file,
+                        file,
+                        at + c * rows * 16,
+                        at + c * 16,
+                        width * 16,
+                        static_cast<std::uint32_t>(plan.dims.size()),
+                        1};
     plan.dims.push_back(
         {rows, static_cast<std::int64_t>(width * 16), static_cast<std::int64_t>(columns * 16)});
-    plan.cells.push_back(cell);
+    plan.add(cell, std::span(&region, 1));
     plan.target_bytes += cell.target_bytes;
   }
 }
 
 void add_run(Plan& plan, std::uint32_t file, std::uint64_t at, std::uint64_t bytes) {
   Cell cell;
-  cell.first_region = static_cast<std::uint32_t>(plan.regions.size());
-  cell.region_count = 1;
   cell.staging_bytes = cell.source_bytes = cell.target_bytes = bytes;
-  plan.regions.push_back({file, file, at, at, bytes, 0, 0});
-  plan.cells.push_back(cell);
+  Region const region{file, file, at, at, bytes, 0, 0};
+  plan.add(cell, std::span(&region, 1));
   plan.target_bytes += bytes;
 }
 
@@ -202,7 +203,8 @@ TEST(SharedPages, ManyStretchesAreUnitedNotLost) {
   for (std::size_t most : {64UL, 100'000UL}) {
     auto const spans = written_pages(plan, {0, plan.cells.size()}, {64, most, 1024});
     EXPECT_LE(spans.size(), most);
-    for (Region const& region : plan.regions) {
+    for (Cell const& cell : plan.cells) {
+      Region const region = plan.first_region_of(cell);
       EXPECT_TRUE(is_held(spans, region.to, region.dst_offset_bytes));
       EXPECT_TRUE(is_held(spans, region.to, region.dst_offset_bytes + region.run_bytes - 1));
     }

@@ -24,16 +24,16 @@ struct MadePlan {
     plan.tensor_bytes.push_back(0);
     for (Region const& run : runs) {
       Cell cell;
-      cell.first_region = static_cast<std::uint32_t>(plan.regions.size());
-      cell.region_count = 1;
       cell.staging_bytes = cell.source_bytes = cell.target_bytes = run.run_bytes;
-      cell.first_digest = static_cast<std::uint32_t>(plan.digests.size());
-      cell.digest_count = 1;
-      plan.regions.push_back(run);
-      plan.digests.push_back({run.src_file, digest, run.src_offset_bytes, plan.tensor_bytes.back(),
-                              run.run_bytes, 0, 0});
+      DigestRegion const of{run.src_file,
+                            digest,
+                            run.src_offset_bytes,
+                            plan.tensor_bytes.back(),
+                            run.run_bytes,
+                            0,
+                            0};
       plan.tensor_bytes.back() += run.run_bytes;
-      plan.cells.push_back(cell);
+      plan.add(cell, std::span(&run, 1), std::span(&of, 1));
     }
   }
 

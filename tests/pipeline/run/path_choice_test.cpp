@@ -144,11 +144,11 @@ TEST(PathChoice, RanksOfAHostTakeItsDevicesInTurn) {
 TEST(PathChoice, LoadTellsStraightRearrangedAndComputedBytesApart) {
   Plan plan;
   plan.dims = {{8, 4096, 8192}};
-  plan.regions.push_back({0, 0, 0, 0, 1 << 20, 0, 0});        // straight
-  plan.regions.push_back({0, 0, 0, 1 << 20, 4096, 0, 1});     // 8 runs
-  plan.regions.push_back({1, 0, 0, 2 << 20, 1 << 20, 0, 0});  // of a view
-  plan.cells.push_back({0, 2, 0, 100, 200});
-  plan.cells.push_back({2, 1, 0, 10, 20});
+  std::vector<Region> const stored{{0, 0, 0, 0, 1 << 20, 0, 0},      // straight
+                                   {0, 0, 0, 1 << 20, 4096, 0, 1}};  // 8 runs
+  Region const of_view{1, 0, 0, 2 << 20, 1 << 20, 0, 0};
+  plan.add({.source_bytes = 100, .target_bytes = 200}, stored);
+  plan.add({.source_bytes = 10, .target_bytes = 20}, std::span(&of_view, 1));
   std::vector<SourceView> const views(1);
   PathLoad const all = load_of(plan, {0, 2}, views, 1);
   EXPECT_EQ(all.bytes_read, 110U);

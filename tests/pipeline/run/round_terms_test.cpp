@@ -201,7 +201,7 @@ TEST(FilesToRead, AreThoseOfTheRanksRounds) {
 
 TEST(FilesToRead, AViewStandsForWhatItIsComputedFrom) {
   test::SmallJob job = test::small_job(test::small_limits(false));
-  for (Region& region : job.plan.plan.regions) region.src_file = 1;
+  for (FilePlace& place : job.plan.plan.places) place.file = 1;
   SourceView view;
   view.stored.file = 4;
   view.scale = StoredPlace{};

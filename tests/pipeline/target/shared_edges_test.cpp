@@ -15,13 +15,12 @@ Plan plan_of(std::uint32_t files, std::uint64_t cells) {
   Plan plan;
   for (std::uint64_t c = 0; c < cells; ++c) {
     Cell cell;
-    cell.first_region = static_cast<std::uint32_t>(plan.regions.size());
-    cell.region_count = files;
     cell.source_bytes = run_bytes;
     cell.target_bytes = cell.staging_bytes = files * run_bytes;
+    std::vector<Region> regions;
     for (std::uint32_t file = 0; file < files; ++file)
-      plan.regions.push_back({0, file, c * run_bytes, c * run_bytes, run_bytes, 0, 0});
-    plan.cells.push_back(cell);
+      regions.push_back({0, file, c * run_bytes, c * run_bytes, run_bytes, 0, 0});
+    plan.add(cell, regions);
   }
   return plan;
 }

@@ -86,11 +86,9 @@ TEST(TakenTensors, WithTheRestOfTheCellsThePlanIsDone) {
     auto const kept = drop_cells(left, work.cells);
     ASSERT_GT(kept.size(), 1U);
     for (std::size_t i = 0; i < kept.size() - (all ? 0 : 1); ++i) {
-      for (std::size_t r = left.cells[i].first_region;
-           r < left.cells[i].first_region + left.cells[i].region_count; ++r) {
-        std::vector<std::byte> const zeros(
-            bytes_of(left.regions[r], left.dims_of(left.regions[r])));
-        sums.observe(left.regions[r].to, left.regions[r].dst_offset_bytes, zeros);
+      for (Region const& region : left.regions_of(left.cells[i])) {
+        std::vector<std::byte> const zeros(bytes_of(region, left.dims_of(region)));
+        sums.observe(region.to, region.dst_offset_bytes, zeros);
       }
       DigestShare const share{DigestId(read), 0, left.cells[i].source_bytes};
       sums.add({i, {i, i + 1}, std::span(&share, 1), {}, {}});

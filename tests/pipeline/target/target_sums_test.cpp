@@ -26,9 +26,7 @@ std::vector<JournalEntry> write_cells(TargetSums& sums, JobPlan const& plan, std
   std::vector<JournalEntry> entries;
   auto const file = pattern(plan.files.front().size_bytes);
   for (std::size_t i = begin; i < end; ++i) {
-    Cell const& cell = plan.plan.cells[i];
-    for (std::size_t r = cell.first_region; r < cell.first_region + cell.region_count; ++r) {
-      Region const& region = plan.plan.regions[r];
+    for (Region const& region : plan.plan.regions_of(plan.plan.cells[i])) {
       EXPECT_TRUE(plan.plan.dims_of(region).empty()) << "regions of this plan are whole runs";
       sums.observe(region.to, region.dst_offset_bytes,
                    std::span(file).subspan(region.dst_offset_bytes, region.run_bytes));

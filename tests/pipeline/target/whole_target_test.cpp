@@ -294,7 +294,7 @@ TEST_F(WholeTarget, AFileThatIsReadBackEarlyIsCompared) {
     auto const change = [&] {
       if (!changed || comm_.rank() != 0) return;
       Plan const& plan = job_.plan.plan;  // whose first cell is rank 0's, and written once
-      Region const& first = plan.regions[plan.cells.front().first_region];
+      Region const first = plan.first_region_of(plan.cells.front());
       File file = File::open_for_writing(begun.layouts[first.to].path);
       file.write_at(first.dst_offset_bytes, std::vector<std::byte>(1, std::byte{1}));
       file.close();

@@ -5,6 +5,7 @@
 #include "core/base/capture.hpp"
 #include "core/plan/digest_work.hpp"
 #include "core/plan/part_plan.hpp"
+#include "tests/support/plan_regions.hpp"
 
 namespace reshard {
 namespace {
@@ -74,13 +75,14 @@ TEST(ChosenTensors, AnIndexCutsItsAxisAwayAndNothingElseIsRead) {
   target.add({0, 200, DType::f32, "b.w"}, row[1].pieces, false);
   Plan const plan = make_part_plan(plain.model, plain.catalog, target, {});
   EXPECT_EQ(plan.target_bytes, 28U);
-  ASSERT_EQ(plan.regions.size(), 2U);
-  EXPECT_EQ(plan.regions[0].src_offset_bytes, 48U);
-  EXPECT_EQ(plan.regions[0].dst_offset_bytes, 100U);
-  EXPECT_EQ(plan.regions[0].run_bytes, 24U);
-  EXPECT_EQ(plan.regions[1].src_offset_bytes, 8U);
-  EXPECT_EQ(plan.regions[1].run_bytes, 4U);
-  EXPECT_TRUE(plan.digests.empty());
+  std::vector<Region> const regions = test::regions_of(plan);
+  ASSERT_EQ(regions.size(), 2U);
+  EXPECT_EQ(regions[0].src_offset_bytes, 48U);
+  EXPECT_EQ(regions[0].dst_offset_bytes, 100U);
+  EXPECT_EQ(regions[0].run_bytes, 24U);
+  EXPECT_EQ(regions[1].src_offset_bytes, 8U);
+  EXPECT_EQ(regions[1].run_bytes, 4U);
+  EXPECT_TRUE(plan.shape_digests.empty());
   // A whole plan refuses such a target.
   EXPECT_TRUE(capture([&] { (void)make_plan(plain.model, plain.catalog, target, {}); }));
 }

@@ -9,6 +9,7 @@
 
 #include "stages/plan/job_plan.hpp"
 #include "tests/support/made_models.hpp"
+#include "tests/support/plan_regions.hpp"
 
 /// What tests of whole plans share.
 namespace reshard::test {
@@ -101,7 +102,7 @@ inline void expect_sound(JobPlan const& plan) {
         for (std::uint64_t i = 0; i < dims.front().count; ++i)
           walk(region, dims.subspan(1), at + static_cast<std::int64_t>(i) * dims.front().to_stride);
       };
-  for (Region const& region : plan.plan.regions)
+  for (Region const& region : test::regions_of(plan.plan))
     walk(region, plan.plan.dims_of(region), static_cast<std::int64_t>(region.dst_offset_bytes));
   EXPECT_EQ(moved, plan.plan.target_bytes);
   std::ranges::sort(runs);

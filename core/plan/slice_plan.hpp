@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "core/layout/join.hpp"
+#include "core/plan/plan.hpp"
+
+namespace reshard {
+
+/// The pieces of one slice of a tensor, at offset 0 of their blobs, and where their blobs are
+/// there. Internal to this library, as all of this header.
+struct SlicePieces {
+  std::vector<Piece> source;
+  std::vector<Piece> target;
+  std::vector<Piece> logical;  ///< that digests are taken of; empty: none are taken
+  std::vector<Piece> padding;  ///< that is read and is in no digest
+};
+
+/// Where the pieces of a slice are.
+struct SlicePlaces {
+  std::span<FilePlace const> source;
+  std::span<FilePlace const> target;
+};
+
+/// The cells of a slice, for any slice with the same pieces at other places.
+struct SlicePlan {
+  std::vector<Cell> cells;        ///< without places
+  std::vector<CellShape> shapes;  ///< one for each cell
+  std::vector<Region> regions;    ///< files are numbers of pieces
+  std::vector<DigestRegion> digests;
+  std::vector<ByteDim> dims;
+  std::uint64_t overlaps = 0;
+  std::vector<std::uint32_t> measured;  ///< cells whose staging_bytes count at these places only
+};
+
+/// What a slice is planned by.
+struct SliceTerms {
+  std::string const& tensor;  ///< its name, for messages
+  std::span<AxisId const> order;
+  AxisTable const& axes;
+  std::uint64_t element_bytes = 1;
+  DigestId digest{};
+  PlanLimits const& limits;
+};
+
+/// Lets `plan` have the shapes of another plan, or of a slice; their cells count from
+/// plan.shapes.size() on.
+struct ShapeParts {
+  std::vector<CellShape>& shapes;
+  std::vector<Region>& regions;
+  std::vector<DigestRegion>& digests;
+  std::vector<ByteDim>& dims;
+};
+void append_shapes(Plan& plan, ShapeParts const& parts);
+
+/// Joins the pieces and cuts the join into cells. Errors: resources (a row too large for the
+/// limits).
+SlicePlan plan_slice(SlicePieces const& pieces, SlicePlaces const& places, SliceTerms const& terms);
+
+/// The staging memory of a cell whose estimate is above the limit: nothing when that needs more.
+std::optional<std::uint64_t> staging_of(SlicePlan const& plan, std::uint32_t cell,
+                                        SlicePlaces const& places, PlanLimits const& limits);
+
+}  // namespace reshard
