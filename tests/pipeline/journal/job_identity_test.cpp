@@ -17,10 +17,8 @@ JobPlan plan_with_view() {
   view.shape = {4, 8};
   view.scale = StoredPlace{.file = 0, .offset_bytes = 128, .dtype = DType::f32, .shape = {1, 2}};
   plan.source.views.push_back(view);
-  plan.source.blobs.push_back(
-      {.file = 1, .offset_bytes = 0, .dtype = DType::bf16, .name = "layers.0.weight"});
-  plan.target.blobs.push_back(
-      {.file = 0, .offset_bytes = 0, .dtype = DType::bf16, .name = "layers.0.weight"});
+  plan.source.blobs.push_back({1, 0, DType::bf16, "layers.0.weight"});
+  plan.target.blobs.push_back({0, 0, DType::bf16, "layers.0.weight"});
   plan.target_adds = {0};
   return plan;
 }
