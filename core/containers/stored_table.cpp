@@ -1,6 +1,5 @@
 #include "core/containers/stored_table.hpp"
 
-#include <algorithm>
 #include <cstring>
 #include <random>
 
@@ -26,28 +25,36 @@ std::uint64_t hash_of(std::string_view text) {
   return hash_step(hash_step(hash, rest), hash_seed);
 }
 
-IndexLists::Id IndexLists::add(std::span<Index const> list) {
-  std::uint64_t const hash = hash_of(list);
-  Id const known = table_.id(hash, [&](Id id) { return std::ranges::equal((*this)[id], list); });
-  if (known != IdTable::none) return known;
-  if (size() >= IdTable::none)
-    fail(ErrorKind::resources, "more than {} different offsets and sizes of chunks cannot be held.",
-         size());
-  table_.make_room([this](Id id) { return hash_of((*this)[id]); });
-  auto const id = static_cast<Id>(size());
-  values_.insert(values_.end(), list.begin(), list.end());
-  begin_.push_back(values_.size());
-  table_.add(hash, id);
-  return id;
-}
-
-void StoredTable::add_whole(SharedText name, DType dtype, std::vector<Index> shape,
-                            ItemPlace const& item, std::vector<Index> tensor_strides) {
+void StoredTable::add_whole(SharedText name, DType dtype, SharedShape shape, ItemPlace const& item,
+                            std::vector<Index> tensor_strides) {
   auto const chunk = narrow<std::uint32_t>(chunks.size());
   if (!tensor_strides.empty()) strides[chunk] = std::move(tensor_strides);
-  chunks.push_back({lists.add(std::vector<Index>(shape.size(), 0)), lists.add(shape), item});
-  payload_offset_bytes.push_back(item.offset_bytes);
-  tensors.push_back({std::move(name), dtype, std::move(shape), chunk, 1});
+  std::vector<Index> const& sizes = shape.sizes();
+  chunks.push_back({lists.add(std::vector<Index>(sizes.size(), 0)), lists.add(sizes), item});
+  if (!payload_offsets.empty()) payload_offsets.push_back(item.offset_bytes);
+  tensors.push_back({std::move(name), dtype, shape, chunk, 1});
+}
+
+void StoredTable::repeat(std::size_t first, std::size_t count, std::uint32_t file) {
+  RESHARD_EXPECT(payload_offsets.empty() && rounded.empty());
+  if (count == 0) return;
+  std::size_t const first_chunk = tensors[first].first_chunk;
+  std::size_t const here = chunks.size();
+  for (std::size_t t = first; t < first + count; ++t) {
+    StoredTensor tensor = tensors[t];
+    RESHARD_EXPECT(tensor.chunk_count == 1 && tensor.first_chunk == first_chunk + (t - first));
+    tensor.first_chunk = narrow<std::uint32_t>(here + (t - first));
+    tensors.push_back(std::move(tensor));
+  }
+  chunks.repeat(first_chunk, count, file);
+  auto strided = strides.lower_bound(first_chunk);
+  for (; strided != strides.end() && strided->first < first_chunk + count; ++strided)
+    strides.emplace(here + (strided->first - first_chunk), strided->second);
+}
+
+void StoredTable::reserve(std::size_t more) {
+  tensors.reserve(tensors.size() + more);
+  chunks.reserve(chunks.size() + more);
 }
 
 }  // namespace reshard

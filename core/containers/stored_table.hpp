@@ -9,49 +9,18 @@
 
 #include "core/base/dtype.hpp"
 #include "core/base/integers.hpp"
+#include "core/base/shared_shape.hpp"
 #include "core/base/shared_text.hpp"
-#include "core/containers/id_table.hpp"
+#include "core/containers/stored_chunks.hpp"
 
 namespace reshard {
-
-/// Short lists of integers (offsets and sizes of chunks), each different one stored once. Lists are
-/// named by number.
-class IndexLists {
- public:
-  using Id = std::uint32_t;
-  Id add(std::span<Index const> list);
-  std::span<Index const> operator[](Id id) const {
-    return {values_.data() + begin_[id], begin_[id + 1] - begin_[id]};
-  }
-  std::size_t size() const { return begin_.size() - 1; }
-
- private:
-  std::vector<Index> values_;
-  std::vector<std::size_t> begin_{0};
-  IdTable table_;
-};
-
-/// The bytes of one stored item: [offset_bytes, +size_bytes) of a file, by its number.
-struct ItemPlace {
-  std::uint32_t file = 0;
-  std::uint64_t offset_bytes = 0;
-  std::uint64_t size_bytes = 0;
-  friend bool operator==(ItemPlace const&, ItemPlace const&) = default;
-};
-
-/// A chunk: a box of a tensor, rows [offset, offset + size) of every dimension, and its item.
-struct StoredChunk {
-  IndexLists::Id offsets = 0;
-  IndexLists::Id sizes = 0;
-  ItemPlace item;
-};
 
 /// One stored tensor with its boxes: StoredTable::chunks[first_chunk, +chunk_count). What is stored
 /// whole has one.
 struct StoredTensor {
   SharedText name;
   DType dtype = DType::u8;
-  std::vector<Index> shape;
+  SharedShape shape;
   std::uint32_t first_chunk = 0;
   std::uint32_t chunk_count = 0;
 };
@@ -62,29 +31,40 @@ struct StoredObject {
   ItemPlace item;
 };
 
-/// Stored tensors and objects as headers tell of them, about 200 bytes for each box.
+/// Stored tensors and objects as headers tell of them: 24 bytes for each tensor and 16 for each
+/// box, beside names, shapes and boxes, of which each different one is held once.
 struct StoredTable {
   std::vector<StoredTensor> tensors;
-  std::vector<StoredChunk> chunks;
+  StoredChunks chunks;
   IndexLists lists;  ///< offsets and sizes of chunks
   std::vector<StoredObject> objects;
-  /// Of each chunk: its first element, from the start of its file. Empty while that is not known.
-  std::vector<std::uint64_t> payload_offset_bytes;
+  /// Of each chunk: its first element, from the start of its file. Empty: every item begins with
+  /// its first element, or where items have heads (DCP), these were not read yet.
+  std::vector<std::uint64_t> payload_offsets;
   /// Of the chunks that are not row-major: in elements, one for each dimension.
   std::map<std::size_t, std::vector<Index>> strides;
   /// The dtype to which values are rounded (nearest even) while they are read, by tensor.
   std::map<std::size_t, DType> rounded;
 
-  std::span<StoredChunk const> chunks_of(StoredTensor const& tensor) const {
-    return {chunks.data() + tensor.first_chunk, tensor.chunk_count};
+  StoredChunks::Run chunks_of(StoredTensor const& tensor) const {
+    return {chunks, tensor.first_chunk, tensor.chunk_count};
+  }
+  /// The first element of a chunk, from the start of its file.
+  std::uint64_t payload_offset_bytes(std::size_t chunk) const {
+    return payload_offsets.empty() ? chunks[chunk].item.offset_bytes : payload_offsets[chunk];
   }
   std::span<Index const> offsets(StoredChunk const& chunk) const { return lists[chunk.offsets]; }
   std::span<Index const> sizes(StoredChunk const& chunk) const { return lists[chunk.sizes]; }
 
   /// Adds a tensor that is stored whole. `offset_bytes`: its first element. `strides` are empty for
   /// a row-major one.
-  void add_whole(SharedText name, DType dtype, std::vector<Index> shape, ItemPlace const& item,
+  void add_whole(SharedText name, DType dtype, SharedShape shape, ItemPlace const& item,
                  std::vector<Index> tensor_strides = {});
+  /// Appends tensors [first, +count), each stored whole, again as those of another file that holds
+  /// the same at the same places.
+  void repeat(std::size_t first, std::size_t count, std::uint32_t file);
+  /// Room for so many more tensors, each stored whole.
+  void reserve(std::size_t more);
 };
 
 }  // namespace reshard

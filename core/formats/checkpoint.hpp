@@ -12,7 +12,7 @@
 #include "core/containers/dcp/directory.hpp"
 #include "core/containers/dcp/metadata.hpp"
 #include "core/containers/dcp/object_look.hpp"
-#include "core/containers/stored_record.hpp"
+#include "core/containers/stored_records.hpp"
 #include "core/containers/stored_table.hpp"
 #include "core/formats/huggingface/folder.hpp"
 #include "core/formats/manifest/manifest.hpp"
@@ -61,9 +61,10 @@ struct SharePlace {
   std::size_t tensor_count = 0;
 };
 
-/// Opaque state of a module (…_extra_state) in a share.
-struct ModuleState {
-  megatron::ExtraEntry entry;
+/// Opaque state of the modules (…_extra_state) in a share.
+struct ModuleStates {
+  /// In file order. Shares whose files tell the same of them have one list.
+  std::shared_ptr<std::vector<megatron::ExtraEntry> const> entries;
   std::size_t place = 0;  ///< of Checkpoint::places
   SharedText dict;        ///< the key of the file's dict that holds it: "model1"; a file with
                           ///< one chunk may say "model" for "model0"
@@ -97,17 +98,17 @@ struct Checkpoint {
   std::vector<std::filesystem::path> files;  ///< those with tensors
   /// Of each file, from a descriptor that read its header, before that; the same on every rank.
   std::vector<FileStamp> stamps;
-  std::vector<int> stamped_by;        ///< which rank it was
-  std::vector<StoredRecord> records;  ///< zip records with weights, where files have any
+  std::vector<int> stamped_by;  ///< which rank it was
+  StoredRecords records;        ///< zip records with weights, where files have any
 
   StoredTable stored;
-  std::vector<SharePlace> places;          ///< Storage::shares
-  Mesh mesh;                               ///< of the shares
-  Mesh file_mesh;                          ///< the axes along which files stand
-  std::string layout;                      ///< the mesh in words
-  std::size_t chunks_per_file = 1;         ///< pipeline chunks
-  std::vector<LogicalLabels> labels;       ///< NameOwner::logical: parallel to the tensors
-  std::vector<ModuleState> module_states;  ///< Storage::shares
+  std::vector<SharePlace> places;           ///< Storage::shares
+  Mesh mesh;                                ///< of the shares
+  Mesh file_mesh;                           ///< the axes along which files stand
+  std::string layout;                       ///< the mesh in words
+  std::size_t chunks_per_file = 1;          ///< pipeline chunks
+  std::vector<LogicalLabels> labels;        ///< NameOwner::logical: parallel to the tensors
+  std::vector<ModuleStates> module_states;  ///< Storage::shares; none is empty
   /// Optimizer state in files of single ranks, where it was asked for and has such a form.
   std::shared_ptr<megatron::RankStates const> rank_states;
   std::vector<StoredScalar> scalars;

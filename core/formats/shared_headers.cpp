@@ -1,7 +1,11 @@
 #include "core/formats/shared_headers.hpp"
 
+#include <mutex>
+#include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
+#include "core/base/integers.hpp"
 #include "core/base/wire.hpp"
 #include "core/base/workers.hpp"
 #include "core/formats/stamped_files.hpp"
@@ -13,16 +17,30 @@ namespace fs = std::filesystem;
 
 /// The first bytes of a safetensors file up to its data, after the size of the whole file. Checked
 /// here, so that a fault is found once and early.
-std::string safetensors_head(File const& file) {
+HeaderBytes safetensors_head(File const& file) {
   std::string const head = safetensors::read_head(file);
-  return WireWriter().number(file.size_bytes()).raw(head).bytes();
+  return {WireWriter().number(file.size_bytes()).raw(head).bytes(), {}};
 }
+
+/// Bytes that several threads add, each different text once.
+class CommonBytes {
+ public:
+  /// Where it lies, as long as this object lives.
+  std::string const* add(std::string bytes) {
+    std::lock_guard const lock(mutex_);
+    return &*bytes_.insert(std::move(bytes)).first;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::unordered_set<std::string> bytes_;
+};
 
 }  // namespace
 
-std::vector<std::string> shared_headers(Checkpoint& source, HeaderExchange const& exchange,
-                                        std::function<std::string(File const&)> const& read,
-                                        HeaderReads reads) {
+SharedHeaders shared_headers(Checkpoint& source, HeaderExchange const& exchange,
+                             std::function<HeaderBytes(File const&)> const& read,
+                             HeaderReads reads) {
   std::vector<fs::path> const& files = source.files;
   WireWriter mine;
   exchange.together([&] {
@@ -30,28 +48,58 @@ std::vector<std::string> shared_headers(Checkpoint& source, HeaderExchange const
     for (auto f = static_cast<std::size_t>(exchange.rank()); f < files.size();
          f += static_cast<std::size_t>(exchange.size()))
       turns.push_back(f);
+    CommonBytes commons;
     std::vector<std::string> stamped(turns.size());
+    std::vector<std::string const*> common_of(turns.size());
     auto const read_one = [&](std::size_t i) {
       File const file = File::open_for_reading(files[turns[i]]);
-      stamped[i] = WireWriter().put(file.stamp()).text(read(file)).bytes();
+      WireWriter out;
+      out.put(file.stamp());
+      HeaderBytes header = read(file);
+      stamped[i] = std::move(out.text(header.own)).take();
+      common_of[i] = commons.add(std::move(header.common));
     };
     if (reads == HeaderReads::overlapped)
       overlapped(turns.size(), read_one);
     else
       for (std::size_t i = 0; i < turns.size(); ++i) read_one(i);
-    for (std::string& header : stamped) mine.raw(std::exchange(header, {}));
+    // Numbered in order of the files, whichever thread was first.
+    std::unordered_map<std::string const*, std::size_t> numbers;
+    std::vector<std::string const*> in_order;
+    for (std::string const* common : common_of)
+      if (numbers.emplace(common, in_order.size()).second) in_order.push_back(common);
+    mine.number(in_order.size());
+    for (std::string const* common : in_order) mine.text(*common);
+    for (std::size_t i = 0; i < turns.size(); ++i)
+      mine.number(numbers.at(common_of[i])).raw(std::exchange(stamped[i], {}));
   });
-  std::vector<std::string> const all = exchange.all_gather(mine.bytes());
+  SharedHeaders result;
+  result.sent_ = exchange.all_gather(std::exchange(mine, {}).take());
   std::vector<WireReader> left;
-  for (std::string const& headers : all) left.emplace_back(headers, "the headers of a rank");
-  std::vector<std::string> result;
+  std::vector<std::vector<std::uint32_t>> numbers(result.sent_.size());
+  std::unordered_map<std::string_view, std::uint32_t> known;
+  for (std::size_t rank = 0; rank < result.sent_.size(); ++rank) {
+    WireReader& in = left.emplace_back(result.sent_[rank], "the headers of a rank");
+    for (std::size_t count = in.count(); count > 0 && in.good(); --count) {
+      std::string_view const common = in.text();
+      auto const number = narrow<std::uint32_t>(known.size());
+      auto const [at, fresh] = known.emplace(common, number);
+      if (fresh) result.commons_.push_back(common);
+      numbers[rank].push_back(at->second);
+    }
+  }
   source.stamps.assign(files.size(), {});
   source.stamped_by.resize(files.size());
+  result.files_.resize(files.size());
   for (std::size_t f = 0; f < files.size(); ++f) {
-    WireReader& in = left[f % all.size()];
+    std::size_t const rank = f % result.sent_.size();
+    WireReader& in = left[rank];
+    auto const common = in.number_up_to(numbers[rank].empty() ? 0 : numbers[rank].size() - 1);
     source.stamps[f] = in.get<FileStamp>();
-    source.stamped_by[f] = static_cast<int>(f % all.size());
-    result.emplace_back(in.text());
+    source.stamped_by[f] = static_cast<int>(rank);
+    result.files_[f].own = in.text();
+    in.check();
+    result.files_[f].common = numbers[rank].at(common);
   }
   for (WireReader const& in : left) in.finish();
   return result;
@@ -60,10 +108,10 @@ std::vector<std::string> shared_headers(Checkpoint& source, HeaderExchange const
 std::vector<safetensors::Header> shared_safetensors_headers(Checkpoint& source,
                                                             HeaderExchange const& exchange) {
   std::vector<safetensors::Header> headers;
-  std::vector<std::string> const heads = shared_headers(source, exchange, safetensors_head);
+  SharedHeaders const heads = shared_headers(source, exchange, safetensors_head);
   exchange.together([&] {
     for (std::size_t f = 0; f < heads.size(); ++f) {
-      WireReader head(heads[f], "the first bytes of a safetensors file");
+      WireReader head(heads.own(f), "the first bytes of a safetensors file");
       std::uint64_t const size = head.number();
       head.check();
       headers.push_back(safetensors::parse_header(std::as_bytes(std::span(head.left())), size,

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/base/file.hpp"
@@ -16,12 +18,41 @@ namespace reshard {
 /// one thread may use.
 enum class HeaderReads { overlapped, in_turn };
 
+/// What the header of a file tells, as bytes.
+struct HeaderBytes {
+  std::string own;  ///< of this file
+  std::string
+      common;  ///< what many files have alike: a rank sends and holds each different one once
+};
+
+/// The headers of all files, as the ranks sent them.
+class SharedHeaders {
+ public:
+  std::size_t size() const { return files_.size(); }
+  std::string_view own(std::size_t file) const { return files_[file].own; }
+  /// The number of its common bytes.
+  std::uint32_t common_of(std::size_t file) const { return files_[file].common; }
+  /// The different ones, by number.
+  std::vector<std::string_view> const& commons() const { return commons_; }
+
+ private:
+  friend SharedHeaders shared_headers(Checkpoint&, HeaderExchange const&,
+                                      std::function<HeaderBytes(File const&)> const&, HeaderReads);
+  struct OfFile {
+    std::string_view own;
+    std::uint32_t common = 0;
+  };
+  std::vector<std::string> sent_;  ///< by rank; the views are of them
+  std::vector<OfFile> files_;
+  std::vector<std::string_view> commons_;
+};
+
 /// Reads the header of every file of the source, each rank those that are its turn, and gives all
 /// of them to all ranks. Each file is stamped first, from the same descriptor: source.stamps. Pre:
 /// source.files is the same on every rank. Collective.
-std::vector<std::string> shared_headers(Checkpoint& source, HeaderExchange const& exchange,
-                                        std::function<std::string(File const&)> const& read,
-                                        HeaderReads reads = HeaderReads::overlapped);
+SharedHeaders shared_headers(Checkpoint& source, HeaderExchange const& exchange,
+                             std::function<HeaderBytes(File const&)> const& read,
+                             HeaderReads reads = HeaderReads::overlapped);
 
 /// The header of every safetensors file, read that way.
 std::vector<safetensors::Header> shared_safetensors_headers(Checkpoint& source,

@@ -294,7 +294,8 @@ std::string not_compared(ComparedSide const& side, bool by_names) {
   Checkpoint const& checkpoint = side.checkpoint;
   StateInventory const state = checkpoint.format->inventory(checkpoint, view_of(checkpoint));
   std::vector<std::string> parts;
-  std::size_t const objects = checkpoint.stored.objects.size() + checkpoint.module_states.size();
+  std::size_t objects = checkpoint.stored.objects.size();
+  for (ModuleStates const& states : checkpoint.module_states) objects += states.entries->size();
   if (objects > 0)
     parts.push_back(fmt::format("{} that {}", counted(objects, "object"),
                                 agreeing(objects, "is not a tensor", "are not tensors")));

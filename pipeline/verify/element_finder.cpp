@@ -56,7 +56,7 @@ std::optional<ElementPlace> place_in_file(Checkpoint const& checkpoint,
         known == table.strides.end() ? row_major(sizes) : known->second;
     Index at = 0;
     for (std::size_t d = 0; d < index.size(); ++d) at += (index[d] - begin[d]) * strides[d];
-    std::uint64_t const offset = table.payload_offset_bytes[c] +
+    std::uint64_t const offset = table.payload_offset_bytes(c) +
                                  narrow<std::uint64_t>(at) * narrow<std::uint64_t>(width / 8);
     return ElementPlace{tensor.stored, std::move(index), chunk.item.file,
                         offset,        stored.dtype,     tensor.add};

@@ -79,7 +79,7 @@ class IdentityPlanner {
           box.end.push_back(box.begin[d] + stored.sizes(chunk)[d]);
         auto const strides = stored.strides.find(c);
         tensor.boxes.push_back(
-            {std::move(box), chunk.item.file, stored.payload_offset_bytes[c],
+            {std::move(box), chunk.item.file, stored.payload_offset_bytes(c),
              strides == stored.strides.end() ? std::vector<Index>() : strides->second});
       }
       auto const rounded =

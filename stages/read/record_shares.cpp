@@ -49,7 +49,8 @@ std::uint64_t covered_by(std::uint64_t begin, std::uint64_t end) {
   return border(end) - border(begin);
 }
 
-RecordSums::RecordSums(std::span<StoredRecord const> records) {
+RecordSums::RecordSums(StoredRecords const& records) {
+  records_.reserve(records.size());
   for (StoredRecord const& record : records)
     records_.push_back({record.file, record.offset_bytes, record.offset_bytes + record.size_bytes,
                         static_cast<std::uint32_t>(records_.size())});

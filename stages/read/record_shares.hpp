@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "core/containers/stored_record.hpp"
+#include "core/containers/stored_records.hpp"
 #include "core/plan/round.hpp"
 
 namespace reshard {
@@ -29,7 +29,7 @@ std::uint64_t covered_by(std::uint64_t begin, std::uint64_t end);
 /// several threads at once.
 class RecordSums {
  public:
-  explicit RecordSums(std::span<StoredRecord const> records);
+  explicit RecordSums(StoredRecords const& records);
 
   bool empty() const { return records_.empty(); }
   /// Bytes of a file; what lies in no record adds nothing.

@@ -147,7 +147,6 @@ MadeCheckpoint& MadeCheckpoint::add_cut(MadeTensor const& tensor, std::vector<In
       offsets[d] = rest % parts[d] * sizes[d];
     ItemPlace const item = take_bytes(bytes);
     stored.chunks.push_back({stored.lists.add(offsets), stored.lists.add(sizes), item});
-    stored.payload_offset_bytes.push_back(item.offset_bytes);
   }
   stored.tensors.push_back(
       {tensor.name, tensor.dtype, tensor.shape, first, narrow<std::uint32_t>(count)});

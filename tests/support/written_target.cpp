@@ -117,7 +117,7 @@ GatheredTensor gathered(StoredTable const& stored, std::size_t number,
       ++holders.at(static_cast<std::size_t>(place));
       std::vector<std::byte> const& file = files.at(chunk.item.file);
       std::size_t const at =
-          stored.payload_offset_bytes.at(c) + static_cast<std::size_t>(from) * element;
+          stored.payload_offset_bytes(c) + static_cast<std::size_t>(from) * element;
       RESHARD_EXPECT(at + element <= file.size());
       std::memcpy(result.bytes.data() + static_cast<std::size_t>(place) * element, file.data() + at,
                   element);

@@ -262,7 +262,7 @@ void Assembler::add_tensor(std::uint32_t name, TensorRecord const& record) {
   tensor.dtype = dtype(name, records_.properties[record.properties]);
   auto const shape = records_.lists[record.size];
   check_shape(name, shape, tensor.dtype);
-  tensor.shape.assign(shape.begin(), shape.end());
+  tensor.shape = shape;
   tensor.first_chunk = static_cast<std::uint32_t>(out_.chunks.size());
   bool const no_elements = std::ranges::find(shape, 0) != shape.end();
   for (std::uint32_t i = 0; i < record.chunk_count; ++i) {

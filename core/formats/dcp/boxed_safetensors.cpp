@@ -42,10 +42,7 @@ class BoxCollector {
     for (auto& [name, boxes] : boxes_) {
       StoredTensor tensor{name, boxes.dtype, boxes.shape,
                           narrow<std::uint32_t>(stored_.chunks.size()), 0};
-      for (auto const& [chunk, payload] : boxes.chunks) {
-        stored_.chunks.push_back(chunk);
-        stored_.payload_offset_bytes.push_back(payload);
-      }
+      for (StoredChunk const& chunk : boxes.chunks) stored_.chunks.push_back(chunk);
       tensor.chunk_count = narrow<std::uint32_t>(stored_.chunks.size()) - tensor.first_chunk;
       stored_.tensors.push_back(std::move(tensor));
     }
@@ -56,7 +53,7 @@ class BoxCollector {
     bool seen = false;
     DType dtype = DType::u8;
     std::vector<Index> shape;
-    std::vector<std::pair<StoredChunk, std::uint64_t>> chunks;
+    std::vector<StoredChunk> chunks;
   };
 
   /// What DCP_SHARDING_INFO says of each tensor: a file may have a million of them.
@@ -109,10 +106,9 @@ class BoxCollector {
       boxes.shape[d] = std::max(boxes.shape[d], offsets[d] + tensor.shape[d]);
     if (tensor.size_bytes == 0) return;  // a rank without rows
     IndexLists& lists = stored_.lists;
-    StoredChunk const chunk{lists.add(offsets),
+    boxes.chunks.push_back({lists.add(offsets),
                             lists.add(tensor.shape),
-                            {file, tensor.offset_bytes, tensor.size_bytes}};
-    boxes.chunks.emplace_back(chunk, tensor.offset_bytes);
+                            {file, tensor.offset_bytes, tensor.size_bytes}});
   }
 
   StoredTable& stored_;

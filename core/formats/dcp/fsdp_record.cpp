@@ -171,7 +171,7 @@ class Collector {
       float value = 0;
       std::uint32_t const file = checkpoint_.stored.chunks[tensor.first_chunk].item.file;
       File::open_for_reading(checkpoint_.files[file])
-          .read_at(checkpoint_.stored.payload_offset_bytes[tensor.first_chunk],
+          .read_at(checkpoint_.stored.payload_offset_bytes(tensor.first_chunk),
                    std::as_writable_bytes(std::span(&value, 1)));
       if (found && *found != double{value})
         fail(ErrorKind::source,

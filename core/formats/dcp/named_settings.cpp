@@ -64,7 +64,7 @@ class ValueReader {
     std::array<std::byte, 8> bytes{};
     auto const size = static_cast<std::size_t>(bits(tensor.dtype)) / 8;
     if (size > bytes.size()) return result;
-    file->read_at(checkpoint_.stored.payload_offset_bytes[chunk],
+    file->read_at(checkpoint_.stored.payload_offset_bytes(chunk),
                   std::span<std::byte>(bytes).first(size));
     if (auto const value = number_of(tensor.dtype, bytes)) result.root = result.add_real(*value);
     return result;

@@ -74,21 +74,21 @@ void read_item_heads(Checkpoint& checkpoint, StampedFiles& files, HeaderExchange
     });
     for (std::string& heads : blocks) mine.raw(std::exchange(heads, {}));
   });
+  stored.payload_offsets.reserve(count);
   for (std::string const& packed : exchange.all_gather(mine.bytes())) {
     for (WireReader in(packed, "the item heads of a rank"); !in.empty(); in.check()) {
-      ItemPlace const& item = stored.chunks[stored.payload_offset_bytes.size()].item;
-      stored.payload_offset_bytes.push_back(in.number());
+      ItemPlace const item = stored.chunks[stored.payload_offsets.size()].item;
+      stored.payload_offsets.push_back(in.number());
       std::uint64_t const record = in.number();
       std::uint64_t const record_bytes = in.number();
       if (record_bytes > 0)
         checkpoint.records.push_back(
             {item.file, record, record_bytes, item.offset_bytes, item.size_bytes, std::nullopt});
       auto strides = in.get<std::vector<Index>>();
-      if (!strides.empty())
-        stored.strides[stored.payload_offset_bytes.size() - 1] = std::move(strides);
+      if (!strides.empty()) stored.strides[stored.payload_offsets.size() - 1] = std::move(strides);
     }
   }
-  RESHARD_EXPECT(stored.payload_offset_bytes.size() == count);
+  RESHARD_EXPECT(stored.payload_offsets.size() == count);
 }
 
 /// An object is a zip archive: its first and last record must stand where it begins and ends.

@@ -30,7 +30,7 @@ class Unflattener {
       tensor.chunk_count = narrow<std::uint32_t>(chunks_.size()) - first;
     }
     stored_.chunks = std::move(chunks_);
-    stored_.payload_offset_bytes = std::move(payloads_);
+    stored_.payload_offsets = std::move(payloads_);
     stored_.strides = std::move(strides_);
     checkpoint_.flattened = true;
   }
@@ -41,7 +41,7 @@ class Unflattener {
       if (auto const strided = stored_.strides.find(c); strided != stored_.strides.end())
         strides_[chunks_.size()] = strided->second;
       chunks_.push_back(stored_.chunks[c]);
-      payloads_.push_back(stored_.payload_offset_bytes[c]);
+      payloads_.push_back(stored_.payload_offset_bytes(c));
     }
   }
 
@@ -68,7 +68,7 @@ class Unflattener {
     auto const element = static_cast<std::uint64_t>(bits(tensor.dtype)) / 8;
     for (std::size_t c = tensor.first_chunk; c < tensor.first_chunk + tensor.chunk_count; ++c) {
       if (stored_.strides.contains(c)) refuse(tensor, whole);
-      add_boxes(stored_.chunks[c], stored_.payload_offset_bytes[c], fragment, element);
+      add_boxes(stored_.chunks[c], stored_.payload_offset_bytes(c), fragment, element);
     }
     tensor.shape = whole;
   }
@@ -100,7 +100,7 @@ class Unflattener {
   Checkpoint& checkpoint_;
   StoredTable& stored_;
   std::unordered_map<std::string_view, Shape const*> shapes_;
-  std::vector<StoredChunk> chunks_;
+  StoredChunks chunks_;
   std::vector<std::uint64_t> payloads_;
   std::map<std::size_t, Shape> strides_;
 };

@@ -32,7 +32,7 @@ std::vector<fs::path> files_in(Folder const& folder) {
   return files;
 }
 
-std::string packed_header(File const& file) {
+HeaderBytes packed_header(File const& file) {
   std::string const name = file.path().filename().string();
   WireWriter out;
   out.number(file.size_bytes());
@@ -44,13 +44,13 @@ std::string packed_header(File const& file) {
     out.put(read_universal_settings(file));
   else
     out.put(read_universal_file(file, file.path().stem().string()));
-  return std::move(out).take();
+  return {std::move(out).take(), {}};
 }
 
-Headers unpacked(Folder const& folder, std::vector<std::string> const& packed) {
+Headers unpacked(Folder const& folder, SharedHeaders const& packed) {
   Headers headers;
   for (std::size_t f = 0; f < packed.size(); ++f) {
-    WireReader in(packed[f], "the header of a DeepSpeed file");
+    WireReader in(packed.own(f), "the header of a DeepSpeed file");
     headers.file_bytes.push_back(in.number());
     if (f < folder.model_files.size())
       headers.models.push_back(in.get<ModelStates>());

@@ -144,7 +144,6 @@ class Table {
             {stored.lists.add(flat.box.begin),
              stored.lists.add(sizes),
              {part.file, offset, static_cast<std::uint64_t>(elements) * bytes}});
-        stored.payload_offset_bytes.push_back(offset);
         ++tensor.chunk_count;
       }
     }

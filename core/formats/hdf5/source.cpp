@@ -266,12 +266,16 @@ Checkpoint Hdf5Format::open(fs::path const& path, OpenChoice const& /*choice*/,
            path.string());
   });
   auto const packed = shared_headers(
-      opened, exchange, [](File const& file) { return pack(read_file(file.path())); },
+      opened, exchange,
+      [](File const& file) {
+        return HeaderBytes{pack(read_file(file.path())), {}};
+      },
       HeaderReads::in_turn);
   Checkpoint checkpoint;
   exchange.together_seeing([&] {
     std::vector<Found> parts;
-    for (std::string const& bytes : packed) parts.push_back(unpack(bytes));
+    for (std::size_t f = 0; f < packed.size(); ++f)
+      parts.push_back(unpack(std::string(packed.own(f))));
     checkpoint = Collector(path, opened.files, std::move(parts)).run();
   });
   checkpoint.stamps = std::move(opened.stamps);

@@ -3,6 +3,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -43,6 +44,11 @@ struct ArgsSizes {
       {};  ///< rows of one expert's unsplit fc1: moe_ffn_hidden_size, twice when gated
   friend bool operator==(ArgsSizes const&, ArgsSizes const&) = default;
 };
+
+constexpr auto wire_fields(ArgsSizes const&) {
+  using T = ArgsSizes;
+  return std::tuple(&T::tp, &T::pp, &T::vpp, &T::ep, &T::etp, &T::experts, &T::moe_fc1_rows);
+}
 
 /// Reads them from args_as_json's result. A size that is no positive integer is an Error of kind
 /// source that begins with `place`; so is sharding by weight (gtp sizes above 1), which shard names

@@ -80,21 +80,23 @@ void ExtraStates::take(Checkpoint const& source, std::vector<PipelineChunk> cons
                        Index experts) {
   files_ = source.files;
   Index const per_rank = experts / std::max<Index>(source.mesh.size("ep"), 1);
-  for (ModuleState const& state : source.module_states) {
-    SharePlace const& place = source.places[state.place];
+  for (ModuleStates const& states : source.module_states) {
+    SharePlace const& place = source.places[states.place];
     Index const ep_rank = source.mesh.coordinate(place.at, "ep");
     Run const held{ep_rank * per_rank, (ep_rank + 1) * per_rank, false};
-    Known known;
-    known.kind = state.entry.kind;
-    known.file = place.file;
-    known.dict = state.dict;
-    known.key = state.entry.key;
-    known.tensor = state.entry.tensor;
-    known.size_bytes = state.entry.size_bytes;
-    known.source_ranks = source.mesh.size("ep");
-    // Files come in order of tp, then pp and ep: the first one seen is tp rank 0's.
-    known_.emplace(with_root(global_key(state.entry.key, chunks[place.chunk], held)),
-                   std::move(known));
+    for (megatron::ExtraEntry const& entry : *states.entries) {
+      // Files come in order of tp, then pp and ep: the first one seen is tp rank 0's.
+      auto const [known, fresh] =
+          known_.try_emplace(with_root(global_key(entry.key, chunks[place.chunk], held)));
+      if (!fresh) continue;
+      known->second.kind = entry.kind;
+      known->second.file = place.file;
+      known->second.dict = states.dict;
+      known->second.key = entry.key;
+      known->second.tensor = entry.tensor;
+      known->second.size_bytes = entry.size_bytes;
+      known->second.source_ranks = source.mesh.size("ep");
+    }
   }
 }
 

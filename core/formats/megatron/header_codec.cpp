@@ -1,5 +1,5 @@
-// Headers of thousands of shards travel between ranks in one message each. A tensor's name states
-// how many bytes it shares with the name before it.
+// Headers of thousands of shards travel between ranks. What many of them have alike travels once. A
+// tensor's name states how many bytes it shares with the name before it.
 
 #include <algorithm>
 
@@ -10,7 +10,8 @@
 namespace reshard::megatron {
 namespace {
 
-constexpr std::string_view magic = "MSH1";
+constexpr std::string_view magic = "MSH2";
+constexpr std::string_view what = "packed shard header";
 constexpr int deepest = 64;
 
 enum class Tag : std::uint8_t { null, no, yes, integer, real, text, array, object };
@@ -56,10 +57,7 @@ class Packer {
 
 class Unpacker {
  public:
-  explicit Unpacker(std::string_view bytes) : in_(bytes, "packed shard header") {
-    if (in_.raw(magic.size()) != magic) in_.spoil();
-    in_.check();
-  }
+  explicit Unpacker(std::string_view bytes) : in_(bytes, what) {}
   WireReader& in() { return in_; }
   std::string name() {
     last_name_.resize(in_.number_up_to(last_name_.size()));
@@ -147,24 +145,22 @@ ChunkTable unpack_chunk(Unpacker& unpacker) {
 }
 
 /// Places count from the end of the record before.
-void pack_records(WireWriter& out, std::vector<StorageRecord> const& records) {
+void pack_places(WireWriter& out, std::vector<StorageRecord> const& records) {
   out.number(records.size());
   std::uint64_t end = 0;
   for (StorageRecord const& record : records) {
-    out.integer(static_cast<std::int64_t>(record.offset_bytes - end));
-    out.number(record.size_bytes).number(record.crc32.value_or(0));
+    out.integer(static_cast<std::int64_t>(record.offset_bytes - end)).number(record.size_bytes);
     end = record.offset_bytes + record.size_bytes;
   }
 }
 
-std::vector<StorageRecord> unpack_records(WireReader& in) {
+std::vector<StorageRecord> unpack_places(WireReader& in) {
   std::vector<StorageRecord> records;
   std::uint64_t end = 0;
   for (auto left = in.count(); left > 0 && in.good(); --left) {
     StorageRecord record;
     record.offset_bytes = end + static_cast<std::uint64_t>(in.integer());
     record.size_bytes = in.number();
-    record.crc32 = in.get<std::uint32_t>();
     end = record.offset_bytes + record.size_bytes;
     records.push_back(record);
   }
@@ -173,25 +169,37 @@ std::vector<StorageRecord> unpack_records(WireReader& in) {
 
 }  // namespace
 
-std::string pack(ShardHeader const& header) {
+PackedHeader pack(ShardHeader const& header) {
+  Packer args;
+  args.json(header.args);
   Packer packer;
   WireWriter& out = packer.out();
-  out.raw(magic);
-  packer.json(header.args);
-  out.put(header.checkpoint_version).integer(header.iteration).number(header.chunks.size());
+  out.raw(magic).put(header.checkpoint_version).integer(header.iteration);
+  out.number(header.chunks.size());
   for (auto const& chunk : header.chunks) pack_chunk(packer, chunk);
   out.put(header.has_optimizer).put(header.has_rng);
   out.put(header.other_keys).put(header.unplaced);
-  pack_records(out, header.records);
-  out.number(header.file_bytes).number(header.mtime_ns);
-  return std::move(out).take();
+  pack_places(out, header.records);
+  WireWriter own;
+  own.number(header.records.size());
+  for (StorageRecord const& record : header.records) own.number(record.crc32.value_or(0));
+  own.number(header.file_bytes).number(header.mtime_ns);
+  return {std::move(args.out()).take(), std::move(out).take(), std::move(own).take()};
 }
 
-ShardHeader unpack(std::string_view bytes) {
+Json unpack_args(std::string_view bytes) {
+  Unpacker unpacker(bytes);
+  Json args = unpacker.json();
+  unpacker.in().finish();
+  return args;
+}
+
+ShardHeader unpack_common(std::string_view bytes) {
   Unpacker unpacker(bytes);
   WireReader& in = unpacker.in();
+  if (in.raw(magic.size()) != magic) in.spoil();
+  in.check();
   ShardHeader header;
-  header.args = unpacker.json();
   header.checkpoint_version = in.get<double>();
   header.iteration = in.integer();
   for (auto left = in.count(); left > 0 && in.good(); --left)
@@ -200,11 +208,16 @@ ShardHeader unpack(std::string_view bytes) {
   header.has_rng = in.get<bool>();
   header.other_keys = in.get<std::vector<std::string>>();
   header.unplaced = in.get<std::vector<std::string>>();
-  header.records = unpack_records(in);
-  header.file_bytes = in.number();
-  header.mtime_ns = in.number();
+  header.records = unpack_places(in);
   in.finish();
   return header;
+}
+
+OwnHeader unpack_own(std::string_view bytes) {
+  WireReader in(bytes, what);
+  OwnHeader own{in.get<std::vector<std::uint32_t>>(), in.number(), in.number()};
+  in.finish();
+  return own;
 }
 
 }  // namespace reshard::megatron

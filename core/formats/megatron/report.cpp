@@ -274,19 +274,25 @@ std::vector<ShardFacts> shard_facts(Directory const& directory, Headers headers)
   std::vector<ShardFacts> facts;
   for (std::size_t i = 0; i < directory.shards.size(); ++i) {
     auto const& shard = directory.shards[i];
-    ShardFacts one{.name = shard.name,
-                   .numbers = shard.numbers,
-                   .has_model_file = !shard.model_file.empty(),
-                   .args = {},
-                   .keys = {}};
+    std::optional<ArgsSizes> args;
+    std::optional<KeySummary> keys;
     if (i < headers.size() && headers[i] != nullptr) {
       if (headers[i]->args.members() != nullptr)
-        one.args = args_sizes(headers[i]->args, shard.path.string());
-      one.keys = summarize_keys(*headers[i]);
+        args = args_sizes(headers[i]->args, shard.path.string());
+      keys = summarize_keys(*headers[i]);
     }
-    facts.push_back(std::move(one));
+    facts.push_back(facts_of(shard, args, keys));
   }
   return facts;
+}
+
+ShardFacts facts_of(Shard const& shard, std::optional<ArgsSizes> const& args,
+                    std::optional<KeySummary> const& keys) {
+  return {.name = shard.name,
+          .numbers = shard.numbers,
+          .has_model_file = !shard.model_file.empty(),
+          .args = args,
+          .keys = keys};
 }
 
 Json inspect_json(Directory const& directory, Classification const& classification,

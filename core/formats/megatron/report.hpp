@@ -17,6 +17,10 @@ namespace reshard::megatron {
 std::vector<ShardFacts> shard_facts(Directory const& directory,
                                     std::span<ShardHeader const* const> headers);
 
+/// The facts of one shard.
+ShardFacts facts_of(Shard const& shard, std::optional<ArgsSizes> const& args,
+                    std::optional<KeySummary> const& keys);
+
 /// The answer of `inspect`: layout_class, reason, expected_pattern, loader, sizes, found,
 /// mismatches, notes, model, pp_layout, optimizer, rng, in this order. `headers` as above.
 Json inspect_json(Directory const& directory, Classification const& classification,

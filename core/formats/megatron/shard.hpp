@@ -68,9 +68,25 @@ std::vector<StorageRecord> records_with(TorchFile const& torch,
 /// What the node of a document is, as the value of an "…_extra_state" key.
 ExtraEntry extra_entry(TorchFile const& torch, pickle::NodeId node, std::string const& key);
 
-/// A header as bytes, for one message between ranks.
-std::string pack(ShardHeader const& header);
-/// The inverse; anything that pack does not produce is an internal Error.
-ShardHeader unpack(std::string_view bytes);
+/// A header as bytes, for messages between ranks.
+struct PackedHeader {
+  std::string args;
+  std::string common;  ///< what files of the same part of the model have alike: all but args and…
+  std::string own;     ///< …what differs from file to file: OwnHeader
+};
+PackedHeader pack(ShardHeader const& header);
+
+/// What a file's header does not have in common with others.
+struct OwnHeader {
+  std::vector<std::uint32_t> crc32;  ///< by ShardHeader::records
+  std::uint64_t file_bytes = 0;
+  std::uint64_t mtime_ns = 0;
+};
+
+// The inverse; anything that pack does not produce is an internal Error.
+Json unpack_args(std::string_view bytes);
+/// A header without args, and without what OwnHeader has.
+ShardHeader unpack_common(std::string_view bytes);
+OwnHeader unpack_own(std::string_view bytes);
 
 }  // namespace reshard::megatron

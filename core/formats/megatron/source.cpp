@@ -34,54 +34,106 @@ std::vector<fs::path> model_files_in(Directory const& directory) {
   return files;
 }
 
+/// The headers of all model files.
+struct Headers {
+  std::vector<ShardHeader> commons;             ///< without args and without what `own` has
+  std::vector<std::size_t> common_of;           ///< by file
+  std::vector<OwnHeader> own;                   ///< by file
+  std::vector<std::optional<ArgsSizes>> sizes;  ///< by file; nothing: it has no args
+  Json args;                                    ///< of the first file
+
+  ShardHeader const& operator[](std::size_t file) const { return commons[common_of[file]]; }
+};
+
 /// Makes one table of the headers of all shards.
 class ShareTable {
  public:
-  ShareTable(Directory const& directory, Classification const& classification,
+  ShareTable(Directory const& directory, Classification const& classification, Headers& headers,
              Checkpoint& checkpoint)
-      : directory_(directory), classification_(classification), checkpoint_(checkpoint) {}
+      : directory_(directory),
+        classification_(classification),
+        headers_(headers),
+        checkpoint_(checkpoint),
+        known_(headers.commons.size()) {}
 
-  void add(std::size_t shard, ShardHeader& header) {
+  void add_all(std::size_t more_tensors, std::size_t more_records) {
+    for (std::size_t f = 0; f < headers_.own.size(); ++f) {
+      for (ChunkTable const& chunk : headers_[f].chunks) more_tensors += chunk.tensors.size();
+      more_records += headers_[f].records.size();
+    }
+    checkpoint_.stored.reserve(more_tensors);
+    checkpoint_.records.reserve(more_records);
+    for (std::size_t f = 0; f < headers_.own.size(); ++f) add(f);
+  }
+
+ private:
+  /// Where the table has the tensors of a chunk, of the first file that has them.
+  struct KnownChunk {
+    std::size_t first_tensor = 0;
+    std::size_t tensor_count = 0;
+    std::shared_ptr<std::vector<ExtraEntry> const> extras;
+  };
+
+  void add(std::size_t shard) {
     auto const file = narrow<std::uint32_t>(shard);
-    for (StorageRecord const& record : header.records)
-      checkpoint_.records.push_back(
-          {file, record.offset_bytes, record.size_bytes, 0, header.file_bytes, record.crc32});
+    ShardHeader& header = headers_.commons[headers_.common_of[shard]];
+    OwnHeader const& own = headers_.own[shard];
+    RESHARD_EXPECT(own.crc32.size() == header.records.size());
+    for (std::size_t r = 0; r < own.crc32.size(); ++r)
+      checkpoint_.records.push_back({file, header.records[r].offset_bytes,
+                                     header.records[r].size_bytes, 0, own.file_bytes,
+                                     own.crc32[r]});
     if (!header.unplaced.empty())
       checkpoint_.defects.push_back(fmt::format(
           "{}: '{}' holds no tensor, where the model needs one. Save the checkpoint again.",
           directory_.shards[shard].model_path().string(), header.unplaced.front()));
-    for (std::size_t c = 0; c < header.chunks.size(); ++c) add_chunk(file, header, c);
+    std::vector<KnownChunk>& known = known_[headers_.common_of[shard]];
+    for (std::size_t c = 0; c < header.chunks.size(); ++c) {
+      add_place(file, c, header.chunks.size());
+      if (c < known.size())
+        checkpoint_.stored.repeat(known[c].first_tensor, known[c].tensor_count, file);
+      else
+        known.push_back(added(file, header.chunks[c]));
+      SharePlace& place = checkpoint_.places.back();
+      place.tensor_count = known[c].tensor_count;
+      if (known[c].extras)
+        checkpoint_.module_states.push_back(
+            {known[c].extras, checkpoint_.places.size() - 1, fmt::format("model{}", c)});
+    }
   }
 
- private:
-  void add_chunk(std::uint32_t file, ShardHeader& header, std::size_t chunk) {
-    bool const several = header.chunks.size() > 1;
-    ChunkTable& table = header.chunks[chunk];
+  void add_place(std::uint32_t file, std::size_t chunk, std::size_t chunks) {
     ShardPlace const& at = classification_.places[file];
-    std::string const label =
-        directory_.shards[file].name + (several ? fmt::format(":model{}", chunk) : "");
-    std::size_t const place = checkpoint_.places.size();
     std::size_t const number = chunk * static_cast<std::size_t>(classification_.sizes.pp) +
                                static_cast<std::size_t>(at.pp);
-    checkpoint_.places.push_back({file, place_of(checkpoint_.mesh, at), shard_coordinates(at),
-                                  number, narrow<int>(chunk), label,
-                                  checkpoint_.stored.tensors.size(), table.tensors.size()});
+    checkpoint_.places.push_back(
+        {file, place_of(checkpoint_.mesh, at), shard_coordinates(at), number, narrow<int>(chunk),
+         directory_.shards[file].name + (chunks > 1 ? fmt::format(":model{}", chunk) : ""),
+         checkpoint_.stored.tensors.size(), 0});
+  }
+
+  /// Takes the tensors and states out of `table`.
+  KnownChunk added(std::uint32_t file, ChunkTable& table) {
+    KnownChunk chunk{checkpoint_.stored.tensors.size(), table.tensors.size(), nullptr};
     for (FileTensor& tensor : table.tensors)
-      checkpoint_.stored.add_whole(std::move(tensor.name), tensor.dtype, std::move(tensor.shape),
+      checkpoint_.stored.add_whole(std::move(tensor.name), tensor.dtype, tensor.shape,
                                    {file, tensor.offset_bytes, tensor.size_bytes},
                                    std::move(tensor.strides));
-    for (ExtraEntry& extra : table.extras)
-      checkpoint_.module_states.push_back({std::move(extra), place, fmt::format("model{}", chunk)});
+    if (!table.extras.empty())
+      chunk.extras = std::make_shared<std::vector<ExtraEntry> const>(std::move(table.extras));
     table = {};
+    return chunk;
   }
 
   Directory const& directory_;
   Classification const& classification_;
+  Headers& headers_;
   Checkpoint& checkpoint_;
+  std::vector<std::vector<KnownChunk>> known_;  ///< by common header
 };
 
 /// What lies beside the weights; which values follow any layout is known of a few.
-StateInventory inventory_of(Directory const& directory, std::span<ShardHeader const> headers) {
+StateInventory inventory_of(Directory const& directory, Headers const& headers) {
   static std::vector<std::string> const kept = {"opt_param_scheduler", "lr_scheduler",
                                                 "num_floating_point_operations_so_far"};
   StateInventory result;
@@ -90,7 +142,7 @@ StateInventory inventory_of(Directory const& directory, std::span<ShardHeader co
   };
   if (!directory.optimizer_only.empty()) note(result.optimizer, directory.optimizer_only.front());
   std::set<std::string_view> seen(kept.begin(), kept.end());
-  for (std::size_t f = 0; f < headers.size(); ++f) {
+  for (std::size_t f = 0; f < headers.own.size(); ++f) {
     if (headers[f].has_optimizer) note(result.optimizer, "optimizer");
     if (headers[f].has_rng) note(result.rng, "rng_state");
     for (std::string const& file : directory.shards[f].files)
@@ -102,31 +154,79 @@ StateInventory inventory_of(Directory const& directory, std::span<ShardHeader co
   return result;
 }
 
-/// The header of a file of a shard, and what it holds of optimizers where that is wanted.
-std::string packed_header(File const& file, bool with_states) {
+/// The header of a file of a shard, and what it holds of optimizers where that is wanted. The args
+/// of one file are enough; of the others, the sizes in them count.
+HeaderBytes packed_header(File const& file, bool with_args, bool with_states) {
   TorchFile const torch = read_torch_file(file);
   std::string const path = file.path().string();
-  bool const of_model = file.path().filename() != distributed_file_name;
-  WireWriter out;
-  if (of_model) out.text(pack(shard_header(file, torch)));
-  if (!of_model) out.put(distributed_state(torch, path));
-  if (of_model && with_states) {
+  WireWriter own;
+  if (file.path().filename() == distributed_file_name) {
+    own.put(distributed_state(torch, path));
+    return {std::move(own).take(), {}};
+  }
+  ShardHeader const header = shard_header(file, torch);
+  PackedHeader packed = pack(header);
+  std::optional<ArgsSizes> sizes;
+  if (header.args.members() != nullptr)
+    sizes = args_sizes(header.args, file.path().parent_path().string());
+  own.text(with_args ? packed.args : "").put(sizes).text(packed.own);
+  if (with_states) {
     FileState state = shard_state(torch, path);
     read_steps(state, file);
-    out.put(state);
+    own.put(state);
   }
-  return std::move(out).take();
+  return {std::move(own).take(), std::move(packed.common)};
 }
 
 /// The first `shards` are of model files.
-void unpack_headers(std::vector<std::string> const& packed, std::size_t shards,
-                    std::vector<ShardHeader>& headers, std::vector<FileState>& states) {
+void unpack_headers(SharedHeaders const& packed, std::size_t shards, Headers& headers,
+                    std::vector<FileState>& states) {
+  std::vector<std::size_t> number_of(packed.commons().size(), packed.commons().size());
   for (std::size_t f = 0; f < packed.size(); ++f) {
-    WireReader in(packed[f], "the header of a file");
-    if (f < shards) headers.push_back(unpack(in.text()));
+    WireReader in(packed.own(f), "the header of a file");
+    if (f < shards) {
+      if (f == 0)
+        headers.args = unpack_args(in.text());
+      else
+        in.text();
+      headers.sizes.push_back(in.get<std::optional<ArgsSizes>>());
+      headers.own.push_back(unpack_own(in.text()));
+      std::size_t& number = number_of[packed.common_of(f)];
+      if (number == packed.commons().size()) {
+        number = headers.commons.size();
+        headers.commons.push_back(unpack_common(packed.commons()[packed.common_of(f)]));
+      }
+      headers.common_of.push_back(number);
+    }
     states.push_back(in.empty() ? FileState() : in.get<FileState>());
     in.finish();
   }
+}
+
+/// What classify() asks for.
+std::vector<ShardFacts> facts_of_all(Directory const& directory, Headers const& headers) {
+  std::vector<KeySummary> keys;
+  for (ShardHeader const& common : headers.commons) keys.push_back(summarize_keys(common));
+  std::vector<ShardFacts> facts;
+  for (std::size_t f = 0; f < directory.shards.size(); ++f)
+    facts.push_back(facts_of(directory.shards[f], headers.sizes[f], keys[headers.common_of[f]]));
+  return facts;
+}
+
+std::size_t tensors_in(std::span<FileState const> states) {
+  std::size_t count = 0;
+  for (FileState const& state : states) {
+    for (StateBuffer const& buffer : state.buffers) count += buffer.states.size();
+    for (StateGroup const& group : state.groups)
+      for (std::vector<FileTensor> const& member : group.members) count += member.size();
+  }
+  return count;
+}
+
+std::size_t records_in(std::span<FileState const> states) {
+  std::size_t count = 0;
+  for (FileState const& state : states) count += state.records.size();
+  return count;
 }
 
 /// Which shard each file belongs to: model files first, then those of distributed optimizers.
@@ -139,12 +239,12 @@ std::vector<std::size_t> shards_of(Directory const& directory) {
   return shards;
 }
 
-void check_iterations(std::span<ShardHeader const> headers, Checkpoint const& checkpoint) {
-  for (std::size_t f = 1; f < headers.size(); ++f)
-    if (headers[f].iteration != headers.front().iteration)
+void check_iterations(Headers const& headers, Checkpoint const& checkpoint) {
+  for (std::size_t f = 1; f < headers.own.size(); ++f)
+    if (headers[f].iteration != headers[0].iteration)
       fail(ErrorKind::source,
            "{}: 'iteration' is {}, and {} in {}. The files are of two saves: restore those of one.",
-           checkpoint.files[f].string(), headers[f].iteration, headers.front().iteration,
+           checkpoint.files[f].string(), headers[f].iteration, headers[0].iteration,
            checkpoint.files.front().string());
 }
 
@@ -177,15 +277,15 @@ Checkpoint MegatronFormat::open(fs::path const& path, OpenChoice const& choice,
   checkpoint.root = directory.root;
   checkpoint.folder = directory.iteration_dir;
   checkpoint.place = directory.iteration_dir.string();
-  auto const packed = shared_headers(
-      checkpoint, exchange, [&](File const& file) { return packed_header(file, with_states); });
+  SharedHeaders packed = shared_headers(checkpoint, exchange, [&](File const& file) {
+    return packed_header(file, file.path() == checkpoint.files.front(), with_states);
+  });
   exchange.together([&] {
-    std::vector<ShardHeader> headers;
+    Headers headers;
     std::vector<FileState> states;
     unpack_headers(packed, directory.shards.size(), headers, states);
-    std::vector<ShardHeader const*> pointers;
-    for (ShardHeader const& header : headers) pointers.push_back(&header);
-    Classification const found = classify(shard_facts(directory, pointers), choice.sizes);
+    packed = {};
+    Classification const found = classify(facts_of_all(directory, headers), choice.sizes);
     require_readable(found, checkpoint.place);
     checkpoint.mesh = mesh_of(found.sizes);
     checkpoint.file_mesh = shard_mesh(found.sizes);
@@ -195,16 +295,16 @@ Checkpoint MegatronFormat::open(fs::path const& path, OpenChoice const& choice,
     for (std::string const& note : found.notes)
       if (!note.starts_with(size_not_given))
         checkpoint.warnings.push_back(note);  // a job has no such key to give
-    checkpoint.args = headers.front().args;
+    checkpoint.args = std::move(headers.args);
     check_iterations(headers, checkpoint);
-    checkpoint.stated_iteration = headers.front().iteration;
+    checkpoint.stated_iteration = headers[0].iteration;
     if (!directory.release) checkpoint.iteration = directory.iteration;
     checkpoint.state = inventory_of(directory, headers);
     checkpoint.summary =
         fmt::format("{}, {} shard{}", checkpoint.mesh.text(), directory.shards.size(),
                     directory.shards.size() == 1 ? "" : "s");
-    ShareTable table(directory, found, checkpoint);
-    for (std::size_t f = 0; f < headers.size(); ++f) table.add(f, headers[f]);
+    ShareTable(directory, found, headers, checkpoint)
+        .add_all(tensors_in(states), records_in(states));
     if (with_states) add_rank_states(checkpoint, std::move(states), shards_of(directory));
   });
   return checkpoint;

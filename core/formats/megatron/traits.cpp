@@ -41,9 +41,10 @@ NameTraits traits_of_shares(Checkpoint const& checkpoint) {
       traits.padded_vocab = tensor.shape[0] * traits.vocab_ranks;
   }
   bool te_states = false;  // layers of latent attention keep their norm apart under both
-  for (ModuleState const& state : checkpoint.module_states)
-    te_states = te_states || state.entry.kind == ExtraKind::uint8_tensor ||
-                state.entry.kind == ExtraKind::bytes_io;
+  for (ModuleStates const& states : checkpoint.module_states)
+    te_states = te_states || std::ranges::any_of(*states.entries, [](ExtraEntry const& entry) {
+                  return entry.kind == ExtraKind::uint8_tensor || entry.kind == ExtraKind::bytes_io;
+                });
   if (traits.spec != "te") traits.spec = te_states ? "te" : "local";
   if (traits.form.empty()) traits.form = traits.spec == "te" ? "grouped" : "sequential";
   return traits;

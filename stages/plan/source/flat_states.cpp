@@ -313,7 +313,7 @@ class FlatStates {
         piece.tensor = model_.in_slot(piece.tensor, state);
       }
       read_.catalog.add(
-          {chunk.item.file, source_.stored.payload_offset_bytes[c], bucket.dtype, bucket.name},
+          {chunk.item.file, source_.stored.payload_offset_bytes(c), bucket.dtype, bucket.name},
           pieces, name.copy);
     }
   }

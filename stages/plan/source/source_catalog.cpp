@@ -198,7 +198,7 @@ class CatalogBuilder {
       if (strides != source_.stored.strides.end())
         restride(pieces, {sizes.begin(), sizes.end()}, strides->second);
       for (Piece& piece : pieces) piece.tensor = model_.in_slot(piece.tensor, slot);
-      Blob blob{chunk.item.file, source_.stored.payload_offset_bytes[c], tensor.dtype, tensor.name};
+      Blob blob{chunk.item.file, source_.stored.payload_offset_bytes(c), tensor.dtype, tensor.name};
       if (rounds)
         blob = catalog_.computed(
             blob, checked_volume({sizes.data(), sizes.size()}, ErrorKind::source, tensor.name),
@@ -242,7 +242,7 @@ class CatalogBuilder {
       explained_[found->second] = true;
       StoredTensor const& tensor = source_.stored.tensors[found->second];
       return StoredPlace{source_.stored.chunks[tensor.first_chunk].item.file,
-                         source_.stored.payload_offset_bytes[tensor.first_chunk], tensor.dtype,
+                         source_.stored.payload_offset_bytes(tensor.first_chunk), tensor.dtype,
                          tensor.shape};
     };
     EntryLayout const layout = side_.quantised_layout(name.entry, share.place);

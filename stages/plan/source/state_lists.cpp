@@ -78,7 +78,7 @@ class ListReader {
     for (Piece& piece : pieces) piece.tensor = read_.model->in_slot(piece.tensor, slot);
     read_.catalog.add(
         {source_.stored.chunks[tensor.first_chunk].item.file,
-         source_.stored.payload_offset_bytes[tensor.first_chunk], tensor.dtype, tensor.name},
+         source_.stored.payload_offset_bytes(tensor.first_chunk), tensor.dtype, tensor.name},
         std::move(pieces), parameter.name->copy);
     for (TensorId const held : side_.tensors(parameter.name->entry))
       read_.model->set_exists(read_.model->in_slot(held, slot), true);

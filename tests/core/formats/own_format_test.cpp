@@ -43,7 +43,7 @@ class RawFormat final : public test::ReadOnlyFormat {
       for (auto const& [name, tensor] : *index.find("tensors")->members())
         checkpoint.files.push_back(path / *tensor.find("file")->text());
     });
-    shared_headers(checkpoint, exchange, [](File const& /*file*/) { return std::string(); });
+    shared_headers(checkpoint, exchange, [](File const& /*file*/) { return HeaderBytes(); });
     std::uint32_t file = 0;
     for (auto const& [name, tensor] : *index.find("tensors")->members()) {
       std::vector<Index> shape;

@@ -239,7 +239,9 @@ TEST(IdentityPlan, HolesAndOverlapsAreRefused) {
   EXPECT_NE(sentence.find("w"), std::string::npos);
   MadeCheckpoint overlap = source;
   StoredTable& stored = overlap.value.stored;
-  stored.chunks[3].offsets = stored.lists.add(std::vector<Index>{5, 0});
+  StoredChunk moved = stored.chunks[3];
+  moved.offsets = stored.lists.add(std::vector<Index>{5, 0});
+  stored.chunks.set(3, moved);
   refused(ErrorKind::source, [&] { identity(overlap, kept(FormatId::dcp)); });
 }
 

@@ -234,8 +234,12 @@ TEST(JobPlanState, InMastersThatAreNoWholeValuesIsRefused) {
     for (StoredTensor& tensor : source.value.stored.tensors)
       if (tensor.name.starts_with("optimizer.state.param.")) {
         tensor.dtype = dtype;
-        for (std::size_t c = 0; c < tensor.chunk_count; ++c)
-          source.value.stored.chunks[tensor.first_chunk + c].item.size_bytes /= 2;
+        StoredChunks& chunks = source.value.stored.chunks;
+        for (std::size_t c = tensor.first_chunk; c < tensor.first_chunk + tensor.chunk_count; ++c) {
+          StoredChunk half = chunks[c];
+          half.item.size_bytes /= 2;
+          chunks.set(c, half);
+        }
       }
     for (FormatId const format : {FormatId::torch_dist, FormatId::megatron, FormatId::hdf5})
       expect_refused(source, request_for(format), ErrorKind::source, words);

@@ -30,6 +30,12 @@ StoredRecord record(std::uint32_t file, std::uint64_t offset, std::uint64_t byte
   return {file, offset, bytes, 0, 0, std::nullopt};
 }
 
+StoredRecords list_of(std::vector<StoredRecord> const& records) {
+  StoredRecords list;
+  for (StoredRecord const& one : records) list.push_back(one);
+  return list;
+}
+
 struct Sum {
   std::uint32_t crc32 = 0;
   std::uint64_t covered = 0;
@@ -56,7 +62,7 @@ TEST(RecordSums, PiecesInAnyOrderMakeTheWhole) {
     Bytes const file = random_bytes(random, 5000);
     std::vector<StoredRecord> const records{
         record(1, 3000, 1500), record(1, 64, 1000 + random() % 1000), record(0, 0, 10)};
-    RecordSums const sums(records);
+    RecordSums const sums(list_of(records));
     for (std::size_t const number : {0U, 1U}) {
       StoredRecord const& one = records[number];
       std::vector<std::uint64_t> cuts{0, one.size_bytes};
@@ -81,7 +87,7 @@ TEST(RecordSums, PiecesInAnyOrderMakeTheWhole) {
 TEST(RecordSums, AGapThatAnOverlapMakesUpForIsSeen) {
   Bytes const file(1000, std::byte{1});
   std::vector<StoredRecord> const records{record(0, 0, 1000)};
-  RecordSums const sums(records);
+  RecordSums const sums(list_of(records));
   std::vector<RecordShare> shares;
   auto const add = [&](std::size_t begin, std::size_t end) {
     sums.add(0, begin, std::span(file).subspan(begin, end - begin), shares);
@@ -102,7 +108,7 @@ TEST(RecordSums, AGapThatAnOverlapMakesUpForIsSeen) {
 TEST(RecordSums, WhatLiesInNoRecordAddsNothing) {
   Bytes const file(1000);
   std::vector<StoredRecord> const records{record(0, 100, 100), record(2, 0, 50)};
-  RecordSums const sums(records);
+  RecordSums const sums(list_of(records));
   std::vector<RecordShare> shares;
   sums.add(0, 0, std::span(file).first(100), shares);
   sums.add(0, 50, std::span(file).first(100), shares);
@@ -116,7 +122,7 @@ TEST(RecordSums, StridedRunsInterleave) {
   std::mt19937_64 random(3);
   Bytes const file = random_bytes(random, 6 * 900);
   std::vector<StoredRecord> const records{record(0, 0, file.size())};
-  RecordSums const sums(records);
+  RecordSums const sums(list_of(records));
   std::vector<RecordShare> shares;
   for (std::uint64_t const offset : {0U, 300U, 600U}) {
     DigestPart part;
@@ -137,7 +143,7 @@ TEST(RecordSums, ATransposedTensorIsOneRunOfItsFile) {
   part.run_bytes = 2;
   part.dims = {{30, 2, 0}, {40, 60, 0}};
   std::vector<RecordShare> shares;
-  RecordSums(records).add(part, file.data(), shares);
+  RecordSums(list_of(records)).add(part, file.data(), shares);
   EXPECT_TRUE(whole(sums_of(shares, records)[0], records[0]));
   EXPECT_EQ(sums_of(shares, records)[0].crc32, crc32(file));
 }
@@ -151,7 +157,7 @@ TEST(RecordSums, RunsThatAreNotWorthTheirTimeLeaveTheRecordIncomplete) {
     part.run_bytes = 20;
     part.from = part.offset_bytes = offset;
     part.dims = {{100, 40, 0}};
-    RecordSums(records).add(part, file.data(), shares);
+    RecordSums(list_of(records)).add(part, file.data(), shares);
   }
   EXPECT_FALSE(whole(sums_of(shares, records)[0], records[0]));
 }
@@ -230,7 +236,7 @@ std::pair<std::size_t, std::size_t> whole_and_all(Index padding) {
         test::make_world(fixture.model, fixture.local(meshes.front()), meshes.front(), DType::f32);
     Plan const plan = make_plan(fixture.model, source.catalog, target.catalog, limits);
     std::vector<StoredRecord> const all = records_of(source);
-    RecordSums const sums(all);
+    RecordSums const sums(list_of(all));
     std::vector<RecordShare> direct;
     std::vector<RecordShare> exchanged;
     for (int rank = 0; rank < 3; ++rank) {

@@ -30,7 +30,7 @@ struct Flattened {
     StoredTable& stored = made.value.stored;
     stored.chunks.push_back({stored.lists.add(Shape{i, j, begin}),
                              stored.lists.add(Shape{1, 1, end - begin}), ItemPlace{}});
-    stored.payload_offset_bytes.push_back(bytes.size());
+    stored.payload_offsets.push_back(bytes.size());
     for (Index k = begin; k < end; ++k) put((2 * i + k / 2) * 6 + 2 * j + k % 2);
   }
   void put(Index number) {
@@ -75,7 +75,7 @@ TEST(Unflatten, OtherTensorsStayAsTheyAre) {
   EXPECT_EQ(first.name, "first");
   EXPECT_EQ(first.chunk_count, 1U);
   EXPECT_EQ(stored.chunks_of(first).front().item.file, 1U);
-  EXPECT_EQ(stored.payload_offset_bytes[first.first_chunk], 0U);
+  EXPECT_EQ(stored.payload_offset_bytes(first.first_chunk), 0U);
   StoredTensor const& turned = stored.tensors[2];
   ASSERT_TRUE(stored.strides.contains(turned.first_chunk));
   EXPECT_EQ(stored.strides.at(turned.first_chunk), (Shape{1, 2}));
@@ -97,7 +97,9 @@ TEST(Unflatten, ShapesThatFragmentsCannotHaveAreRefused) {
   }
   Flattened several;
   StoredTable& stored = several.made.value.stored;
-  stored.chunks.front().sizes = stored.lists.add(Shape{2, 1, 1});
+  StoredChunk larger = stored.chunks[0];
+  larger.sizes = stored.lists.add(Shape{2, 1, 1});
+  stored.chunks.set(0, larger);
   EXPECT_NE(refusal(several, {4, 6}).find("covers 2 fragments, expected 1"), std::string::npos);
   Flattened turned;
   turned.made.value.stored.strides[0] = {1, 1, 1};

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <limits>
 #include <random>
 
@@ -94,15 +95,40 @@ ShardHeader example() {
   return header;
 }
 
+ShardHeader unpack(PackedHeader const& packed) {
+  ShardHeader header = unpack_common(packed.common);
+  header.args = unpack_args(packed.args);
+  OwnHeader const own = unpack_own(packed.own);
+  EXPECT_EQ(own.crc32.size(), header.records.size());
+  for (std::size_t r = 0; r < std::min(own.crc32.size(), header.records.size()); ++r)
+    header.records[r].crc32 = own.crc32[r];
+  header.file_bytes = own.file_bytes;
+  header.mtime_ns = own.mtime_ns;
+  return header;
+}
+
 TEST(PackedHeader, ComesBackAsItWas) {
   expect_same(unpack(pack(example())), example());
   expect_same(unpack(pack(ShardHeader{})), ShardHeader{});
 }
 
+TEST(PackedHeader, FilesOfOnePartOfTheModelHaveAlikeWhatIsLarge) {
+  ShardHeader other = example();
+  other.args.set("rank", Json(std::int64_t{7}));
+  other.records[1].crc32 = 2;
+  other.file_bytes = 5;
+  other.mtime_ns = 6;
+  EXPECT_EQ(pack(other).common, pack(example()).common);
+  EXPECT_NE(pack(other).own, pack(example()).own);
+  EXPECT_NE(pack(other).args, pack(example()).args);
+  other.chunks[2].tensors[0].offset_bytes += 64;
+  EXPECT_NE(pack(other).common, pack(example()).common);
+}
+
 TEST(PackedHeader, IsCompact) {
   ShardHeader header;
   header.chunks.resize(1);
-  for (int i = 0; i < 1000; ++i)
+  for (int i = 0; i < 1000; ++i) {
     header.chunks[0].tensors.push_back(
         {fmt::format("decoder.layers.{}.self_attention.linear_proj.weight", i),
          DType::bf16,
@@ -110,35 +136,49 @@ TEST(PackedHeader, IsCompact) {
          {},
          static_cast<std::uint64_t>(i) << 25U,
          std::uint64_t{1} << 25U});
-  EXPECT_LT(pack(header).size(), 70'000U);
+    header.records.push_back(
+        {static_cast<std::uint64_t>(i) << 25U, std::uint64_t{1} << 25U, 0xffffffffU});
+  }
+  EXPECT_LT(pack(header).common.size(), 80'000U);
+  EXPECT_LT(pack(header).own.size(), 5'100U);
 }
 
 TEST(PackedHeader, CutAnywhereIsAnError) {
-  auto const bytes = pack(example());
-  for (std::size_t size = 0; size < bytes.size(); ++size)
-    EXPECT_THROW(unpack(std::string_view(bytes).substr(0, size)), Error) << size;
-  EXPECT_THROW(unpack(bytes + "x"), Error);
+  PackedHeader const packed = pack(example());
+  auto const expect_whole = [](std::string const& bytes, auto const& unpack_bytes) {
+    for (std::size_t size = 0; size < bytes.size(); ++size)
+      EXPECT_THROW(unpack_bytes(std::string_view(bytes).substr(0, size)), Error) << size;
+    EXPECT_THROW(unpack_bytes(bytes + "x"), Error);
+  };
+  expect_whole(packed.args, unpack_args);
+  expect_whole(packed.common, unpack_common);
+  expect_whole(packed.own, unpack_own);
 }
 
 TEST(PackedHeader, DamageIsAnErrorOrAnotherHeaderNeverACrash) {
-  auto const good = pack(example());
+  PackedHeader const packed = pack(example());
   std::mt19937 random(7);  // NOLINT: the same cases in every run
-  for (int round = 0; round < 20'000; ++round) {
-    auto bytes = good;
-    for (int flips = 0; flips < 3; ++flips)
-      bytes[random() % bytes.size()] = static_cast<char>(random() & 0xffU);
-    try {
-      unpack(bytes);
-    } catch (Error const& error) {
-      EXPECT_EQ(error.kind(), ErrorKind::internal);
+  auto const damage = [&](std::string const& good, auto const& unpack_bytes) {
+    for (int round = 0; round < 10'000; ++round) {
+      auto bytes = good;
+      for (int flips = 0; flips < 3; ++flips)
+        bytes[random() % bytes.size()] = static_cast<char>(random() & 0xffU);
+      try {
+        unpack_bytes(bytes);
+      } catch (Error const& error) {
+        EXPECT_EQ(error.kind(), ErrorKind::internal);
+      }
     }
-  }
+  };
+  damage(packed.args, unpack_args);
+  damage(packed.common, unpack_common);
+  damage(packed.own, unpack_own);
 }
 
 TEST(PackedHeader, EndlessNestingIsAnError) {
-  std::string bytes = "MSH1";
+  std::string bytes;
   for (int level = 0; level < 1000; ++level) bytes += std::string("\x06\x01", 2);
-  EXPECT_THROW(unpack(bytes + std::string(20, '\0')), Error);
+  EXPECT_THROW(unpack_args(bytes + std::string(20, '\0')), Error);
 }
 
 }  // namespace

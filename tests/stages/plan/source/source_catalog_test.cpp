@@ -39,7 +39,7 @@ TEST(SourceCatalog, HasABlobForEachTensorWhereItLies) {
     auto const tensor = std::ranges::find_if(
         stored.tensors, [&](StoredTensor const& one) { return one.name == blob.name; });
     ASSERT_NE(tensor, stored.tensors.end()) << blob.name.text();
-    EXPECT_EQ(blob.offset_bytes, stored.payload_offset_bytes[tensor->first_chunk]);
+    EXPECT_EQ(blob.offset_bytes, stored.payload_offset_bytes(tensor->first_chunk));
     EXPECT_EQ(blob.file, 0U);
   }
   EXPECT_EQ(catalog.files, Lines{"/made/file0"});

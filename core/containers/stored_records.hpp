@@ -1,0 +1,70 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <vector>
+
+#include "core/containers/numbered.hpp"
+#include "core/containers/stored_record.hpp"
+
+namespace reshard {
+
+/// A list of records of zip archives, 20 bytes each (16 where no CRC-32 is known): what many have
+/// alike is held once. Elements are made when they are asked for, so there is no reference to one
+/// in the list.
+class StoredRecords {
+ public:
+  class Iterator {
+   public:
+    using value_type = StoredRecord;
+    using difference_type = std::ptrdiff_t;
+    Iterator() = default;
+    Iterator(StoredRecords const* records, std::size_t at) : records_(records), at_(at) {}
+    StoredRecord operator*() const { return (*records_)[at_]; }
+    Iterator& operator++() { return ++at_, *this; }
+    Iterator operator++(int) { return {records_, at_++}; }
+    friend bool operator==(Iterator const&, Iterator const&) = default;
+
+   private:
+    StoredRecords const* records_ = nullptr;
+    std::size_t at_ = 0;
+  };
+
+  void reserve(std::size_t count);
+  /// Pre: its archive has bytes.
+  void push_back(StoredRecord const& record);
+
+  StoredRecord operator[](std::size_t at) const;
+  std::size_t size() const { return entries_.size(); }
+  bool empty() const { return entries_.empty(); }
+  Iterator begin() const { return {this, 0}; }
+  Iterator end() const { return {this, size()}; }
+
+ private:
+  /// What records of the same size have alike. `archive_bytes` is 0 where the archive is the file.
+  struct Form {
+    std::uint64_t size_bytes = 0;
+    std::uint64_t archive_bytes = 0;
+    std::uint64_t before_bytes = 0;  ///< from the start of the archive, where it is not the file
+    bool has_crc32 = false;
+    std::uint64_t hash() const {
+      return hash_step(hash_step(hash_step(hash_seed, size_bytes), archive_bytes),
+                       before_bytes * 2 + (has_crc32 ? 1 : 0));
+    }
+    friend bool operator==(Form const&, Form const&) = default;
+  };
+  struct Entry {
+    std::uint64_t offset_bytes = 0;
+    std::uint32_t file = 0;
+    std::uint32_t form = 0;
+  };
+  bool is_the_file(StoredRecord const& record);
+
+  std::vector<Entry> entries_;
+  std::vector<std::uint32_t> crc32_;  ///< parallel to them; empty while none is known
+  Numbered<Form> forms_;
+  std::vector<std::uint64_t> file_bytes_;  ///< of files that are archives; 0: not known to be one
+};
+
+}  // namespace reshard
