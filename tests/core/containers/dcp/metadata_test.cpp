@@ -192,7 +192,7 @@ TEST(ReadMetadata, ObjectsHaveItemsWithoutOffset) {
   parts.more_places = {raw::index("o", std::nullopt), raw::place("sub/dir/x.distcp", 7, 9)};
   Metadata const metadata = raw::read(file_of(parts));
   EXPECT_EQ(metadata.tensors.size(), 1U);
-  EXPECT_EQ(metadata.chunks.at(0).item.file, 0U);
+  EXPECT_EQ(metadata.chunks[0].item.file, 0U);
   ASSERT_EQ(metadata.objects.size(), 1U);
   EXPECT_EQ(metadata.objects[0].name, "o");
   EXPECT_EQ(metadata.objects[0].item, (ItemPlace{.file = 1, .offset_bytes = 7, .size_bytes = 9}));
@@ -285,7 +285,7 @@ TEST(ReadMetadata, NumbersAboveFourGibibytes) {
   Index const far = (Index{1} << 62) + 12345;
   Metadata const metadata =
       raw::read(file_of(raw::Parts{.place = raw::place("__0_0.distcp", far, Index{1} << 40)}));
-  EXPECT_EQ(metadata.chunks.at(0).item.offset_bytes, static_cast<std::uint64_t>(far));
+  EXPECT_EQ(metadata.chunks[0].item.offset_bytes, static_cast<std::uint64_t>(far));
   EXPECT_EQ(metadata.chunks[0].item.size_bytes, std::uint64_t{1} << 40);
 }
 
