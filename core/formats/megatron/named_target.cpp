@@ -104,7 +104,7 @@ std::optional<Index> MegatronNames::repadded() const {
 
 /// Without a recorded vocabulary size all rows are data.
 bool MegatronNames::all_rows_are_data() const {
-  return !job_.read.maps.family && job_.read.traits.padded_vocab > 0 &&
+  return job_.source.names == NameOwner::megatron && job_.read.traits.padded_vocab > 0 &&
          request.true_vocab_size == 0 && !job_.read.recorded_vocab;
 }
 
@@ -121,6 +121,9 @@ void MegatronNames::warn_of_unknown_padding(std::vector<std::string>& warnings) 
 MegatronNames::Args MegatronNames::made_args() const {
   if (Json::Object const* kept = job_.read.args.members()) return *kept;
   Args args = job_.model.evaluate(job_.read.maps.family->args);
+  if (job_.read.recorded_vocab)  // the model's own counts padding, too, where that is carried
+    for (auto& [key, value] : args)
+      if (key == "vocab_size") value = *job_.read.recorded_vocab;
   // Megatron-Core looks whether its config has these, not what they are.
   bool const yarn = std::any_of(args.begin(), args.end(), [](auto const& arg) {
     return arg.first.starts_with("yarn_") && !arg.second.is_null();

@@ -6,9 +6,16 @@
 #include "stages/plan/source/mlite_options.hpp"
 #include "stages/plan/source/model_facts.hpp"
 #include "stages/plan/source/source_facts.hpp"
+#include "stages/plan/source/vocabulary.hpp"
 
 namespace reshard {
 namespace {
+
+/// What the rule of padding takes from args, where config.json has no word for it.
+void add_divisor(ModelFacts& facts, Json const& args) {
+  Json const divisor = fact(args, "make_vocab_size_divisible_by");
+  if (!divisor.is_null()) facts.facts.set("make_vocab_size_divisible_by", divisor);
+}
 
 class FamilyModel {
  public:
@@ -19,9 +26,7 @@ class FamilyModel {
   void make() {
     ModelFacts facts{read_.config, "config.json", request_.true_vocab_size};
     if (logical() && !to_huggingface(request_)) facts.true_vocab_size = source_.vocab;
-    if (Json const divisor = fact(read_.args, "make_vocab_size_divisible_by");
-        logical() && !divisor.is_null())
-      facts.facts.set("make_vocab_size_divisible_by", divisor);
+    if (logical()) add_divisor(facts, read_.args);
     make(facts);
     Index const stated = count("M");
     Index const there = layers_there(stated);
@@ -104,6 +109,21 @@ class FamilyModel {
 void make_family_model(Checkpoint const& source, TargetRequest const& request, MapFile const* names,
                        std::function<bool(std::string_view)> const& has, SourceModel& read) {
   FamilyModel(source, request, names, has, read).make();
+}
+
+void carry_vocab_rows(Checkpoint const& source, TargetRequest const& request, SourceModel& read) {
+  Json const vocab = read.model->value("vocab");
+  if (source.names != NameOwner::megatron || to_huggingface(request) ||
+      format_of(request.format).target().names != NameOwner::megatron ||
+      read.traits.padded_vocab == 0 || vocab.integer() == nullptr)
+    return;
+  check_vocab(source, request, read);
+  if (read.args.is_null()) read.recorded_vocab = *vocab.integer();
+  ModelFacts facts{read.config, "config.json", carried_vocab(source, request, read)};
+  add_divisor(facts, read.args);
+  Json const depth = read.model->value("M");
+  if (depth.integer() != nullptr) facts.prediction_layers = *depth.integer();
+  read.model = std::make_unique<Model>(*read.maps.family, read.maps.core, facts);
 }
 
 }  // namespace reshard

@@ -76,7 +76,6 @@ class SourceReader {
   bool logical() const { return source_.names == NameOwner::logical; }
   bool in_chunks() const { return source_.storage == Storage::chunks; }
   bool in_shares() const { return source_.storage == Storage::shares; }
-
   std::string place() const { return source_.folder.string(); }
 
   void make_model() {
@@ -130,6 +129,7 @@ class SourceReader {
         require_megatron_form(*result_.model, maps.family->name, "[source] path");
       if (!result_.args.is_null() && (named || parts || to_huggingface()))
         compare_facts(request_, result_);
+      carry_vocab_rows(source_, request_, result_);
     } else {
       result_.model = std::make_unique<Model>(
           maps.core, maps.core,

@@ -387,47 +387,5 @@ TEST(JobPlanConfig, OfAnotherModelIsRefusedWhereItDecides) {
   })) << fmt::format("{}", fmt::join(warnings, "\n"));
 }
 
-/// Megatron's files whose args do not say how many rows are vocabulary: 50 tokens, padded to a
-/// multiple of 128 for each rank.
-MadeCheckpoint without_vocabulary(int tp) {
-  MadeCheckpoint source = made_megatron(sample_model("llama"), {{.tp = tp, .etp = tp}});
-  source.value.args.set("vocab_size", Json()).set("make_vocab_size_divisible_by", 128);
-  return source;
-}
-
-bool warns_of_padding(JobPlan const& plan) {
-  return std::ranges::any_of(plan.warnings, [](std::string const& warning) {
-    return warning.starts_with("args do not state how many of the embedding's");
-  });
-}
-
-/// The rows that the embedding has in the first file.
-std::uint64_t padded_rows(MadeCheckpoint const& source, JobPlan const& plan) {
-  auto const hidden = static_cast<std::uint64_t>(*source.value.args.find("hidden_size")->integer());
-  for (Blob const& blob : plan.target.blobs)
-    if (blob.file == 0 && blob.name.ends_with("word_embeddings.weight"))
-      for (SummedRecord const& record : plan.files.front().frame->records())
-        if (record.offset_bytes == blob.offset_bytes)
-          return record.size_bytes / (hidden * static_cast<std::uint64_t>(bits(blob.dtype) / 8));
-  return 0;
-}
-
-TEST(JobPlanVocabulary, OfUnknownSizeIsKeptWithAWarningWhereItsPaddingDependsOnIt) {
-  MadeCheckpoint const source = without_vocabulary(2);
-  JobPlan const plan = planned(source, request_for(FormatId::megatron));
-  EXPECT_TRUE(warns_of_padding(plan)) << fmt::format("{}", fmt::join(plan.warnings, "\n"));
-  EXPECT_EQ(padded_rows(source, plan), 256);
-}
-
-TEST(JobPlanVocabulary, OfUnknownSizeIsPaddedWhereAllSizesGiveTheSame) {
-  MadeCheckpoint const source = without_vocabulary(1);
-  JobPlan const same = planned(source, request_for(FormatId::megatron));
-  EXPECT_FALSE(warns_of_padding(same)) << fmt::format("{}", fmt::join(same.warnings, "\n"));
-  EXPECT_EQ(padded_rows(source, same), 128);
-  JobPlan const wider = planned(source, request_for(FormatId::megatron, {.tp = 4, .etp = 4}));
-  EXPECT_FALSE(warns_of_padding(wider)) << fmt::format("{}", fmt::join(wider.warnings, "\n"));
-  EXPECT_EQ(padded_rows(source, wider), 512 / 4);
-}
-
 }  // namespace
 }  // namespace reshard::test

@@ -1,0 +1,52 @@
+"""Rows of a vocabulary's padding that are not zero, as Megatron trains them: what becomes of them does not depend on whether a family is named."""
+
+import pytest
+import torch
+
+from dcp_reading import whole_tensors
+from numpy_megatron import iteration_folder, load_shards, write_tree
+from peer_types import LOCAL, Layout, ModelConfig
+from reshard_job import command
+from tensor_patterns import make_globals, pattern
+
+CONFIG = ModelConfig(vocab=66)  # padded to 72, 80 and 96 rows for TP 1, 2 and 4
+SOURCE = Layout(tp=2)
+PADDED = {"embed": "embedding.word_embeddings.weight", "head": "output_layer.weight"}
+
+
+@pytest.fixture
+def source(scratch):
+    """All 80 rows have values."""
+    tensors = make_globals(CONFIG)
+    for name in PADDED:
+        behind = pattern(f"{name} padding", (CONFIG.padded_vocab(SOURCE.tp) - CONFIG.vocab, CONFIG.hidden), tensors[name].dtype)
+        assert behind.any(dim=1).all()
+        tensors[name] = torch.cat([tensors[name], behind])
+    return write_tree(scratch / "source", CONFIG, SOURCE, LOCAL, tensors)
+
+
+def rows_of(root, layout):
+    """Stored name -> all rows, padding included."""
+    if layout is None:
+        return {name: whole_tensors(iteration_folder(root))[name] for name in PADDED.values()}
+    shards = load_shards(root, layout)
+    return {name: torch.cat([shards[rank]["model"][name] for rank in sorted(shards)]) for name in PADDED.values()}
+
+
+@pytest.mark.long_but("as-the-source", "torch_dist")
+@pytest.mark.parametrize("form, layout", [
+    pytest.param("megatron", SOURCE, id="as-the-source"), pytest.param("megatron", Layout(tp=1), id="shorter"),
+    pytest.param("megatron", Layout(tp=4), id="longer"), pytest.param("torch_dist", SOURCE, id="torch_dist"),
+])  # fmt: skip
+def test_rows_of_padding_are_those_of_the_source(form, layout, source, program, scratch):
+    before = rows_of(source, SOURCE)
+    rows = CONFIG.padded_vocab(layout.tp)
+    for model_map in ("auto", CONFIG.family):
+        target = program.run(source, scratch / model_map, form, target_options={"layout": layout.toml(), "transformer_impl": "local"}, model={"map": model_map})
+        for name, found in rows_of(target, None if form == "torch_dist" else layout).items():
+            kept = before[name][:rows]
+            assert found.shape[0] == rows
+            assert torch.equal(found[: len(kept)], kept), f"{name} with map = {model_map}"
+            assert not found[len(kept) :].any()
+    same = command("verify", source, scratch / CONFIG.family)
+    assert same.returncode == 0, same.stdout + same.stderr
