@@ -1,8 +1,12 @@
 #pragma once
 
+#include <cstddef>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "core/base/error.hpp"
 
 namespace reshard {
 
@@ -30,5 +34,12 @@ class LoneReader final : public HeaderExchange {
   void together_seeing(std::function<void()> const& work) const override { work(); }
   std::vector<std::string> all_gather(std::string const& bytes) const override { return {bytes}; }
 };
+
+/// Ends work whose items the ranks shared among them: when items failed, every rank throws the
+/// Error of the lowest of all ranks, so that the number of ranks does not decide which one is
+/// reported. `failure`: what the lowest of this rank's items that failed threw, and `item` its
+/// number. Collective.
+void end_with_first(HeaderExchange const& exchange, std::optional<Error> const& failure,
+                    std::size_t item);
 
 }  // namespace reshard

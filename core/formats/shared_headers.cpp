@@ -1,10 +1,12 @@
 #include "core/formats/shared_headers.hpp"
 
+#include <algorithm>
 #include <mutex>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
+#include "core/base/capture.hpp"
 #include "core/base/integers.hpp"
 #include "core/base/wire.hpp"
 #include "core/base/workers.hpp"
@@ -42,37 +44,41 @@ SharedHeaders shared_headers(Checkpoint& source, HeaderExchange const& exchange,
                              std::function<HeaderBytes(File const&)> const& read,
                              HeaderReads reads) {
   std::vector<fs::path> const& files = source.files;
-  WireWriter mine;
-  exchange.together([&] {
-    std::vector<std::size_t> turns;
-    for (auto f = static_cast<std::size_t>(exchange.rank()); f < files.size();
-         f += static_cast<std::size_t>(exchange.size()))
-      turns.push_back(f);
-    CommonBytes commons;
-    std::vector<std::string> stamped(turns.size());
-    std::vector<std::string const*> common_of(turns.size());
+  std::vector<std::size_t> turns;
+  for (auto f = static_cast<std::size_t>(exchange.rank()); f < files.size();
+       f += static_cast<std::size_t>(exchange.size()))
+    turns.push_back(f);
+  std::vector<std::string> stamped(turns.size());
+  CommonBytes commons;
+  std::vector<std::string const*> common_of(turns.size());
+  auto const failure = capture([&] {
     auto const read_one = [&](std::size_t i) {
       File const file = File::open_for_reading(files[turns[i]]);
       WireWriter out;
       out.put(file.stamp());
       HeaderBytes header = read(file);
-      stamped[i] = std::move(out.text(header.own)).take();
       common_of[i] = commons.add(std::move(header.common));
+      stamped[i] = std::move(out.text(header.own)).take();
     };
     if (reads == HeaderReads::overlapped)
       overlapped(turns.size(), read_one);
     else
       for (std::size_t i = 0; i < turns.size(); ++i) read_one(i);
-    // Numbered in order of the files, whichever thread was first.
-    std::unordered_map<std::string const*, std::size_t> numbers;
-    std::vector<std::string const*> in_order;
-    for (std::string const* common : common_of)
-      if (numbers.emplace(common, in_order.size()).second) in_order.push_back(common);
-    mine.number(in_order.size());
-    for (std::string const* common : in_order) mine.text(*common);
-    for (std::size_t i = 0; i < turns.size(); ++i)
-      mine.number(numbers.at(common_of[i])).raw(std::exchange(stamped[i], {}));
   });
+  // Of several that failed, the first is the lowest without bytes: those before it were read.
+  auto const first = static_cast<std::size_t>(std::ranges::find_if(stamped, &std::string::empty) -
+                                              stamped.begin());
+  end_with_first(exchange, failure, first < turns.size() ? turns[first] : files.size());
+  // Numbered in order of the files, whichever thread was first.
+  std::unordered_map<std::string const*, std::size_t> number_of;
+  std::vector<std::string const*> in_order;
+  for (std::string const* common : common_of)
+    if (number_of.emplace(common, in_order.size()).second) in_order.push_back(common);
+  WireWriter mine;
+  mine.number(in_order.size());
+  for (std::string const* common : in_order) mine.text(*common);
+  for (std::size_t i = 0; i < turns.size(); ++i)
+    mine.number(number_of.at(common_of[i])).raw(std::exchange(stamped[i], {}));
   SharedHeaders result;
   result.sent_ = exchange.all_gather(std::exchange(mine, {}).take());
   std::vector<WireReader> left;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/base/capture.hpp"
 #include "core/base/wire.hpp"
 #include "core/containers/torch/torch_file.hpp"
 #include "core/formats/dcp/flat_keys.hpp"
@@ -56,13 +57,15 @@ void add_gathered_states(Checkpoint& checkpoint, StampedFiles& files,
   if (objects.empty()) return;
   auto const ranks = static_cast<std::size_t>(exchange.size());
   WireWriter mine;
-  exchange.together([&] {
-    for (auto i = static_cast<std::size_t>(exchange.rank()); i < objects.size(); i += ranks) {
+  auto i = static_cast<std::size_t>(exchange.rank());
+  auto const failure = capture([&] {
+    for (; i < objects.size(); i += ranks) {
       StoredObject const& object = checkpoint.stored.objects[objects[i]];
       auto const file = files.open(object.item.file);
       mine.number(objects[i]).put(read_object(*file, object));
     }
   });
+  end_with_first(exchange, failure, i);
   for (std::string const& packed : exchange.all_gather(mine.bytes())) {
     for (WireReader in(packed, "the optimizer objects of a rank"); !in.empty(); in.check()) {
       std::uint64_t const object = in.number_up_to(checkpoint.stored.objects.size() - 1);

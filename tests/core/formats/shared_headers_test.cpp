@@ -1,20 +1,120 @@
-// Headers that ranks read for each other, on ranks that are played one after the other.
+// Headers that ranks share out: all of them on every rank, and one Error where several are damaged.
 
 #include "core/formats/shared_headers.hpp"
 
-#include <filesystem>
 #include <fstream>
-#include <string>
-#include <vector>
 
 #include <gtest/gtest.h>
 
+#include "core/base/file.hpp"
+#include "tests/support/rank_threads.hpp"
 #include "tests/support/scratch_folder.hpp"
 
 namespace reshard {
 namespace {
 
-namespace fs = std::filesystem;
+class HeadersOfRanks : public testing::TestWithParam<HeaderReads> {
+ protected:
+  static constexpr std::size_t count = 70;  // more than one rank reads at a time
+
+  HeadersOfRanks() {
+    for (std::size_t f = 0; f < count; ++f) {
+      source_.files.push_back(scratch_.path() / fmt::format("{:02}", f));
+      write(f, "sound");
+    }
+  }
+
+  void damage(std::size_t file) const { write(file, "damaged"); }
+
+  /// What each rank gets, or throws.
+  struct Seen {
+    std::vector<std::vector<std::string>> headers;
+    std::vector<std::optional<Error>> errors;
+  };
+
+  Seen read_by(int ranks) const {
+    Seen seen;
+    seen.headers.resize(static_cast<std::size_t>(ranks));
+    seen.errors = test::RankThreads(ranks).run([&](HeaderExchange const& exchange) {
+      Checkpoint source;
+      source.files = source_.files;
+      SharedHeaders const headers = shared_headers(
+          source, exchange,
+          [](File const& file) {
+            std::string text(file.size_bytes(), ' ');
+            file.read_at(0, std::as_writable_bytes(std::span(text)));
+            if (text.starts_with("damaged"))
+              fail(ErrorKind::source, "{}: {}. Copy it again.", file.path().string(), text);
+            return HeaderBytes{text, {}};
+          },
+          GetParam());
+      for (std::size_t f = 0; f < headers.size(); ++f)
+        seen.headers[static_cast<std::size_t>(exchange.rank())].emplace_back(headers.own(f));
+    });
+    return seen;
+  }
+
+  /// That every rank of any number of them reports this file.
+  void expect_reported(std::size_t file) const {
+    for (int const ranks : {1, 2, 3, 4, 7, 80}) {
+      for (auto const& error : read_by(ranks).errors) {
+        ASSERT_TRUE(error) << ranks << " ranks";
+        EXPECT_EQ(error->kind(), ErrorKind::source);
+        EXPECT_NE(error->sentence().find(source_.files[file].string() + ": "), std::string::npos)
+            << ranks << " ranks: " << error->sentence();
+      }
+    }
+  }
+
+  /// Without a sync, of which 70 take a while.
+  void write(std::size_t file, std::string_view state) const {
+    std::ofstream(source_.files[file]) << state << ' ' << file;
+  }
+
+  ScratchFolder scratch_{"shared_headers"};
+  Checkpoint source_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Reads, HeadersOfRanks,
+                         testing::Values(HeaderReads::overlapped, HeaderReads::in_turn),
+                         [](auto const& chosen) {
+                           return chosen.param == HeaderReads::in_turn ? "in_turn" : "overlapped";
+                         });
+
+TEST_P(HeadersOfRanks, AreInTheOrderOfFilesOnEveryRank) {
+  for (int const ranks : {1, 2, 3, 7}) {
+    Seen const seen = read_by(ranks);
+    for (auto const& error : seen.errors) ASSERT_FALSE(error) << error->sentence();
+    for (auto const& headers : seen.headers) {
+      ASSERT_EQ(headers.size(), count);
+      for (std::size_t f = 0; f < count; ++f) EXPECT_EQ(headers[f], fmt::format("sound {}", f));
+    }
+  }
+}
+
+TEST_P(HeadersOfRanks, ReportTheFirstDamagedFileWhateverTheNumberOfRanks) {
+  damage(66);
+  expect_reported(66);
+  damage(40);
+  damage(21);  // of rank 1 of 2, 0 of 3, 1 of 4
+  damage(23);
+  expect_reported(21);
+  damage(13);
+  expect_reported(13);
+}
+
+TEST_P(HeadersOfRanks, ReportAMissingFileLikeADamagedOne) {
+  damage(44);
+  std::filesystem::remove(source_.files[9]);
+  for (int const ranks : {1, 2, 4})
+    for (auto const& error : read_by(ranks).errors) {
+      ASSERT_TRUE(error);
+      EXPECT_NE(error->sentence().find(source_.files[9].string()), std::string::npos)
+          << error->sentence();
+    }
+}
+
+// What many files have alike, on ranks that are played one after the other.
 
 struct Sent {};
 
