@@ -396,7 +396,7 @@ def replace_attribute(path, name, value):
 
 @pytest.mark.long_but("missing-*")
 @pytest.mark.parametrize("damage, says, ranks", [
-    (missing, "missing", 1), (duplicate, "HDF5 files are here", 3), (twice_in_the_place_of_another, "is part 1", 1),
+    (missing, "part 2 (part-00002-of-", 1), (duplicate, "and so is", 3), (twice_in_the_place_of_another, "is part 1", 1),
     (foreign, "not a container", 3), (foreign_first, "not a container", 1), (foreign_first, "not a container", 3), (of_another_map, "several checkpoints", 2),
     (of_another_number, "is part 1", 1)], ids=lambda each: getattr(each, "__name__", None))
 def test_parts_that_do_not_fit_together_are_refused(damage, says, ranks, parts, program, scratch):

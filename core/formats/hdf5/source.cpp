@@ -1,9 +1,7 @@
 #include "core/formats/hdf5/source.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <map>
-#include <set>
 
 #include "core/base/capture.hpp"
 #include "core/base/counted.hpp"
@@ -13,6 +11,7 @@
 #include "core/base/text.hpp"
 #include "core/containers/hdf5/container.hpp"
 #include "core/containers/hdf5/keys.hpp"
+#include "core/formats/hdf5/parts.hpp"
 #include "core/formats/huggingface/config.hpp"
 #include "core/formats/inspect_lines.hpp"
 #include "core/formats/model_files.hpp"
@@ -22,28 +21,6 @@ namespace reshard::hdf5 {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string const* attribute(Found const& part, std::string_view key) {
-  for (auto const& [name, value] : part.attributes)
-    if (name == key) return &value;
-  return nullptr;
-}
-
-std::string text_of(Found const& part, std::string_view key) {
-  std::string const* const value = attribute(part, key);
-  return value == nullptr ? std::string() : *value;
-}
-
-Index number_of(Found const& part, std::string_view key, fs::path const& path) {
-  std::string const text = text_of(part, key);
-  Index number = 0;
-  auto const [end, problem] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (problem != std::errc() || end != text.data() + text.size() || number < 0)
-    fail(ErrorKind::source,
-         "{}: its attribute '{}' is '{}', expected a number. The file is damaged: write it again.",
-         path.string(), key, text);
-  return number;
-}
 
 /// The files of one checkpoint, whose parts all say the same.
 class Collector {
@@ -57,7 +34,7 @@ class Collector {
     checkpoint.files = files_;
     checkpoint.root = checkpoint.folder = path_;
     check_alike();
-    if (parts_.front().container) check_parts();
+    if (parts_.front().container) check_parts(parts_, files_, folder());
     check_names();
     for (std::size_t f = 0; f < parts_.size(); ++f)
       for (FoundDataset const& found : parts_[f].tensors) {
@@ -94,32 +71,6 @@ class Collector {
          "{}: is not a container of reshard, and {} is one. Move other files "
          "elsewhere.",
          plain.string(), container.string());
-  }
-
-  void check_parts() const {
-    std::set<Index> seen;
-    for (std::size_t f = 0; f < parts_.size(); ++f) {
-      Index const count = number_of(parts_[f], parts_key, files_[f]);
-      Index const number = number_of(parts_[f], part_key, files_[f]);
-      if (count != static_cast<Index>(parts_.size()))
-        fail(ErrorKind::source,
-             "{}: is part {} of {}, {} {} here. Restore the missing ones, or move files of other "
-             "checkpoints elsewhere.",
-             files_[f].string(), number, count, counted(parts_.size(), "HDF5 file"),
-             agreeing(parts_.size(), "is", "are"));
-      if (!seen.insert(number).second || number < 1 || number > count)
-        fail(ErrorKind::source,
-             "{}: is part {} of {}, and another file is the same part. Move files of other "
-             "checkpoints elsewhere.",
-             files_[f].string(), number, count);
-      for (std::string_view const key : {names_key, map_key})
-        if (text_of(parts_[f], key) != text_of(parts_.front(), key))
-          fail(ErrorKind::source,
-               "{}: its attribute '{}' is '{}', that of {} is '{}'. The files belong to several "
-               "checkpoints: move those of other checkpoints elsewhere.",
-               files_[f].string(), key, text_of(parts_[f], key), files_.front().string(),
-               text_of(parts_.front(), key));
-    }
   }
 
   void check_names() const {
@@ -287,13 +238,14 @@ Inspection Hdf5Format::describe(fs::path const& path, megatron::UserSizes const&
   std::map<std::string, Total> dtypes;
   std::vector<std::string> mismatches;
   RootAttributes attributes;
+  std::vector<Found> parts;
   std::int64_t tensors = 0;
   std::int64_t objects = 0;
   bool container = false;
   auto const files = hdf5_files(path);
   for (fs::path const& file : files) {
     auto const error = capture([&] {
-      Found const found = read_file(file);
+      Found const& found = parts.emplace_back(read_file(file));
       container = found.container;
       attributes = found.attributes;
       tensors += static_cast<std::int64_t>(found.tensors.size());
@@ -306,11 +258,10 @@ Inspection Hdf5Format::describe(fs::path const& path, megatron::UserSizes const&
     });
     if (error) mismatches.push_back(error->sentence());
   }
-  for (auto const& [key, value] : attributes)
-    if (key == parts_key && value != std::to_string(files.size()))
-      mismatches.push_back(fmt::format("{}: {} {} here, the checkpoint has {}", path.string(),
-                                       counted(files.size(), "HDF5 file"),
-                                       agreeing(files.size(), "is", "are"), value));
+  bool const whole = mismatches.empty() && std::ranges::all_of(parts, &Found::container);
+  if (whole && !parts.empty())
+    if (auto const error = capture([&] { check_parts(parts, files, path); }))
+      mismatches.push_back(error->sentence());
   Json kinds = Json::object();
   std::string kinds_text;
   for (auto const& [dtype, total] : dtypes) {

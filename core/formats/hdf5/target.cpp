@@ -9,6 +9,7 @@
 #include "core/base/crc64.hpp"
 #include "core/containers/hdf5/keys.hpp"
 #include "core/formats/dcp/dist_files.hpp"
+#include "core/formats/hdf5/parts.hpp"
 #include "core/formats/hdf5/source.hpp"
 #include "core/formats/megatron/args.hpp"
 #include "core/formats/megatron/rank_settings.hpp"
@@ -88,7 +89,7 @@ class Layouter {
  private:
   std::string file_name(std::size_t part) const {
     if (parts_.size() == 1) return std::string(hdf5::single_file_name);
-    return fmt::format("part-{:05}-of-{:05}.h5", part + 1, parts_.size());
+    return hdf5::part_file_name(static_cast<Index>(part) + 1, static_cast<Index>(parts_.size()));
   }
 
   /// Datasets in order, as many to a file as fit; objects go into the first.
