@@ -80,6 +80,11 @@ std::optional<std::uint64_t> bytes_from_text(std::string_view text);
 /// The shortest such text that is exactly this size.
 std::string text_from_bytes(std::uint64_t bytes);
 
+/// What the record of a target says of its job: the keys that decide what the target or its records
+/// hold, as print_spec() shows them. The others of [run] only say how a run went about it, so
+/// targets that are the same have the same record.
+std::string recorded_text(JobSpec const& spec);
+
 /// A key with its value, and where it was given: "job.toml:12:9".
 struct Given {
   Field const* field = nullptr;

@@ -279,17 +279,34 @@ JobSpec parse_job_spec(std::string_view text, std::string_view file_name,
   return reader.finish();
 }
 
-std::string print_spec(JobSpec const& spec) {
+namespace {
+
+/// The lines of a job file for the keys that `wanted` holds for.
+std::string printed(JobSpec const& spec, std::function<bool(Field const&)> const& wanted) {
   std::string out;
   std::string_view table;
   for (Field const& field : job::fields_of(spec)) {
-    if (!job::has_meaning(field, spec.target.format) || field.table == job::nightly_table) continue;
+    if (!job::has_meaning(field, spec.target.format) || field.table == job::nightly_table ||
+        !wanted(field))
+      continue;
     if (field.table != table)
       out += fmt::format("{}[{}]\n", table.empty() ? "" : "\n", field.table);
     table = field.table;
     out += fmt::format("{} = {}\n", field.name, field.show(spec));
   }
   return out;
+}
+
+}  // namespace
+
+std::string print_spec(JobSpec const& spec) {
+  return printed(spec, [](Field const& /*field*/) { return true; });
+}
+
+std::string job::recorded_text(JobSpec const& spec) {
+  return printed(spec, [](Field const& field) {
+    return field.table != "run" || field.name == "verify" || field.name == "self_check";
+  });
 }
 
 std::vector<std::string> changed_keys(JobSpec const& spec) {

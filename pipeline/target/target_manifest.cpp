@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "pipeline/job/job_field.hpp"
 #include "pipeline/target/target_check.hpp"
 #include "pipeline/version.hpp"
 
@@ -73,7 +74,7 @@ Manifest target_manifest(JobSpec const& spec, JobPlan const& plan, TargetContent
     for (auto const& [key, value] : *more) made.source.set(key, value);
   if (source.record.find("nightly") != nullptr && made.files.empty())
     made.source.set("files", file_names(plan, contents.small_files));
-  made.job = Json(print_spec(spec));
+  made.job = Json(job::recorded_text(spec));
   made.tensors =
       tensor_list(*plan.model, plan.target, !plan.stored_names, contents.digests, plan.target_adds);
   add_shared(plan, made.tensors);

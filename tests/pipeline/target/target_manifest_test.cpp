@@ -45,6 +45,36 @@ TEST(TargetManifest, SaysWhatTheSourceWas) {
   EXPECT_EQ(made.source.find("files"), nullptr);
 }
 
+TEST(TargetManifest, IsTheSameHoweverTheRunWentAboutIt) {
+  Case one;
+  std::string const before = manifest_text(one.made(true));
+  one.spec.run = {.memory_bytes = 1 << 20,
+                  .device_memory_bytes = 1 << 21,
+                  .transport = TransportChoice::mpi,
+                  .device = DeviceChoice::emulated,
+                  .io = static_cast<IoChoice>(1),
+                  .hand_out = HandOutChoice::never,
+                  .threads = 3,
+                  .stall_seconds = 7,
+                  .progress_seconds = 9};
+  EXPECT_EQ(manifest_text(one.made(true)), before);
+  Case checked;
+  checked.spec.run.self_check = 10;
+  EXPECT_NE(manifest_text(checked.made(true)), before);
+  Case streamed;
+  streamed.spec.run.verify = VerifyChoice::streamed;
+  EXPECT_NE(manifest_text(streamed.made(true)), before);
+}
+
+TEST(TargetManifest, HasTheJobAsAJobFile) {
+  Case one;
+  one.spec.target.replace = true;
+  one.spec.run.verify = VerifyChoice::streamed;
+  Json const text = one.made(true).job;
+  JobSpec const read = parse_job_spec(*text.text(), "the record", {});
+  EXPECT_EQ(read, one.spec);  // whose other keys of [run] have their defaults
+}
+
 TEST(TargetManifest, ANightlyJobNamesItsFilesInAnyCase) {
   Case one;
   one.record = Json().set("nightly", true);
