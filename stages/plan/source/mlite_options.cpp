@@ -73,6 +73,17 @@ class Options {
     return value.integer() == nullptr ? 0 : *value.integer();
   }
 
+  /// What a rank has of an axis that `key` of [source], the number of ranks, cuts.
+  Index share_of_rank(char const* key, Index ranks, std::string const& axis) const {
+    Index const whole = std::max<Index>(size(axis.c_str()), 1);
+    if (whole % ranks != 0)
+      fail(ErrorKind::usage,
+           "[source] {} = {}: {} is {}, which {} does not divide. Give the {} that the run was "
+           "trained with.",
+           key, ranks, axis, whole, ranks, key);
+    return whole / ranks;
+  }
+
   /// "tp_inter": the rows of `inter` that a tensor-parallel rank has.
   void add_shares(std::map<std::string, Json>& options, std::vector<std::string>& warnings) const {
     bool asked = false;
@@ -80,25 +91,25 @@ class Options {
       std::string_view axis = option.name;
       if (!take(axis, share_prefix)) continue;
       asked = true;
-      Index const rows = std::max<Index>(size(std::string(axis).c_str()), 1);
-      if (rows % source_.tp != 0)
-        fail(ErrorKind::usage,
-             "[source] tp = {}: {} is {}, which {} does not divide. Give the tp that the run was "
-             "trained with.",
-             source_.tp, axis, rows, source_.tp);
-      options[option.name] = rows / source_.tp;
+      options[option.name] = share_of_rank("tp", source_.tp, std::string(axis));
     }
     if (!asked && source_.tp != 1)
       fail(ErrorKind::usage,
            "[source] tp = {}: this has no effect with the names of {}. Remove the key.", source_.tp,
            source_.map.name);
     Index const cuts = asked ? dense_columns_cut() : source_.tp;
-    if (cuts % source_.tp != 0 || (source_.tp == 1 && cuts > 1))
-      warnings.push_back(fmt::format(
-          "source.tp = {}, but weights are stored in {} column parts, which tensor parallelism of "
-          "another size may have left. The file does not record it: with a wrong source.tp, rows of "
-          "gate and up are swapped",
-          source_.tp, cuts));
+    warn_of_cuts("tp", source_.tp, cuts, "weights", "tensor parallelism", warnings);
+  }
+
+  /// Where the boxes cut columns into other parts than `key` of [source] says.
+  static void warn_of_cuts(char const* key, Index ranks, Index cuts, char const* what,
+                           char const* parallelism, std::vector<std::string>& warnings) {
+    if (cuts % ranks == 0 && (ranks != 1 || cuts == 1)) return;
+    warnings.push_back(fmt::format(
+        "source.{} = {}, but {} are stored in {} column parts, which {} of another size may have "
+        "left. The file does not record it: with a wrong source.{}, rows of gate and up are "
+        "swapped",
+        key, ranks, what, cuts, parallelism, key));
   }
 
   /// How many parts the boxes of any tensor that is no expert's cut its columns into.
@@ -172,20 +183,11 @@ class Options {
   }
 
   Index rank_inter(std::vector<std::string>& warnings) const {
-    Index const inter = std::max<Index>(size("moe_inter"), 1);
-    if (inter % source_.etp != 0)
-      fail(
-          ErrorKind::usage,
-          "[source] etp = {}: moe_inter is {}, which {} does not divide. Give the etp that the run was trained with.",
-          source_.etp, inter, source_.etp);
+    Index const share = share_of_rank("etp", source_.etp, "moe_inter");
     Index const cuts = columns_cut(of_first_expert("fc2"));
-    if (cuts % source_.etp != 0 || (source_.etp == 1 && cuts > 1))
-      warnings.push_back(fmt::format(
-          "source.etp = {}, but the experts' second projections are stored in {} column parts, "
-          "which expert tensor parallelism of another size may have left. The file does not "
-          "record it: with a wrong source.etp, rows of gate and up are swapped",
-          source_.etp, cuts));
-    return inter / source_.etp;
+    warn_of_cuts("etp", source_.etp, cuts, "the experts' second projections",
+                 "expert tensor parallelism", warnings);
+    return share;
   }
 
   /// How many parts the boxes cut the second dimension into.
