@@ -1,6 +1,7 @@
 #include "pipeline/journal/journal_folder.hpp"
 
 #include <algorithm>
+#include <charconv>
 #include <set>
 #include <sstream>
 #include <vector>
@@ -34,6 +35,9 @@ constexpr std::string_view complete_file = "complete";
 constexpr std::uint64_t most_spec_bytes = std::uint64_t{1} << 20;
 constexpr std::uint64_t most_identity_bytes = 4096;
 constexpr std::uint64_t most_complete_bytes = std::uint64_t{256} << 20;
+
+/// Of the files of the parts of a run, before the number.
+std::string part_prefix(std::uint64_t run) { return fmt::format("{:04}.claim-", run); }
 
 /// A folder keeps its inode under every name. The number of a device means something only until the
 /// machine is started again.
@@ -208,7 +212,16 @@ fs::path JournalFolder::base_file(std::uint64_t run) const {
   return path_ / fmt::format("{:04}.base", run);
 }
 fs::path JournalFolder::part_file(std::uint64_t run, std::size_t part) const {
-  return path_ / fmt::format("{:04}.claim-{:05}", run, part);
+  return path_ / fmt::format("{}{:05}", part_prefix(run), part);
+}
+std::optional<std::size_t> JournalFolder::part_of(std::string const& file_name, std::uint64_t run) {
+  std::string const prefix = part_prefix(run);
+  if (!file_name.starts_with(prefix)) return std::nullopt;
+  std::size_t part = 0;
+  char const* const end = file_name.data() + file_name.size();
+  auto const [rest, problem] = std::from_chars(file_name.data() + prefix.size(), end, part);
+  if (problem != std::errc() || rest != end) return std::nullopt;
+  return part;
 }
 
 }  // namespace reshard

@@ -31,7 +31,7 @@ std::vector<std::string> contents_lines(std::span<std::filesystem::path const> p
 ///   0002.base    what the runs before run 2 did, in one entry; the files of those runs are then
 ///                removed
 ///   0002-00007   the journal of rank 7 in run 2
-///   0002.claim-00031   a rank of run 2 does part 31 (PartFiles); removed once all ranks have written
+///   0002.claim-00031   a rank of run 2 does part 31 (PartFiles), until all ranks have written
 ///
 /// A path and what its files say of the job; not collective.
 class JournalFolder {
@@ -64,6 +64,9 @@ class JournalFolder {
   std::filesystem::path rank_file(std::uint64_t run, int rank) const;
   std::filesystem::path base_file(std::uint64_t run) const;
   std::filesystem::path part_file(std::uint64_t run, std::size_t part) const;
+  /// The part that a file of this name stands for: `part_file(run, part).filename()` gives `part`.
+  /// Nothing for other files.
+  static std::optional<std::size_t> part_of(std::string const& file_name, std::uint64_t run);
 
  private:
   std::filesystem::path path_;

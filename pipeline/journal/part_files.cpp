@@ -1,6 +1,5 @@
 #include "pipeline/journal/part_files.hpp"
 
-#include <charconv>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -32,19 +31,13 @@ bool PartFiles::claim(std::size_t part) {
 }
 
 std::vector<std::size_t> PartFiles::claimed() {
-  std::string const beginning = folder_.part_file(run_, 0).stem().string() + ".claim-";
   FileStep const step("listing", folder_.path());
   std::vector<std::size_t> parts;
   std::error_code problem;
   for (fs::directory_iterator entry(folder_.path(), problem), end; !problem && entry != end;
-       entry.increment(problem)) {
-    std::string const name = entry->path().filename().string();
-    std::size_t part = 0;
-    if (!name.starts_with(beginning)) continue;
-    auto const [rest, error] =
-        std::from_chars(name.data() + beginning.size(), name.data() + name.size(), part);
-    if (error == std::errc() && rest == name.data() + name.size()) parts.push_back(part);
-  }
+       entry.increment(problem))
+    if (auto const part = JournalFolder::part_of(entry->path().filename().string(), run_))
+      parts.push_back(*part);
   if (problem) fail_errno(folder_.path(), "listing", problem.value());
   return parts;
 }

@@ -92,5 +92,18 @@ TEST_F(JournalFolderTest, NamesSayRunAndRank) {
   EXPECT_EQ(journal.base_file(12), journal_ / "0012.base");
 }
 
+TEST(JournalNames, OfPartsSayWhichPart) {
+  JournalFolder const folder("/journal");
+  for (std::uint64_t const run : {0U, 4U, 12'345U})
+    for (std::size_t const part : {0U, 31U, 1'234'567U}) {
+      std::string const name = folder.part_file(run, part).filename().string();
+      EXPECT_EQ(JournalFolder::part_of(name, run), part) << name;
+      EXPECT_EQ(JournalFolder::part_of(name, run + 1), std::nullopt) << name;
+      EXPECT_EQ(JournalFolder::part_of(name + "x", run), std::nullopt) << name;
+    }
+  for (char const* other : {"0004-00007", "0004.base", "0004.claim-", "0004.claim-x", "job"})
+    EXPECT_EQ(JournalFolder::part_of(other, 4), std::nullopt) << other;
+}
+
 }  // namespace
 }  // namespace reshard
