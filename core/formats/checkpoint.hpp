@@ -145,7 +145,7 @@ struct Checkpoint {
   std::shared_ptr<dcp::CommonState const> common;  ///< Megatron's common state, where it was read
   bool has_common_file = false;                    ///< it is in a separate file
 
-  std::vector<std::string> promised;   ///< names that an index lists, sorted
+  std::vector<SharedText> promised;    ///< names that an index lists, sorted
   std::vector<TensorDigest> recorded;  ///< digests that are in the files themselves
   std::vector<std::string> warnings;
   std::vector<std::string> defects;  ///< sentences: why no job can read it anyway

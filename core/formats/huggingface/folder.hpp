@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/base/json.hpp"
+#include "core/base/shared_text.hpp"
 #include "core/containers/safetensors/safetensors.hpp"
 
 namespace reshard::huggingface {
@@ -32,14 +33,16 @@ inline constexpr std::uint64_t largest_config_bytes = 16'000'000;
 /// this.
 inline constexpr std::uint64_t largest_sidecar_bytes = 512'000'000;
 
+/// Tensors and the files they are in, in the order of an index.
+using WeightMap = std::vector<std::pair<SharedText, SharedText>>;
+
 /// A model folder as Hugging Face tools write it. Only names have been read: no header, no payload.
 struct Folder {
   std::filesystem::path path;
   std::vector<std::filesystem::path>
-      files;  ///< the files with weights, relative to path, sorted by name
-  std::vector<std::pair<std::string, std::string>>
-      weight_map;       ///< tensor and file, in the order of the index; empty without an index
-  Json index_metadata;  ///< "metadata" of the index; null when it has none
+      files;             ///< the files with weights, relative to path, sorted by name
+  WeightMap weight_map;  ///< empty without an index
+  Json index_metadata;   ///< "metadata" of the index; null when it has none
   Json config;  ///< config.json; null when there is none. NaN and Infinity, which Python writes,
                 ///< read as null
   std::string config_text;   ///< its bytes, for patched_config_text

@@ -12,9 +12,9 @@ using safetensors::shown;
 IndexCheck::IndexCheck(Folder const& folder) : folder_(folder), tensors_in_(folder.files.size()) {
   file_of_.reserve(folder.weight_map.size());
   for (auto const& [tensor, name] : folder.weight_map) {
-    auto const at = std::ranges::lower_bound(folder.files, std::filesystem::path(name));
+    auto const at = std::ranges::lower_bound(folder.files, std::filesystem::path(name.text()));
     auto const file = static_cast<std::size_t>(at - folder.files.begin());
-    RESHARD_EXPECT(at != folder.files.end() && *at == name);
+    RESHARD_EXPECT(at != folder.files.end() && *at == name.text());
     file_of_.emplace(tensor, file);
     ++tensors_in_[file];
   }
@@ -54,7 +54,8 @@ void IndexCheck::fail_missing(std::size_t file, safetensors::Header const& heade
   for (FileTensor const& tensor : header.tensors) present.insert(tensor.name);
   std::vector<std::string> missing;
   for (auto const& [tensor, name] : folder_.weight_map)
-    if (folder_.files[file] == name && !present.contains(tensor)) missing.push_back(shown(tensor));
+    if (folder_.files[file] == name.text() && !present.contains(tensor))
+      missing.push_back(shown(tensor));
   fail(
       ErrorKind::source,
       "{}: {} of the {} tensors that the index places here are missing: {}. Download the file and the index again.",

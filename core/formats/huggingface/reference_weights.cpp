@@ -38,12 +38,11 @@ ReadHeader header_in(std::filesystem::path const& path, std::optional<FileStamp>
 
 }  // namespace
 
-std::vector<std::pair<std::string, std::string>> const& ReferenceWeights::weight_map() {
+WeightMap const& ReferenceWeights::weight_map() {
+  if (reference_ && !reference_->weight_map.empty()) return reference_->weight_map;
   if (map_) return *map_;
   map_.emplace();
   if (!reference_) return *map_;
-  *map_ = reference_->weight_map;
-  if (!map_->empty()) return *map_;
   std::string const file(single_file_name);
   if (auto const header = header_of(file))
     for (FileTensor const& tensor :

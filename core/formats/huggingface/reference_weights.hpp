@@ -23,7 +23,7 @@ class ReferenceWeights {
   bool has(std::string_view name);
 
   /// Tensors and files: those of the index, or of its only file; empty without either.
-  std::vector<std::pair<std::string, std::string>> const& weight_map();
+  WeightMap const& weight_map();
 
   /// The first bytes of a weight file up to its data section, and the size of the whole file;
   /// nothing where the folder has no such file or it is no sound safetensors file (a pointer of git
@@ -43,7 +43,7 @@ class ReferenceWeights {
 
   std::optional<Folder> const& reference_;
   std::map<std::string, std::optional<FileHeader>> headers_;  ///< as far as they were asked for
-  std::optional<std::vector<std::pair<std::string, std::string>>> map_;
+  std::optional<WeightMap> map_;  ///< of the only file, where there is no index
   std::optional<std::set<std::string, std::less<>>> names_;
 };
 

@@ -97,8 +97,8 @@ std::string free_stem(std::map<std::string, Positions> const& files) {
 }
 
 /// Rule 22.
-std::vector<ShardFile> shards_like(std::span<std::pair<std::string, std::string> const> reference,
-                                   Laid const& laid, std::uint64_t largest_shard_bytes) {
+std::vector<ShardFile> shards_like(WeightMap const& reference, Laid const& laid,
+                                   std::uint64_t largest_shard_bytes) {
   std::span const tensors = laid.tensors;
   std::unordered_map<std::string_view, std::string_view> file_of;
   std::map<std::string, Positions> files;

@@ -151,7 +151,8 @@ class CatalogBuilder {
       case Storage::whole: break;
     }
     // Only an index can say that a tensor should be there.
-    bool const listed_there = std::ranges::binary_search(source_.promised, name.name);
+    bool const listed_there =
+        std::binary_search(source_.promised.begin(), source_.promised.end(), SharedText(name.name));
     fail(ErrorKind::source, "{}: lacks '{}', which {} expects. {}.", share.where, name.name, entry,
          listed_there
              ? "The index lists it, so the download is incomplete: download the folder again"
