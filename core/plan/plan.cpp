@@ -1,6 +1,8 @@
 #include "core/plan/plan.hpp"
 
 #include <algorithm>
+#include <mutex>
+#include <optional>
 #include <tuple>
 #include <utility>
 
@@ -101,17 +103,33 @@ std::uint64_t cell_bytes_of(Model const& model, std::span<TensorId const> tensor
   return std::clamp(bytes / limits.usual_cells, limits.cell_bytes, most);
 }
 
-/// Memory for all parts at once: growing in steps would take as much again.
-void reserve(Plan& plan, std::span<Plan const> parts) {
+/// The most places that a plan can need, so that they are never moved into larger memory.
+std::size_t most_places(std::span<TensorId const> tensors, Catalog const& source,
+                        Catalog const& target) {
   std::size_t places = 0;
-  std::size_t cells = 0;
-  for (Plan const& part : parts) {
-    places += part.places.size();
-    cells += part.cells.size();
-  }
-  plan.places.reserve(places);
-  plan.cells.reserve(cells);
+  for (TensorId const tensor : tensors)
+    places += source.tensors[index(tensor)].size() + target.tensors[index(tensor)].size();
+  return places;
 }
+
+/// What was planned for each tensor, added in order and let go of as soon as that can be.
+class InOrder {
+ public:
+  InOrder(Plan& plan, std::size_t count) : plan_(plan), parts_(count) {}
+
+  void add(std::size_t number, Plan part) {
+    std::lock_guard const lock(mutex_);
+    parts_[number] = std::move(part);
+    for (; next_ < parts_.size() && parts_[next_]; ++next_)
+      append(plan_, *std::exchange(parts_[next_], {}));
+  }
+
+ private:
+  Plan& plan_;
+  std::mutex mutex_;
+  std::vector<std::optional<Plan>> parts_;
+  std::size_t next_ = 0;
+};
 
 Plan make_covering_plan(Model const& model, Catalog const& source, Catalog const& target,
                         PlanLimits const& limits, std::span<OpaqueCopy const> opaque,
@@ -125,14 +143,15 @@ Plan make_covering_plan(Model const& model, Catalog const& source, Catalog const
       tensors.push_back(TensorId(t));
   PlanLimits sized = limits;
   sized.cell_bytes = cell_bytes_of(model, tensors, source, limits);
-  std::vector<Plan> parts(tensors.size());
+  plan.places.reserve(most_places(tensors, source, target));
+  InOrder parts(plan, tensors.size());
   Workers workers(
       std::clamp<std::size_t>(limits.threads, 1, std::max<std::size_t>(tensors.size(), 1)));
   workers.run(tensors.size(), [&](std::size_t i, std::size_t) {
-    plan_tensor(parts[i], plan.tensor_bytes, model, tensors[i], source, target, sized, cover);
+    Plan part;
+    plan_tensor(part, plan.tensor_bytes, model, tensors[i], source, target, sized, cover);
+    parts.add(i, std::move(part));
   });
-  reserve(plan, parts);
-  for (Plan& part : parts) append(plan, std::exchange(part, {}));
   add_opaque(plan, opaque, limits);
   if (limits.digests) add_checks(plan, model, source);
   sort_cells(plan);

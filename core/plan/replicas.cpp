@@ -39,27 +39,26 @@ class BoxTable {
   std::vector<std::uint64_t> hashes_;  ///< by number
 };
 
-/// One piece of each box, and for every piece which box it is; BoxTable::no_box for copies.
+/// One piece of each box, by number of the box.
 struct Boxes {
   std::vector<std::uint32_t> chosen;
-  std::vector<std::uint32_t> box_of;
+  std::uint64_t dropped = 0;
   BoxTable table;
 };
 
 Boxes boxes_of(TensorPieces const& all, Catalog const& catalog) {
-  Boxes result{{}, {}, BoxTable(all.size())};
-  result.box_of.assign(all.size(), BoxTable::no_box);
+  Boxes result{{}, 0, BoxTable(all.size())};
   std::vector<std::uint32_t> load(catalog.files.size());  // file -> pieces chosen from it
   auto const file_of = [&](std::uint32_t piece) { return catalog.blobs[all.blob(piece)].file; };
   for (std::uint32_t i = 0; i < all.size(); ++i) {
     if (all.is_copy(i)) continue;
     std::uint32_t const box = result.table.number_of(all.box(i));
-    result.box_of[i] = box;
     if (box == result.chosen.size()) {
       result.chosen.push_back(i);
       ++load[file_of(i)];
       continue;
     }
+    ++result.dropped;
     std::uint32_t& taken = result.chosen[box];
     if (load[file_of(i)] + 1 >= load[file_of(taken)]) continue;
     --load[file_of(taken)];
@@ -82,21 +81,17 @@ std::vector<Replica> replicas(TensorPieces const& all, Catalog const& catalog) {
   Boxes const boxes = boxes_of(all, catalog);
   std::vector<Replica> result;
   for (std::uint32_t i = 0; i < all.size(); ++i) {
-    bool const declared = boxes.box_of[i] == BoxTable::no_box;
-    std::uint32_t const box = declared ? boxes.table.find(all.box(i)) : boxes.box_of[i];
+    std::uint32_t const box = boxes.table.find(all.box(i));
     if (box == BoxTable::no_box) continue;
     std::uint32_t const taken = boxes.chosen[box];
-    if (taken != i) result.push_back({taken, i, declared});
+    if (taken != i) result.push_back({taken, i, all.is_copy(i)});
   }
   return result;
 }
 
 Distinct distinct_pieces(TensorPieces const& all, Catalog const& catalog) {
   Boxes boxes = boxes_of(all, catalog);
-  Distinct result{&all, std::move(boxes.chosen), 0};
-  for (std::uint32_t const box : boxes.box_of) result.dropped += box == BoxTable::no_box ? 0 : 1;
-  result.dropped -= result.chosen.size();
-  return result;
+  return {&all, std::move(boxes.chosen), boxes.dropped};
 }
 
 }  // namespace reshard

@@ -72,7 +72,11 @@ class TensorPlanner {
                               target_, blocks_);
     if (!slices.source_has_all(domain_)) refuse();
     settle_order(slices);
-    for (std::size_t s = 0; s < slices.size(); ++s) add(slices, slices[s]);
+    Slice slice;
+    for (std::size_t s = 0; s < slices.size(); ++s) {
+      slices.make(s, slice);
+      add(slices, slice);
+    }
     finish();
   }
 

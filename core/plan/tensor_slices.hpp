@@ -32,8 +32,80 @@ struct SliceAxis {
 /// Both sides' pieces of one slice.
 struct Slice {
   std::uint64_t key = 0;
-  std::span<SlicePiece const> source;
-  std::span<SlicePiece const> target;  ///< by place in their files
+  std::vector<SlicePiece> source;
+  std::vector<SlicePiece> target;  ///< by place in their files
+};
+
+/// What is known of numbers that are given out from 0 on.
+template <class Value>
+class ByNumber {
+ public:
+  struct Entry {
+    std::uint32_t number = 0;
+    Value value;
+  };
+  void add(std::uint32_t number) {
+    if (number >= places_.size()) places_.resize(number + 1, none);
+    if (places_[number] != none) return;
+    places_[number] = static_cast<std::uint32_t>(entries_.size());
+    entries_.push_back({number, {}});
+  }
+  /// Pre: the number was added.
+  Value const& operator[](std::uint32_t number) const { return entries_[places_[number]].value; }
+  std::vector<Entry>& entries() { return entries_; }
+  std::vector<Entry> const& entries() const { return entries_; }
+
+ private:
+  static constexpr std::uint32_t none = 0xffffffffU;
+  std::vector<std::uint32_t> places_;
+  std::vector<Entry> entries_;
+};
+
+/// What the pieces of one side have of an axis.
+enum class AxisForm {
+  one_index,  ///< every piece one index, in its frame
+  run,        ///< every piece a run of indices, in one digit of its form
+  other
+};
+
+/// The pieces of one side of a tensor, by slice. A job has hundreds of thousands of them, so each
+/// is held as two numbers.
+class SidePieces {
+ public:
+  struct Entry {
+    std::uint32_t key = 0;
+    std::uint32_t piece = 0;
+  };
+
+  SidePieces(TensorPieces const& pieces, std::span<std::uint32_t const> chosen);
+  AxisForm form_of(AxisId axis, Index size) const;
+  /// Cuts the pieces; those of a slice stay in order.
+  void cut(std::span<SliceAxis const> axes, std::span<std::uint32_t const> chosen);
+  std::vector<Entry> const& entries() const { return entries_; }  ///< sorted by key
+  SlicePiece piece(Entry const& entry) const;
+
+ private:
+  struct Frame {
+    std::uint64_t key = 0;
+    std::uint32_t rest = 0;
+  };
+  /// A digit that goes through several slices.
+  struct KeyRun {
+    SliceAxis axis;
+    PieceDigit digit;
+  };
+  struct Form {
+    std::vector<KeyRun> runs;
+    std::uint32_t rest = 0;
+  };
+
+  void spread(std::span<KeyRun const> runs, std::uint64_t key, std::uint32_t piece);
+  void sort();
+
+  TensorPieces const& pieces_;
+  ByNumber<Frame> frames_;
+  ByNumber<Form> forms_;
+  std::vector<Entry> entries_;
 };
 
 /// A logical tensor cut into slices: one for each combination of the indices that stand in names of
@@ -43,14 +115,20 @@ struct Slice {
 class TensorSlices {
  public:
   /// `chosen` are the pieces of the source that are read. Every slice has a part of each of
-  /// `blocks` or nothing of it (part_of()).
+  /// `blocks` or nothing of it (part_of()). All but `chosen` and `blocks` must outlive this.
   TensorSlices(AxisTable const& axes, std::span<DomainAxis const> domain,
                TensorPieces const& source, std::span<std::uint32_t const> chosen,
                TensorPieces const& target, Catalog const& target_catalog,
                std::span<Piece const> blocks);
 
   std::size_t size() const { return slices_.size(); }
-  Slice operator[](std::size_t number) const;
+  Slice operator[](std::size_t number) const {
+    Slice slice;
+    make(number, slice);
+    return slice;
+  }
+  /// The same, in the memory of another slice.
+  void make(std::size_t number, Slice& slice) const;
 
   /// Whether the axis is the same throughout a slice.
   bool is_cut(AxisId axis) const;
@@ -61,16 +139,18 @@ class TensorSlices {
 
  private:
   struct Range {
-    std::uint64_t key = 0;
-    std::size_t source_begin = 0;
-    std::size_t source_end = 0;
-    std::size_t target_begin = 0;
-    std::size_t target_end = 0;
+    std::uint32_t key = 0;
+    std::uint32_t source_begin = 0;
+    std::uint32_t source_end = 0;
+    std::uint32_t target_begin = 0;
+    std::uint32_t target_end = 0;
   };
 
+  TensorPieces const& target_pieces_;
+  Catalog const& target_catalog_;
   std::vector<SliceAxis> axes_;
-  std::vector<SlicePiece> source_;
-  std::vector<SlicePiece> target_;
+  SidePieces source_;
+  SidePieces target_;
   std::vector<Range> slices_;
 };
 
