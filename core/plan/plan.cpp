@@ -58,12 +58,16 @@ void sort_cells(Plan& plan) {
       first = std::min(first, {region.to, region.dst_offset_bytes});
     return first;
   };
-  std::vector<std::pair<std::tuple<std::uint32_t, std::uint64_t>, Cell>> keyed;
-  keyed.reserve(plan.cells.size());
-  for (Cell const& cell : plan.cells) keyed.emplace_back(first_target(cell), cell);
-  std::stable_sort(keyed.begin(), keyed.end(),
-                   [](auto const& a, auto const& b) { return a.first < b.first; });
-  for (std::size_t i = 0; i < keyed.size(); ++i) plan.cells[i] = keyed[i].second;
+  using Place = std::tuple<std::uint32_t, std::uint64_t>;
+  std::vector<std::pair<Place, std::uint32_t>> order;
+  order.reserve(plan.cells.size());
+  for (std::uint32_t i = 0; i < plan.cells.size(); ++i)
+    order.emplace_back(first_target(plan.cells[i]), i);
+  std::ranges::sort(order);
+  std::vector<Cell> sorted;
+  sorted.reserve(plan.cells.size());
+  for (auto const& [place, i] : order) sorted.push_back(plan.cells[i]);
+  plan.cells = std::move(sorted);
 }
 
 }  // namespace

@@ -72,6 +72,7 @@ class TensorPlanner {
                               target_, blocks_);
     if (!slices.source_has_all(domain_)) refuse();
     settle_order(slices);
+    plan_.places.reserve(slices.pieces());
     Slice slice;
     for (std::size_t s = 0; s < slices.size(); ++s) {
       slices.make(s, slice);

@@ -122,6 +122,8 @@ class TensorSlices {
                std::span<Piece const> blocks);
 
   std::size_t size() const { return slices_.size(); }
+  /// Of all slices together, on both sides.
+  std::size_t pieces() const { return source_.entries().size() + target_.entries().size(); }
   Slice operator[](std::size_t number) const {
     Slice slice;
     make(number, slice);
