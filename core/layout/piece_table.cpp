@@ -1,7 +1,6 @@
 #include "core/layout/piece_table.hpp"
 
 #include <algorithm>
-#include <array>
 #include <tuple>
 #include <vector>
 
@@ -68,6 +67,7 @@ PartTable& forms() {
 class AskedParts {
  public:
   std::uint32_t number_of(PartTable& table, PartKey const& key) {
+    if (asked_.empty()) asked_.resize(most);
     Asked& last = asked_[PartTraits::hash(key) % asked_.size()];
     if (last.part == nullptr || !PartTraits::same(*last.part, key)) {
       last.number = table.number_of(key);
@@ -81,7 +81,8 @@ class AskedParts {
     PiecePart const* part = nullptr;
     std::uint32_t number = 0;
   };
-  std::array<Asked, 256> asked_;
+  static constexpr std::size_t most = 1U << 12;
+  std::vector<Asked> asked_;
 };
 
 /// The numbers of a piece's digits that are of the frame, or of those that are not.
@@ -120,6 +121,10 @@ PieceDigits const& form_digits(std::uint32_t form) { return forms().at(form).dig
 std::span<PieceCopy const> form_copies(std::uint32_t form) { return forms().at(form).copies; }
 std::uint64_t frame_hash(std::uint32_t frame) { return frames().at(frame).hash; }
 std::uint64_t form_hash(std::uint32_t form) { return forms().at(form).hash; }
+
+InternedPiece interned(Piece const& piece) {
+  return {piece.tensor, frame_of(piece), form_of(piece), piece.offset};
+}
 
 Piece piece_of(TensorId tensor, std::uint32_t frame, std::uint32_t form, Index offset) {
   PiecePart const& part = forms().at(form);

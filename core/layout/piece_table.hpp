@@ -21,6 +21,16 @@ PieceDigits const& frame_digits(std::uint32_t frame);
 PieceDigits const& form_digits(std::uint32_t form);
 std::span<PieceCopy const> form_copies(std::uint32_t form);
 
+/// A piece as it is held in large numbers.
+struct InternedPiece {
+  TensorId tensor{};
+  std::uint32_t frame = 0;
+  std::uint32_t form = 0;
+  Index offset = 0;
+  friend bool operator==(InternedPiece const&, InternedPiece const&) = default;
+};
+InternedPiece interned(Piece const& piece);
+
 /// elements_hash() of the digits of both: that of a piece is the sum of its frame's and its form's.
 std::uint64_t frame_hash(std::uint32_t frame);
 std::uint64_t form_hash(std::uint32_t form);

@@ -49,6 +49,12 @@ void check_rules(MapFile const& map) {
 
 }  // namespace
 
+/// A layout that was evaluated, and its pieces as numbers once they were asked for.
+struct KnownLayout {
+  std::unique_ptr<EntryLayout> evaluated;
+  std::vector<InternedPiece> pieces;
+};
+
 struct Side::Impl {
   Model const& model;
   MapFile const& map;
@@ -58,7 +64,8 @@ struct Side::Impl {
   SideFront front;
   std::vector<CompiledMacro> macros;
   std::vector<SideEntry> entries;
-  std::map<EntryPlace, std::unique_ptr<EntryLayout>> layouts;
+  std::map<EntryPlace, KnownLayout> layouts;
+  std::vector<InternedPiece> asked;  ///< the answer of interned_pieces()
   std::map<std::pair<std::uint32_t, QuantPart const*>, std::optional<std::vector<Index>>>
       part_shapes;                                           ///< without axes in front
   std::map<EntryPlace, std::vector<std::vector<Run>>> rows;  ///< of ranks, without axes in front
@@ -96,6 +103,14 @@ struct Side::Impl {
     return {number, at};
   }
 
+  KnownLayout& layout(std::uint32_t number, SidePlace const& place) {
+    KnownLayout& known = layouts[options.local ? key_of(number, place) : EntryPlace{number, 0}];
+    if (!known.evaluated)
+      known.evaluated =
+          std::make_unique<EntryLayout>(shares.evaluate_entry(entries[number], place));
+    return known;
+  }
+
   std::vector<std::vector<Run>> const& rank_rows(std::uint32_t number, SidePlace const& place) {
     EntryPlace const key = key_of(number, place);
     if (auto const known = rows.find(key); known != rows.end()) return known->second;
@@ -115,12 +130,7 @@ std::vector<StoredName> Side::names(PipelineChunk const* chunk) const {
 }
 
 EntryLayout const& Side::layout(std::uint32_t number, SidePlace const& place) const {
-  bool const local = impl_->options.local;
-  auto& slot = impl_->layouts[local ? impl_->key_of(number, place) : EntryPlace{number, 0}];
-  if (!slot)
-    slot =
-        std::make_unique<EntryLayout>(impl_->shares.evaluate_entry(impl_->entries[number], place));
-  return *slot;
+  return *impl_->layout(number, place).evaluated;
 }
 
 std::vector<Piece> Side::pieces(StoredName const& name, SidePlace const& place) const {
@@ -129,6 +139,36 @@ std::vector<Piece> Side::pieces(StoredName const& name, SidePlace const& place) 
   std::vector<Piece> result =
       impl_->front.cross(name, whole.pieces, std::vector<Index>(end.size(), 0), end, whole.shape);
   impl_->front.add_name_digits(impl_->entries[name.entry], name, place, result);
+  return result;
+}
+
+std::span<InternedPiece const> Side::interned_pieces(StoredName const& name,
+                                                     SidePlace const& place) const {
+  std::vector<InternedPiece>& result = impl_->asked;
+  result.clear();
+  if (!name.front.empty()) {
+    for (Piece const& piece : pieces(name, place)) result.push_back(interned(piece));
+    return result;
+  }
+  KnownLayout& known = impl_->layout(name.entry, place);
+  std::vector<Piece> const& inner = known.evaluated->layout.pieces;
+  if (known.pieces.empty())
+    for (Piece const& piece : inner) known.pieces.push_back(interned(piece));
+  result = known.pieces;
+  Piece of_name;
+  of_name.digits = impl_->front.name_digits(impl_->entries[name.entry], name, place);
+  if (of_name.digits.empty()) return result;
+  std::uint32_t const without = frame_of({});
+  std::uint32_t const frame = frame_of(of_name);
+  for (InternedPiece& piece : result) {
+    if (piece.frame == without) {
+      piece.frame = frame;
+      continue;
+    }
+    Piece both;
+    both.digits = PieceDigits(frame_digits(piece.frame).numbers(), of_name.digits.numbers());
+    piece.frame = frame_of(both);
+  }
   return result;
 }
 

@@ -84,24 +84,30 @@ std::vector<Piece> SideFront::cross(StoredName const& name, std::vector<Piece> i
   return result;
 }
 
-void SideFront::add_name_digits(SideEntry const& entry, StoredName const& name,
-                                SidePlace const& place, std::vector<Piece>& pieces) const {
+PieceDigits SideFront::name_digits(SideEntry const& entry, StoredName const& name,
+                                   SidePlace const& place) const {
+  PieceDigits digits;
   for (std::size_t i = 0; i < entry.name_axes.size(); ++i) {
     AxisId const axis = entry.name_axes[i].axis;
     if (!entry.name_axes[i].of_tensor || is_in_front(name, axis)) continue;
     if (auto const& part = entry.name_axes[i].part) {
       if (part->count() > 1)
-        for (Piece& piece : pieces)
-          piece.digits.push_back({axis, part->mod, part->div, name.positions[i], 1, 0});
+        digits.push_back({axis, part->mod, part->div, name.positions[i], 1, 0});
       continue;
     }
     AxisRule const* rule = shares_.rule_of(entry, axis);
     Index first = name.positions[i];
     if (rule != nullptr)
       first += shares_.positions(entry, axis) * shares_.mesh_rank(rule->mesh, place);
-    for (Piece& piece : pieces)
-      piece.digits.push_back({axis, model_.axes()[axis].size, 1, first, 1, 0});
+    digits.push_back({axis, model_.axes()[axis].size, 1, first, 1, 0});
   }
+  return digits;
+}
+
+void SideFront::add_name_digits(SideEntry const& entry, StoredName const& name,
+                                SidePlace const& place, std::vector<Piece>& pieces) const {
+  PieceDigits const digits = name_digits(entry, name, place);
+  for (Piece& piece : pieces) piece.digits = PieceDigits(piece.digits.numbers(), digits.numbers());
 }
 
 std::vector<std::vector<Run>> SideFront::rank_rows(

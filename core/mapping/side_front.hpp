@@ -24,7 +24,10 @@ class SideFront {
                            std::span<Index const> begin, std::span<Index const> end,
                            std::span<Index const> inner) const;
 
-  /// Adds the digits that the name fixes: those of its axes that are not in front.
+  /// The digits that the name fixes: those of its axes that are not in front.
+  PieceDigits name_digits(SideEntry const& entry, StoredName const& name,
+                          SidePlace const& place) const;
+  /// Adds them to pieces.
   void add_name_digits(SideEntry const& entry, StoredName const& name, SidePlace const& place,
                        std::vector<Piece>& pieces) const;
 

@@ -12,6 +12,17 @@ void Catalog::add(Blob blob, std::vector<Piece> const& pieces, bool copy) {
   for (Piece const& piece : pieces) tensors[index(piece.tensor)].add(piece, number, copy);
 }
 
+void Catalog::add(Blob blob, std::span<InternedPiece const> pieces, bool copy) {
+  auto const number = static_cast<std::uint32_t>(blobs.size());
+  blobs.push_back(std::move(blob));
+  for (InternedPiece const& piece : pieces) tensors[index(piece.tensor)].add(piece, number, copy);
+}
+
+void Catalog::shrink() {
+  blobs.shrink_to_fit();
+  for (TensorPieces& tensor : tensors) tensor.shrink();
+}
+
 std::uint32_t Catalog::add_view(SourceView view) {
   RESHARD_EXPECT(view.stored.file < real_files());
   check_view(view, files[view.stored.file]);

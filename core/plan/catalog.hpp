@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -42,6 +43,9 @@ struct Catalog {
 
   /// Adds a stored tensor with its pieces. `copy` as in TensorPieces::is_copy.
   void add(Blob blob, std::vector<Piece> const& pieces, bool copy);
+  void add(Blob blob, std::span<InternedPiece const> pieces, bool copy);
+  /// Lets go of memory for further blobs and pieces.
+  void shrink();
 
   /// Adds a computed tensor and returns its file number: a Blob of it has offset 0 and the view's
   /// dtype. A view that cannot be computed is an Error (check_view). Pre: all real files are in

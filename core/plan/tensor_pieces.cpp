@@ -41,17 +41,16 @@ std::vector<Piece> TensorPieces::made(std::span<std::uint32_t const> places) con
 }
 
 void TensorPieces::add(Piece const& piece, std::uint32_t blob, bool copy) {
-  add(piece.tensor, frame_of(piece), form_of(piece), piece.offset, blob, copy);
+  add(interned(piece), blob, copy);
 }
 
-void TensorPieces::add(TensorId tensor, std::uint32_t frame, std::uint32_t form, Index offset,
-                       std::uint32_t blob, bool copy) {
-  RESHARD_EXPECT(empty() || tensor == tensor_);
-  tensor_ = tensor;
+void TensorPieces::add(InternedPiece const& piece, std::uint32_t blob, bool copy) {
+  RESHARD_EXPECT(empty() || piece.tensor == tensor_);
+  tensor_ = piece.tensor;
   blobs_.push_back(blob);
-  frames_.push_back(frame);
-  forms_.push_back(form);
-  offsets_.push_back(offset);
+  frames_.push_back(piece.frame);
+  forms_.push_back(piece.form);
+  offsets_.push_back(piece.offset);
   if (!copies_.empty()) copies_.push_back(false);
   if (copy) set_copy(size() - 1, true);
 }
@@ -67,7 +66,10 @@ void TensorPieces::set_copy(std::size_t i, bool copy) {
   if (is_copy(i) == copy) return;
   copies_.resize(size(), false);
   copies_[i] = copy;
-  copy_count_ += copy ? 1U : -1U;
+  if (copy)
+    ++copy_count_;
+  else
+    --copy_count_;
 }
 
 void TensorPieces::erase(std::size_t i) {

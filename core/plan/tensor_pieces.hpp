@@ -45,8 +45,7 @@ class TensorPieces {
 
   /// Pre: of the tensor of the pieces that are there.
   void add(Piece const& piece, std::uint32_t blob, bool copy);
-  void add(TensorId tensor, std::uint32_t frame, std::uint32_t form, Index offset,
-           std::uint32_t blob, bool copy);
+  void add(InternedPiece const& piece, std::uint32_t blob, bool copy);
   /// Takes the place of a piece. Its blob and whether it is a copy stay.
   void set(std::size_t i, Piece const& piece);
   void set_blob(std::size_t i, std::uint32_t blob) { blobs_[i] = blob; }

@@ -192,7 +192,7 @@ class Matcher {
         return differs(a != b ? HeaderFault::dtype : HeaderFault::not_comparable, t, text_of(a),
                        text_of(b));
       bool const widest = add != 0 || all.contains(DType::f64);
-      wish_.tensors[t].add({TensorId(t), {}, {}, 0}, widest ? 1U : 0U, false);
+      wish_.tensors[t].add(Piece{TensorId(t), {}, {}, 0}, widest ? 1U : 0U, false);
       adds_.target[t] = add_of(b_adds_, u);
     }
     result_.tensors.push_back({static_cast<std::uint32_t>(t), *a.begin(), *b.begin()});

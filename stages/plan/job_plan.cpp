@@ -104,6 +104,7 @@ class JobPlanner {
     job_.target.tensors.resize(job_.model->tensors().size());
     target_.lay_out(
         {source_, request_, *job_.model, model_, dtypes_, record_ ? &*record_ : nullptr}, job_);
+    job_.target.shrink();
     if (adapter) check_adapter_places(*job_.model, model_.maps.core, job_.target);
     if (adapter || !job_.model->schemes().empty())
       job_.same_as = share_matrices(*job_.model, job_.source, job_.target);

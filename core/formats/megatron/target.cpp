@@ -158,7 +158,7 @@ class MegatronPlanner {
       return;
     }
     job_.target.add({file, record.payload_offset_bytes, entry.dtype, entry.name},
-                    parts_.side->pieces(*origin.name, place), origin.name->copy);
+                    parts_.side->interned_pieces(*origin.name, place), origin.name->copy);
   }
 
   TargetDraft& job_;

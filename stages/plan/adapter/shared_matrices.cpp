@@ -84,7 +84,7 @@ std::vector<std::pair<TensorId, TensorId>> share_matrices(Model& model, Catalog&
     TensorPieces& from = source.tensors[index(tensor)];
     TensorPieces& to = source.tensors[index(first)];
     for (std::size_t i = 0; i < from.size(); ++i)
-      to.add(first, from.frame(i), from.form(i), from.offset(i), from.blob(i), true);
+      to.add({first, from.frame(i), from.form(i), from.offset(i)}, from.blob(i), true);
     from = {};
     target.tensors[index(tensor)] = {};
     model.set_exists(tensor, false);

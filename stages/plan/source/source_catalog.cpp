@@ -35,6 +35,7 @@ class CatalogBuilder {
       : model_(model), side_(side), source_(source), view_(view), choice_(choice) {
     catalog_.tensors.resize(model.tensors().size());
     for (std::filesystem::path const& file : source.files) catalog_.files.push_back(file.string());
+    catalog_.blobs.reserve(source.stored.chunks.size());
     explained_.resize(source.stored.tensors.size(), false);
   }
 
@@ -51,6 +52,7 @@ class CatalogBuilder {
       for (auto const& [name, at] : view_.state_tables[s - 1]) share.tensors.emplace(name, at);
       add_share(share, names.front(), SlotId(s));
     }
+    catalog_.shrink();
     return {std::move(catalog_), left_out()};
   }
 
@@ -127,7 +129,7 @@ class CatalogBuilder {
   }
 
   /// What messages about a tensor name.
-  std::string file_of(StoredTensor const& tensor) const {
+  std::string const& file_of(StoredTensor const& tensor) const {
     if (in_chunks()) return source_.place;
     return catalog_.files[source_.stored.chunks[tensor.first_chunk].item.file];
   }
@@ -193,19 +195,32 @@ class CatalogBuilder {
     for (std::size_t c = tensor.first_chunk; c < tensor.first_chunk + tensor.chunk_count; ++c) {
       StoredChunk const& chunk = source_.stored.chunks[c];
       auto const sizes = source_.stored.sizes(chunk);
-      std::vector<Piece> pieces =
-          in_chunks() ? box_pieces(name, chunk) : side_.pieces(name, share.place);
-      auto const strides = source_.stored.strides.find(c);
-      if (strides != source_.stored.strides.end())
-        restride(pieces, {sizes.begin(), sizes.end()}, strides->second);
-      for (Piece& piece : pieces) piece.tensor = model_.in_slot(piece.tensor, slot);
+      set_pieces(share, name, c);
+      for (InternedPiece& piece : pieces_) piece.tensor = model_.in_slot(piece.tensor, slot);
       Blob blob{chunk.item.file, source_.stored.payload_offset_bytes(c), tensor.dtype, tensor.name};
       if (rounds)
         blob = catalog_.computed(
             blob, checked_volume({sizes.data(), sizes.size()}, ErrorKind::source, tensor.name),
             ViewKind::round, dtype);
-      catalog_.add(std::move(blob), std::move(pieces), name.copy);
+      catalog_.add(std::move(blob), pieces_, name.copy);
     }
+  }
+
+  /// Puts the pieces of a chunk into pieces_.
+  void set_pieces(StoredShare const& share, StoredName const& name, std::size_t c) {
+    auto const strides = source_.stored.strides.find(c);
+    bool const restrides = strides != source_.stored.strides.end();
+    if (!in_chunks() && !restrides) {
+      auto const pieces = side_.interned_pieces(name, share.place);
+      return pieces_.assign(pieces.begin(), pieces.end());
+    }
+    StoredChunk const& chunk = source_.stored.chunks[c];
+    std::vector<Piece> pieces =
+        in_chunks() ? box_pieces(name, chunk) : side_.pieces(name, share.place);
+    auto const sizes = source_.stored.sizes(chunk);
+    if (restrides) restride(pieces, {sizes.begin(), sizes.end()}, strides->second);
+    pieces_.clear();
+    for (Piece const& piece : pieces) pieces_.push_back(interned(piece));
   }
 
   std::vector<Piece> box_pieces(StoredName const& name, StoredChunk const& chunk) const {
@@ -251,7 +266,7 @@ class CatalogBuilder {
         dequantised(model_.schemes()[match->scheme], *match, name.name, layout.layout.shape, take));
     std::vector<Piece> pieces = layout.layout.pieces;
     side_.add_name_digits(name, share.place, pieces);
-    catalog_.add({file, 0, DType::bf16, name.name}, std::move(pieces), name.copy);
+    catalog_.add({file, 0, DType::bf16, name.name}, pieces, name.copy);
     return true;
   }
 
@@ -263,6 +278,7 @@ class CatalogBuilder {
   std::vector<bool> explained_;
   std::map<std::size_t, std::string> dropped_;  ///< by number of the stored tensor: its key
   Catalog catalog_;
+  std::vector<InternedPiece> pieces_;  ///< of the chunk that is added
 };
 
 }  // namespace
