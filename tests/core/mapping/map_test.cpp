@@ -13,6 +13,16 @@ using test::SampleModel;
 
 std::string label(SampleModel const& sample) { return sample.family + " " + sample.config.dump(); }
 
+/// Side::pieces(), which are the same as numbers.
+std::vector<Piece> pieces_of(Side const& side, StoredName const& name, SidePlace const& place) {
+  std::vector<Piece> pieces = side.pieces(name, place);
+  std::vector<InternedPiece> expected;
+  for (Piece const& piece : pieces) expected.push_back(interned(piece));
+  auto const numbers = side.interned_pieces(name, place);
+  EXPECT_EQ(std::vector<InternedPiece>(numbers.begin(), numbers.end()), expected) << name.name;
+  return pieces;
+}
+
 /// A tensor's pieces in every place of a mesh, equal boxes once.
 std::vector<std::vector<Piece>> pieces_of_mesh(Model const& model, Side const& side,
                                                SampleMesh const& at) {
@@ -29,7 +39,7 @@ std::vector<std::vector<Piece>> pieces_of_mesh(Model const& model, Side const& s
     for (MeshPlace const& place : at.mesh.places())
       for (StoredName const& name : side.names(&chunk)) {
         if (name.copy) continue;
-        for (Piece& piece : side.pieces(name, {place, &chunk})) {
+        for (Piece& piece : pieces_of(side, name, {place, &chunk})) {
           std::string key = fmt::format("{}", index(piece.tensor));
           std::vector<PieceDigit> digits(piece.digits.begin(), piece.digits.end());
           std::sort(digits.begin(), digits.end(),
@@ -61,7 +71,7 @@ TEST(Maps, EveryFamilyCoversEachTensorOnceOnBothSidesInEveryLayout) {
     apply_family(model, global);
     std::vector<std::vector<Piece>> whole(model.tensors().size());
     for (StoredName const& name : global.names(nullptr))
-      for (Piece& piece : global.pieces(name, {}))
+      for (Piece& piece : pieces_of(global, name, {}))
         whole[index(piece.tensor)].push_back(std::move(piece));
     expect_tiled(model, whole);
     for (SampleMesh const& at : test::sample_meshes(model.axes().find("expert") >= 0))
