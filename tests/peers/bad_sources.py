@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from hf_models import globals_to_hf
 from numpy_megatron import SHARD_FILE, iteration_folder, write_tree
 from peer_types import LOCAL, TE_GROUPED, Layout, ModelConfig
-from tensor_patterns import make_globals
+from tensor_patterns import global_shapes, make_globals
 
 DENSE = ModelConfig(layers=4)
 MOE = ModelConfig(family="qwen3_moe", layers=2, qk_norm=True, experts=4)
@@ -46,6 +46,13 @@ def original(kind):
     else:
         write_hf(folder, parts=1 if kind == "hf" else 2)
     return folder
+
+
+def large_tree(folder, config):
+    """A tree of four ranks with random values: what jobs of many rounds read."""
+    generator = torch.Generator().manual_seed(7)
+    tensors = {name: torch.rand(shape, generator=generator) for name, shape in global_shapes(config).items()}
+    return write_tree(folder, config, Layout(tp=2, pp=2), LOCAL, tensors)
 
 
 def write_hf(folder, parts):

@@ -10,14 +10,10 @@ import time
 from pathlib import Path
 
 import pytest
-import torch
 
 import bad_sources
 from bad_job import TARGET, wait_until
-from numpy_megatron import write_tree
-from peer_types import LOCAL, Layout
-from reshard_job import RECORDS, tree_hashes
-from tensor_patterns import global_shapes
+from reshard_job import tree_hashes
 
 SHIM = os.environ.get("RESHARD_DELAY_SHIM")
 pytestmark = pytest.mark.skipif(not SHIM, reason="RESHARD_DELAY_SHIM is not set: no rank is slower than another")
@@ -36,18 +32,12 @@ def folder():
 
 @functools.cache
 def tree():
-    generator = torch.Generator().manual_seed(7)
-    tensors = {name: torch.rand(shape, generator=generator) for name, shape in global_shapes(MODEL).items()}
-    return write_tree(Path(folder().name) / "source", MODEL, Layout(tp=2, pp=2), LOCAL, tensors)
+    return bad_sources.large_tree(Path(folder().name) / "source", MODEL)
 
 
 def text(jobs, target_format="megatron", **options):
     model = {"map": "llama"} if target_format in ("huggingface", "hdf5") else {}
     return jobs.text(tree(), target_format, target_options=FORMATS[target_format], model=model, memory=MEMORY, **options)
-
-
-def weights(target):
-    return {name: value for name, value in tree_hashes(target).items() if name not in RECORDS}
 
 
 @functools.cache
@@ -57,7 +47,7 @@ def expected(target_format):
     (Path(folder().name) / target_format).mkdir()
     jobs = BadJobs(Path(folder().name) / target_format)
     report(jobs.run(text(jobs, target_format), options=["--json"]))
-    return weights(jobs.target)
+    return tree_hashes(jobs.target)
 
 
 def report(outcome):
@@ -88,7 +78,7 @@ def test_others_do_cells_of_a_slow_rank(target_format, ranks, bad_jobs):
     assert done["bytes_handed_out"] > 0.2 * done["bytes_written"] / ranks, "less than a fifth of what was the slow rank's"
     if (target_format, ranks) == ("megatron", 2):  # the first rank has two of the four files for itself, and parts end within them
         assert done["bytes_verified_early"] > 0
-    assert weights(bad_jobs.target) == expected(target_format)
+    assert tree_hashes(bad_jobs.target) == expected(target_format)
     assert_only_the_target(bad_jobs)
 
 
@@ -98,7 +88,7 @@ def test_none_do(setting, bad_jobs):
     """Where the job forbids it, where ranks exchange what they read, and where each has too few rounds for it."""
     done = report(bad_jobs.run(text(bad_jobs), 2, prefix=slow(bad_jobs, 1), settings=[setting], options=["--json"]))
     assert done["cells_handed_out"] == done["bytes_handed_out"] == 0
-    assert weights(bad_jobs.target) == expected("megatron")
+    assert tree_hashes(bad_jobs.target) == expected("megatron")
 
 
 @pytest.mark.long
@@ -106,7 +96,7 @@ def test_none_do(setting, bad_jobs):
 def test_on_other_paths(settings, bad_jobs):
     done = report(bad_jobs.run(text(bad_jobs), 2, prefix=slow(bad_jobs, 0), settings=settings, options=["--json"]))
     assert done["cells_handed_out"] > 0
-    assert weights(bad_jobs.target) == expected("megatron")
+    assert tree_hashes(bad_jobs.target) == expected("megatron")
     assert_only_the_target(bad_jobs)
 
 
@@ -143,5 +133,5 @@ def test_a_job_that_is_stopped_meanwhile_is_resumed(number, ranks, bad_jobs):
     reused = next(event["bytes_reused"] for event in events if event["type"] == "resume")
     done = events[-1]["report"]["run"]
     assert reused > 0 and (done["cells_handed_out"] > 0) == (ranks > 1)
-    assert weights(bad_jobs.target) == expected("megatron")
+    assert tree_hashes(bad_jobs.target) == expected("megatron")
     assert_only_the_target(bad_jobs)

@@ -11,14 +11,10 @@ import time
 from pathlib import Path
 
 import pytest
-import torch
 
 import bad_sources
 from bad_job import INTERRUPTED, IO, TARGET, BadJobs, expect, wait_until
-from numpy_megatron import write_tree
-from peer_types import LOCAL, Layout
-from reshard_job import RECORDS, tree_hashes
-from tensor_patterns import global_shapes
+from reshard_job import tree_hashes
 
 MODEL = bad_sources.DENSE.with_(layers=4, hidden=1024, heads=16, groups=16, head_dim=64, ffn=2816, vocab=1024, dtype="float32")  # 200 MB
 MEMORY = "8 MiB"  # rounds of about 2 MB, 100 of them
@@ -43,9 +39,7 @@ def folder():
 
 @functools.cache
 def tree():
-    generator = torch.Generator().manual_seed(7)
-    tensors = {name: torch.rand(shape, generator=generator) for name, shape in global_shapes(MODEL).items()}
-    return write_tree(Path(folder().name) / "source", MODEL, Layout(tp=2, pp=2), LOCAL, tensors)
+    return bad_sources.large_tree(Path(folder().name) / "source", MODEL)
 
 
 @functools.cache
@@ -55,18 +49,13 @@ def whole(target_format):
     jobs = BadJobs(Path(folder().name) / target_format)
     outcome = jobs.run(text(jobs, target_format), ranks=2, options=["--json"])
     assert outcome.code == 0, outcome.error
-    return weights(jobs.target), json.loads(outcome.out)["run"]["bytes_written"]
+    return tree_hashes(jobs.target), json.loads(outcome.out)["run"]["bytes_written"]
 
 
 def text(jobs, target_format="megatron", **options):
     model = {"map": "llama"} if target_format in ("huggingface", "hdf5") else {}
     target_options = FORMATS[target_format] | options.pop("target_options", {})
     return jobs.text(options.pop("source", tree()), target_format, target_options=target_options, model=model, memory=MEMORY, **options)
-
-
-def weights(target):
-    """All but the manifest, which names the job."""
-    return {name: value for name, value in tree_hashes(target).items() if name not in RECORDS}
 
 
 def events(path):
@@ -133,7 +122,7 @@ def test_a_run_goes_on_where_a_signal_stopped_it(target_format, bad_jobs):
     assert outcome.code == 0, outcome.error
     assert gone_on(log) and reused(log) > 0
     assert written(log) + reused(log) == total, "a tidy stop loses nothing"
-    assert weights(bad_jobs.target) == expected
+    assert tree_hashes(bad_jobs.target) == expected
     assert_tidy(bad_jobs)
 
 
@@ -161,7 +150,7 @@ def test_interruptions_one_after_the_other(number, transport, count, bad_jobs):
     while not bad_jobs.target.exists():
         outcome, log = attempt(bad_jobs, job, ranks=ranks, settings=settings)
         assert outcome.code in (0, TARGET), outcome.error
-    assert weights(bad_jobs.target) == expected
+    assert tree_hashes(bad_jobs.target) == expected
     assert_tidy(bad_jobs)
     assert total <= written(log) + reused(log) <= total + 2 * ranks * ROUND_BYTES
 
@@ -179,7 +168,7 @@ def test_a_run_that_read_back_goes_on_with_reading_back(bad_jobs):
         expect(outcome, INTERRUPTED, ("Nothing was published",))
         outcome, log = attempt(bad_jobs, text(bad_jobs))
         assert outcome.code == 0 and reused(log) == total and written(log) == 0
-    assert weights(bad_jobs.target) == expected
+    assert tree_hashes(bad_jobs.target) == expected
     assert_tidy(bad_jobs)
 
 
@@ -192,7 +181,7 @@ def test_another_number_of_ranks_goes_on_too(bad_jobs):
     outcome, log = attempt(bad_jobs, job, ranks=4)
     assert outcome.code == 0, outcome.error
     assert gone_on(log) and written(log) + reused(log) == total
-    assert weights(bad_jobs.target) == expected
+    assert tree_hashes(bad_jobs.target) == expected
 
 
 @pytest.mark.long
@@ -210,7 +199,7 @@ def test_a_job_that_was_suspended_for_longer_than_a_stall_goes_on(transport, bad
     (bad_jobs.scratch / "delay").write_text("0")
     outcome = job.wait()
     assert len(ranks) == 2 and outcome.code == 0, outcome.error
-    assert weights(bad_jobs.target) == whole("megatron")[0]
+    assert tree_hashes(bad_jobs.target) == whole("megatron")[0]
     assert_tidy(bad_jobs)
 
 
@@ -229,7 +218,7 @@ def assert_afresh(jobs, outcome, log, why, expected):
     assert not gone_on(log) and reused(log) == 0
     warnings = log[-1]["report"]["warnings"]
     assert any("not resumed" in line and why in line for line in warnings), warnings
-    assert weights(jobs.target) == expected
+    assert tree_hashes(jobs.target) == expected
     assert_tidy(jobs)
 
 
@@ -292,7 +281,7 @@ def test_another_spelling_of_the_same_places_goes_on(bad_jobs):
     respelt = text(bad_jobs, target=bad_jobs.target.parent / "." / ".." / bad_jobs.target.parent.name / bad_jobs.target.name)
     outcome, log = attempt(bad_jobs, respelt)
     assert outcome.code == 0 and gone_on(log), outcome.error
-    assert weights(bad_jobs.target) == whole("megatron")[0]
+    assert tree_hashes(bad_jobs.target) == whole("megatron")[0]
 
 
 @pytest.mark.long
@@ -327,7 +316,7 @@ def test_a_damaged_journal_costs_time_and_no_byte(bad_jobs):
         journal.write_bytes(content[: len(content) * 2 // 3] + os.urandom(50))
     outcome, log = attempt(bad_jobs, text(bad_jobs))
     assert outcome.code == 0, outcome.error
-    assert 0 < reused(log) < total and weights(bad_jobs.target) == expected
+    assert 0 < reused(log) < total and tree_hashes(bad_jobs.target) == expected
 
 
 @pytest.mark.long
@@ -347,7 +336,7 @@ def test_strange_things_in_the_journal_folder_and_the_staging_folder(bad_jobs):
     (staging / "link").symlink_to(bad_jobs.scratch)
     outcome, log = attempt(bad_jobs, text(bad_jobs))
     assert outcome.code == 0, outcome.error
-    assert 0 < reused(log) < total and weights(bad_jobs.target) == expected
+    assert 0 < reused(log) < total and tree_hashes(bad_jobs.target) == expected
     assert not (bad_jobs.target / "folder").exists() and not (bad_jobs.target / "link").is_symlink()
     assert_tidy(bad_jobs)
 
@@ -370,7 +359,7 @@ def test_bytes_that_changed_between_the_runs_are_found(bad_jobs):
     assert not any(bad_jobs.parent.iterdir())
     outcome, log = attempt(bad_jobs, text(bad_jobs))
     assert outcome.code == 0 and not gone_on(log)
-    assert weights(bad_jobs.target) == expected
+    assert tree_hashes(bad_jobs.target) == expected
 
 
 @pytest.mark.long
@@ -382,7 +371,7 @@ def test_a_replaced_target_stays_until_the_end(bad_jobs):
     assert (bad_jobs.target / "old").read_text() == "precious"
     outcome, log = attempt(bad_jobs, job)
     assert outcome.code == 0 and gone_on(log)
-    assert weights(bad_jobs.target) == expected
+    assert tree_hashes(bad_jobs.target) == expected
     assert_tidy(bad_jobs)
 
 
@@ -394,7 +383,7 @@ def test_where_ranks_write_together_a_run_begins_afresh(bad_jobs):
     assert outcome.code == INTERRUPTED, outcome.error
     outcome, log = attempt(bad_jobs, job)
     assert outcome.code == 0 and not gone_on(log), outcome.error
-    assert weights(bad_jobs.target) == expected
+    assert tree_hashes(bad_jobs.target) == expected
 
 
 # --- writes that the device lost ------------------------------------------------------------------------------------------
