@@ -7,8 +7,18 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 package=nvidia-nccl-cu13==2.28.9
 folder=.cache/nccl
 
-nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
-if [[ ! -x $nvcc ]]; then
+# Whether there is a toolkit is for CMake to say: an nvcc alone is none, and CMake finds those that are not on PATH.
+probe=$(mktemp -d)
+trap 'rm -rf "$probe"' EXIT
+cat >"$probe/CMakeLists.txt" <<'END'
+cmake_minimum_required(VERSION 3.22)
+project(toolkit CXX)
+find_package(CUDAToolkit QUIET)
+if(CUDAToolkit_FOUND)
+  file(WRITE "${CMAKE_BINARY_DIR}/include" "${CUDAToolkit_INCLUDE_DIRS}")
+endif()
+END
+if ! cmake -S "$probe" -B "$probe/build" >/dev/null 2>&1 || [[ ! -f $probe/build/include ]]; then
   echo "nccl: no CUDA Toolkit, so not needed"
   exit 0
 fi
@@ -16,7 +26,8 @@ if [[ -f $folder/made-from.txt && $(<"$folder/made-from.txt") == "$package" ]]; 
   echo "nccl: $folder is up to date"
   exit 0
 fi
-if echo '#include <nccl.h>' | g++ -E -x c++ -I"$(dirname "$(dirname "$nvcc")")/include" - >/dev/null 2>&1; then
+IFS=';' read -ra include <"$probe/build/include" || true # the file has no line end
+if echo '#include <nccl.h>' | g++ -E -x c++ "${include[@]/#/-I}" - >/dev/null 2>&1; then
   echo "nccl: the system has it"
   exit 0
 fi
