@@ -9,10 +9,13 @@
 #include <new>
 #include <thread>
 
+#include <unistd.h>
+
 #include "core/base/activity.hpp"
 #include "core/base/file.hpp"
 #include "core/base/integers.hpp"
 #include "core/base/stall_clock.hpp"
+#include "core/transport/lone_start.hpp"
 
 namespace reshard {
 namespace {
@@ -70,7 +73,10 @@ std::string mpi_library() {
 
 MpiSession::MpiSession(int* argc, char*** argv) {
   int provided = 0;
-  check_mpi(MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
+  {
+    LoneStart const start(environ);
+    check_mpi(MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
+  }
   if (provided < MPI_THREAD_SERIALIZED)
     fail(ErrorKind::resources,
          "this MPI provides thread level {}, MPI_THREAD_SERIALIZED ({}) is needed. Use an MPI "
