@@ -1,5 +1,7 @@
 #include "core/containers/torch/torch_file.hpp"
 
+#include <algorithm>
+
 #include "core/base/crc32.hpp"
 #include "core/base/json.hpp"
 #include "core/containers/torch/file_kind.hpp"
@@ -24,7 +26,6 @@ class ZipTorchReader {
     if (entries_.empty()) unsuitable("the zip archive is empty");
     std::string const& first = entries_.front().name;
     folder_ = first.substr(0, first.find('/') + 1);
-    for (zip::Entry const& entry : entries_) by_name_.emplace(entry.name, &entry);
   }
 
   TorchFile read() {
@@ -39,6 +40,7 @@ class ZipTorchReader {
     TorchFile result{
         .container = TorchFile::Container::zip, .document = read_pickle(*pickle), .storages = {}};
     std::string const prefix = folder_ + "data/";
+    result.storages.reserve(entries_.size());
     for (zip::Entry const& entry : entries_) {
       if (!entry.name.starts_with(prefix) || entry.name.size() == prefix.size()) continue;
       // torch writes zero in every record when set not to compute CRCs.
@@ -58,8 +60,11 @@ class ZipTorchReader {
   }
 
   zip::Entry const* find(std::string_view name) const {
-    auto const found = by_name_.find(folder_ + std::string(name));
-    return found == by_name_.end() ? nullptr : found->second;
+    auto const found = std::ranges::find_if(entries_, [&](zip::Entry const& entry) {
+      std::string_view const whole = entry.name;
+      return whole.starts_with(folder_) && whole.substr(folder_.size()) == name;
+    });
+    return found == entries_.end() ? nullptr : &*found;
   }
 
   std::string payload(zip::Entry const& entry, std::uint64_t limit) const {
@@ -119,7 +124,6 @@ class ZipTorchReader {
   FileRange const& file_;
   std::vector<zip::Entry> entries_;
   std::string folder_;
-  std::unordered_map<std::string, zip::Entry const*> by_name_;
 };
 
 StorageRecord const& record_of(FileRange const& file, TorchFile const& torch,

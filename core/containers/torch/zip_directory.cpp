@@ -33,6 +33,25 @@ std::string_view text_of(Bytes bytes) {
   return {reinterpret_cast<char const*>(bytes.data()), bytes.size()};
 }
 
+/// The name of a record, as messages have it.
+struct QuotedName {
+  std::string_view name;
+};
+
+}  // namespace
+}  // namespace reshard::zip
+
+template <>
+struct fmt::formatter<reshard::zip::QuotedName> : fmt::formatter<std::string_view> {
+  template <class Context>
+  auto format(reshard::zip::QuotedName const& quoted, Context& context) const {
+    return fmt::formatter<std::string_view>::format(reshard::json_quoted(quoted.name), context);
+  }
+};
+
+namespace reshard::zip {
+namespace {
+
 /// A directory entry with what is needed to compare it with its local header.
 struct Record {
   Entry entry;
@@ -106,7 +125,7 @@ class DirectoryReader {
     expect_good_name(record.entry.name);
     record.flags = u16(bytes, 8);
     record.entry.crc32 = u32(bytes, 16);
-    std::string const name = json_quoted(record.entry.name);
+    QuotedName const name{record.entry.name};
     if ((record.flags & flag_encrypted) != 0)
       fail(ErrorKind::source, "{}: record {} is encrypted. Save the file without encryption.",
            file_.name(), name);
@@ -138,7 +157,7 @@ class DirectoryReader {
   };
 
   Sizes central_sizes(Bytes header, std::size_t name_bytes, std::size_t extra_bytes,
-                      std::string_view name) const {
+                      QuotedName name) const {
     Sizes sizes{
         .plain = u32(header, 24), .stored = u32(header, 20), .header_offset = u32(header, 42)};
     auto zip64 = zip64_field(header.subspan(central_bytes + name_bytes, extra_bytes), name);
@@ -155,7 +174,7 @@ class DirectoryReader {
 
   /// The content of the one ZIP64 extra field, if there is one. The last bytes of an extra area may
   /// be padding shorter than a field header.
-  std::optional<Bytes> zip64_field(Bytes extra, std::string_view name) const {
+  std::optional<Bytes> zip64_field(Bytes extra, QuotedName name) const {
     std::optional<Bytes> found;
     while (extra.size() >= extra_header_bytes) {
       std::uint16_t const id = u16(extra, 0);
@@ -219,7 +238,7 @@ class DirectoryReader {
 
   void read_local(Record& record) {
     std::uint64_t const start = record.entry.header_offset_bytes;
-    std::string const name = json_quoted(record.entry.name);
+    QuotedName const name{record.entry.name};
     if (start > place_.offset_bytes ||
         place_.offset_bytes - start < local_bytes + record.entry.name.size())
       damaged("record {} has its header at {}, but the directory begins at {}.", name, start,
@@ -246,8 +265,7 @@ class DirectoryReader {
     record.entry.payload_offset_bytes = start + whole;
   }
 
-  void compare_local_sizes(Record const& record, Bytes header, Bytes extra,
-                           std::string_view name) const {
+  void compare_local_sizes(Record const& record, Bytes header, Bytes extra, QuotedName name) const {
     std::uint64_t stored = u32(header, 18);
     std::uint64_t plain = u32(header, 22);
     std::uint32_t const crc = u32(header, 14);

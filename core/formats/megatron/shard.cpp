@@ -2,6 +2,7 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <map>
@@ -278,16 +279,22 @@ ShardHeader read_shard_header(File const& file) {
 
 std::vector<StorageRecord> records_with(TorchFile const& torch,
                                         std::span<FileTensor const* const> tensors) {
-  std::map<std::uint64_t, StorageRecord> by_place;
+  std::vector<StorageRecord> records;  // no two begin at one place
+  records.reserve(torch.storages.size());
   for (auto const& [key, record] : torch.storages)
-    if (record.crc32 && record.size_bytes > 0) by_place.emplace(record.offset_bytes, record);
-  std::map<std::uint64_t, StorageRecord> wanted;
+    if (record.crc32 && record.size_bytes > 0) records.push_back(record);
+  std::ranges::sort(records, {}, &StorageRecord::offset_bytes);
+  std::vector<bool> wanted(records.size());
   for (FileTensor const* tensor : tensors) {
-    auto const after = by_place.upper_bound(tensor->offset_bytes);
-    if (tensor->size_bytes > 0 && after != by_place.begin()) wanted.insert(*std::prev(after));
+    auto const after =
+        std::ranges::upper_bound(records, tensor->offset_bytes, {}, &StorageRecord::offset_bytes);
+    if (tensor->size_bytes > 0 && after != records.begin())
+      wanted[static_cast<std::size_t>(after - records.begin()) - 1] = true;
   }
-  std::vector<StorageRecord> records;
-  for (auto const& [place, record] : wanted) records.push_back(record);
+  std::size_t kept = 0;
+  for (std::size_t r = 0; r < records.size(); ++r)
+    if (wanted[r]) records[kept++] = records[r];
+  records.resize(kept);
   return records;
 }
 
