@@ -25,7 +25,6 @@ namespace reshard {
 namespace {
 
 namespace fs = std::filesystem;
-using Entries = std::vector<std::pair<std::string, std::string>>;
 
 /// Where the elements of a tensor are.
 struct Source {
@@ -34,9 +33,11 @@ struct Source {
   std::uint64_t size_bytes;
 };
 
+template <class Entries>
 Json json_of(Entries const& entries) {
   Json::Object object;
-  for (auto const& [key, value] : entries) object.emplace_back(key, Json(value));
+  for (auto const& [key, value] : entries)
+    object.emplace_back(std::string(key), Json(std::string(value)));
   return Json(std::move(object));
 }
 
@@ -104,7 +105,7 @@ Json index(fs::path const& path) {
 }
 
 void reshard_folder(fs::path const& from, fs::path const& to, std::uint64_t largest_shard_bytes,
-                    Entries const& reference) {
+                    huggingface::WeightMap const& reference) {
   huggingface::Folder const folder = huggingface::open_folder(from);
   huggingface::IndexCheck const check(folder);
   std::map<std::string, std::pair<TensorSpec, Source>> by_name;
@@ -145,8 +146,9 @@ int run(std::vector<std::string> const& words) {
   } else if (words.size() == 3 && words[1] == "index") {
     fmt::print("{}\n", index(words[2]).dump());
   } else if ((words.size() == 5 || words.size() == 6) && words[1] == "reshard") {
-    Entries const reference =
-        words.size() == 6 ? huggingface::open_folder(words[5]).weight_map : Entries{};
+    huggingface::WeightMap const reference = words.size() == 6
+                                                 ? huggingface::open_folder(words[5]).weight_map
+                                                 : huggingface::WeightMap{};
     reshard_folder(words[2], words[3], std::stoull(words[4]), reference);
   } else {
     fail(

@@ -36,8 +36,7 @@ TEST_F(HuggingFaceFolder, TheIndexDecidesAndKeepsItsOrder) {
   text("config.json", R"({"hidden_size": 8, "limit": Infinity})");
   Folder const folder = open_folder(root_);
   EXPECT_EQ(folder.files, (std::vector<fs::path>{"a.safetensors", "b.safetensors"}));
-  EXPECT_EQ(folder.weight_map, (std::vector<std::pair<std::string, std::string>>{
-                                   {"y", "b.safetensors"}, {"x", "a.safetensors"}}));
+  EXPECT_EQ(folder.weight_map, (WeightMap{{"y", "b.safetensors"}, {"x", "a.safetensors"}}));
   EXPECT_EQ(*folder.index_metadata.find("note"), Json("kept"));
   EXPECT_EQ(*folder.config.find("hidden_size"), Json(8));
   EXPECT_EQ(*folder.config.find("limit"), Json().set("__float__", "Infinity"));

@@ -11,8 +11,6 @@
 namespace reshard::huggingface {
 namespace {
 
-using WeightMap = std::vector<std::pair<std::string, std::string>>;
-
 std::vector<TensorSpec> tensors_of_bytes(std::vector<Index> const& sizes) {
   std::vector<TensorSpec> tensors;
   for (std::size_t i = 0; i < sizes.size(); ++i)
@@ -70,7 +68,7 @@ TEST(HuggingFaceShards, ThePlanOfAShardIsInTheOrderOfItsTensors) {
   EXPECT_EQ(shards[0].plan.offset_bytes, (std::vector<std::uint64_t>{start + 8, start}));
   auto const header = safetensors::parse_header(std::as_bytes(std::span(shards[0].plan.header)),
                                                 shards[0].plan.size_bytes, "x");
-  EXPECT_EQ(header.metadata, (WeightMap{{"format", "pt"}}));
+  EXPECT_EQ(header.metadata, (decltype(header.metadata){{"format", "pt"}}));
 }
 
 std::map<std::string, std::set<std::string>> files_of(std::vector<ShardFile> const& shards,
