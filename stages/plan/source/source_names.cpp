@@ -1,6 +1,9 @@
 #include "stages/plan/source/source_names.hpp"
 
 #include <algorithm>
+#include <functional>
+#include <unordered_set>
+#include <utility>
 
 #include "core/base/shape_text.hpp"
 #include "core/base/text.hpp"
@@ -115,10 +118,19 @@ void check_stored(std::string const& file, std::string const& tensor, DType dtyp
 void each_stored(Checkpoint const& source, StoredView const& view,
                  std::function<void(std::string const&, std::vector<Index> const&)> const& visit) {
   auto const& tensors = source.stored.tensors;
-  if (source.storage == Storage::shares)
-    for (StoredTensor const& tensor : tensors) visit(tensor.name, tensor.shape);
-  else
+  if (source.storage != Storage::shares) {
     for (auto const& [name, at] : view.weights) visit(name, tensors[at].shape);
+    return;
+  }
+  // Equal names and shapes are the same objects: the files of 8,192 ranks have a few hundred.
+  using Known = std::pair<std::string const*, std::vector<Index> const*>;
+  auto const hash = [](Known const& known) {
+    return std::hash<void const*>()(known.first) * 31 + std::hash<void const*>()(known.second);
+  };
+  std::unordered_set<Known, decltype(hash)> seen(0, hash);
+  for (StoredTensor const& tensor : tensors)
+    if (seen.insert({&tensor.name.text(), &tensor.shape.sizes()}).second)
+      visit(tensor.name, tensor.shape);
 }
 
 }  // namespace reshard

@@ -34,7 +34,7 @@ void check_stored(std::string const& file, std::string const& tensor, DType dtyp
 std::string unread_note(std::vector<std::string> const& names, std::string const& prefix);
 
 /// Every stored tensor that may be a weight: its name, without its prefix, and its shape in the
-/// file.
+/// file. Those of many ranks' files that have both in common are visited once.
 void each_stored(Checkpoint const& source, StoredView const& view,
                  std::function<void(std::string const&, std::vector<Index> const&)> const& visit);
 
