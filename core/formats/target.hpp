@@ -87,6 +87,8 @@ struct TargetRequest {
   bool drop_optimizer = false;
   bool drop_rng = false;
   bool true_rows = false;  ///< vocabulary rows that are known to be padding are left out
+  bool carries_rows = false;  ///< of a job: a named family, too, has the vocabulary rows that args
+                              ///< count
   DataLayout data_layout = DataLayout::usual;
   std::string tool_version;                        ///< for the provenance that a target holds
   std::vector<std::filesystem::path> map_folders;  ///< where map files are looked for

@@ -10,8 +10,8 @@
 
 namespace reshard {
 
-/// The pieces of one slice of a tensor, at offset 0 of their blobs, and where their blobs are
-/// there. Internal to this library, as all of this header.
+/// The pieces of one slice of a tensor, at offset 0 of their blobs. Internal to this library, as
+/// all of this header.
 struct SlicePieces {
   std::vector<Piece> source;
   std::vector<Piece> target;
@@ -46,14 +46,14 @@ struct SliceTerms {
   PlanLimits const& limits;
 };
 
-/// Lets `plan` have the shapes of another plan, or of a slice; their cells count from
-/// plan.shapes.size() on.
+/// The shapes of a slice, or of the plan of a tensor.
 struct ShapeParts {
   std::vector<CellShape>& shapes;
   std::vector<Region>& regions;
   std::vector<DigestRegion>& digests;
   std::vector<ByteDim>& dims;
 };
+/// Moves them behind those of a plan: what counts in them counts from plan.shapes.size() on.
 void append_shapes(Plan& plan, ShapeParts const& parts);
 
 /// Joins the pieces and cuts the join into cells. Errors: resources (a row too large for the

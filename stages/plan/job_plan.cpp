@@ -50,7 +50,9 @@ SourceModel read_described(Checkpoint const& source, TargetRequest const& reques
 class JobPlanner {
  public:
   JobPlanner(Checkpoint const& source, TargetRequest const& request, PlanLimits const& limits)
-      : source_(source), request_(request), target_(format_of(request.format)), limits_(limits) {}
+      : source_(source), request_(request), target_(format_of(request.format)), limits_(limits) {
+    request_.carries_rows = true;
+  }
 
   JobPlan run() {
     job_.warnings = source_.warnings;

@@ -113,8 +113,8 @@ void make_family_model(Checkpoint const& source, TargetRequest const& request, M
 
 void carry_vocab_rows(Checkpoint const& source, TargetRequest const& request, SourceModel& read) {
   Json const vocab = read.model->value("vocab");
-  if (source.names != NameOwner::megatron || to_huggingface(request) ||
-      format_of(request.format).target().names != NameOwner::megatron ||
+  if (!request.carries_rows || source.adapter || source.names != NameOwner::megatron ||
+      to_huggingface(request) || format_of(request.format).target().names != NameOwner::megatron ||
       read.traits.padded_vocab == 0 || vocab.integer() == nullptr)
     return;
   check_vocab(source, request, read);

@@ -185,7 +185,7 @@ TEST(SettleOptional, AConditionSeesWhatTheSourceHolds) {
   }
 }
 
-TEST(EachStored, VisitsSharesOneByOneAndOthersByTheirView) {
+TEST(EachStored, VisitsWhatSharesHaveInCommonOnceAndOthersByTheirView) {
   auto const visited = [](Checkpoint const& source) {
     Lines names;
     each_stored(source, view_of(source),
@@ -195,7 +195,8 @@ TEST(EachStored, VisitsSharesOneByOneAndOthersByTheirView) {
   };
   MadeCheckpoint shares(FormatId::megatron);
   for (int file = 0; file < 2; ++file) shares.add_share(SharePlace(), {{"a", {2}}});
-  EXPECT_EQ(visited(shares.value), (Lines{"a", "a"}));
+  shares.add_share(SharePlace(), {{"a", {3}}});
+  EXPECT_EQ(visited(shares.value), (Lines{"a", "a"})) << "once for each shape";
   MadeCheckpoint dist(FormatId::torch_dist);
   dist.add_file({{"model.decoder.a", {2}}, {"optimizer.state.exp_avg.decoder.a", {2}}});
   EXPECT_EQ(visited(dist.value), Lines{"decoder.a"}) << "state is no weight";
