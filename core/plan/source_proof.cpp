@@ -31,8 +31,8 @@ void prove_whole(Model const& model, LogicalTensor const& tensor, Distinct const
 std::uint64_t element_bytes(Distinct const& distinct, Catalog const& source,
                             std::string_view tensor) {
   Blob const& first = source.blobs[distinct.blob(0)];
-  for (std::size_t i = 0; i < distinct.size(); ++i) {
-    Blob const& blob = source.blobs[distinct.blob(i)];
+  for (std::uint32_t const number : distinct.all->blobs()) {
+    Blob const& blob = source.blobs[number];
     if (blob.dtype == first.dtype) continue;
     fail(
         ErrorKind::source,

@@ -14,8 +14,8 @@ namespace reshard {
 void prove_whole(Model const& model, LogicalTensor const& tensor, Distinct const& distinct,
                  Catalog const& source);
 
-/// Bytes of an element of these pieces. Errors of kind source: several dtypes, or one with elements
-/// smaller than a byte.
+/// Bytes of an element of these pieces. Errors of kind source: several dtypes, in replicas and
+/// copies too, or one with elements smaller than a byte.
 std::uint64_t element_bytes(Distinct const& distinct, Catalog const& source,
                             std::string_view tensor);
 

@@ -28,7 +28,10 @@ NodeId copy_without_tensors(Document& document, Document const& from, NodeId nod
   auto const before = document.tensors.size();
   NodeId const copy = document.add_copy(from, node);
   if (document.tensors.size() != before)
-    fail(ErrorKind::internal, "'{}' holds tensors and cannot be copied unchanged", key);
+    fail(ErrorKind::source,
+         "'{}' of the source holds a tensor, and what is copied unchanged may hold none. Save the "
+         "checkpoint again, or remove the entry.",
+         key);
   return copy;
 }
 

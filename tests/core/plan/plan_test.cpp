@@ -402,6 +402,27 @@ TEST(Plan, ATensorInTwoDtypesIsRefused) {
   EXPECT_THROW(make_plan(fixture.model, source.catalog, source.catalog, {}), Error);
 }
 
+/// The pieces that are read have one dtype here.
+TEST(Plan, AReplicaInAnotherDtypeIsRefused) {
+  Fixture const fixture(test::sample_models()[0]);
+  SampleMesh const at{{2, 1, 1, 1, 1}};
+  auto const norm = index(fixture.model.find_tensor("attn.norm").value());
+  for (bool const first : {true, false}) {
+    World source = test::make_world(fixture.model, fixture.local(at), at, DType::bf16);
+    TensorPieces const& pieces = source.catalog.tensors[norm];
+    std::uint32_t const other = pieces.blob(first ? 0 : pieces.size() - 1);
+    source.catalog.blobs[other].dtype = DType::f64;
+    World const target = test::make_world(fixture.model, fixture.local(at), at, DType::bf16);
+    try {
+      make_plan(fixture.model, source.catalog, target.catalog, {});
+      FAIL();
+    } catch (Error const& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::source);
+      EXPECT_NE(error.sentence().find("F64"), std::string::npos) << error.sentence();
+    }
+  }
+}
+
 TEST(Plan, TooLittleMemoryIsSaidBeforeAnythingMoves) {
   Fixture const fixture(test::sample_models()[0]);
   SampleMesh const at{{1, 1, 1, 1, 1}};
