@@ -56,6 +56,7 @@ void check_itself(JobRun const& run, PlannedJob const& job, std::filesystem::pat
   request.sides.prefix_a = run.spec.source.prefix;
   request.sides.prefix_b = run.spec.target.prefix;
   request.sides.map_folders = run.context.map_folders;
+  request.sides.vocab = run.spec.model.true_vocab_size;
   request.elements = static_cast<std::uint64_t>(run.spec.run.self_check);
   request.seed = std::strtoull(committed.verified.total.substr(0, 16).c_str(), nullptr, 16);
   request.changed = merged_tensors(job.plan);

@@ -25,6 +25,8 @@ struct CompareRequest {
                                   ///< for none
   std::string prefix_a;           ///< of stored names: only those are read, and it is cut off
   std::string prefix_b;
+  std::int64_t vocab = 0;  ///< rows of the vocabulary, where a job states them; those behind are
+                           ///< not compared
   bool by_maps = false;        ///< stored names alone decide only where no map reads both
   bool weights_only = false;   ///< optimizer state and quantisers' values are left out
   bool histogram = false;      ///< of values: the text has the differences by powers of ten

@@ -194,6 +194,11 @@ class SidesOpener {
 
   /// Args that do not count the vocabulary leave padded rows in it.
   void match_vocabularies() {
+    if (request_.vocab > 0) {
+      for (ComparedSide* side : {&sides_.a, &sides_.b})
+        (void)shorten(*side, side->request, request_.vocab);
+      return;
+    }
     if (vocab_of(sides_.a.catalogue) == vocab_of(sides_.b.catalogue)) return;
     for (ComparedSide* side : {&sides_.a, &sides_.b})
       if (side->recorded_rows > 0) (void)shorten(*side, side->request, side->recorded_rows);

@@ -50,3 +50,16 @@ def test_rows_of_padding_are_those_of_the_source(form, layout, source, program, 
             assert not found[len(kept) :].any()
     same = command("verify", source, scratch / CONFIG.family)
     assert same.returncode == 0, same.stdout + same.stderr
+
+
+@pytest.mark.parametrize("model_map", ["auto", CONFIG.family])
+def test_rows_behind_the_stated_vocabulary_are_zero(model_map, source, program, scratch):
+    """They are no data of the job, and no fault to its check of itself."""
+    layout = Layout(tp=1)
+    target = program.run(source, scratch / "target", "megatron", target_options={"layout": layout.toml(), "transformer_impl": "local"},
+                         model={"map": model_map, "true_vocab_size": 70}, run={"self_check": 2000})  # fmt: skip
+    before = rows_of(source, SOURCE)
+    for name, found in rows_of(target, layout).items():
+        assert found.shape[0] == CONFIG.padded_vocab(1) == 72
+        assert torch.equal(found[:70], before[name][:70])
+        assert not found[70:].any()
