@@ -157,8 +157,8 @@ TEST(BuildShard, RefusesTensorsInCopiesAndNamesTwice) {
   ShardContent carried;
   carried.chunks = {{}};
   carried.carried = carried_values(source);
-  EXPECT_TRUE(contains(sentence_of([&] { build_shard(carried); }, ErrorKind::internal),
-                       "'lr_scheduler' holds tensors"));
+  EXPECT_TRUE(contains(sentence_of([&] { build_shard(carried); }, ErrorKind::source),
+                       "'lr_scheduler' of the source holds a tensor"));
   ShardContent twice;
   twice.chunks = {{tensor("a", DType::f32, {1}), tensor("a", DType::f32, {1})}};
   EXPECT_TRUE(
