@@ -1,7 +1,6 @@
-#include <algorithm>
+#include "core/plan/cell_shapes.hpp"
 
 #include "core/base/integers.hpp"
-#include "core/plan/plan.hpp"
 
 namespace reshard {
 namespace {
@@ -17,16 +16,6 @@ std::vector<Region> apart(std::span<Region const> regions, std::vector<FilePlace
     region.src_offset_bytes = region.dst_offset_bytes = 0;
   }
   return shaped;
-}
-
-Region placed(Region region, FilePlace const* source, FilePlace const* target) {
-  FilePlace const& from = source[region.src_file];
-  FilePlace const& to = target[region.to];
-  region.src_file = from.file;
-  region.src_offset_bytes += from.offset_bytes;
-  region.to = to.file;
-  region.dst_offset_bytes += to.offset_bytes;
-  return region;
 }
 
 }  // namespace

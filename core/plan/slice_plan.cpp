@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/base/file.hpp"
+#include "core/plan/cell_shapes.hpp"
 #include "core/plan/compile.hpp"
 #include "core/plan/region_maker.hpp"
 #include "core/plan/replica_parts.hpp"
@@ -74,14 +75,7 @@ struct CellCut {
 /// Regions with the places of their pieces.
 std::vector<Region> placed(std::span<Region const> regions, SlicePlaces const& places) {
   std::vector<Region> result(regions.begin(), regions.end());
-  for (Region& region : result) {
-    FilePlace const& from = places.source[region.src_file];
-    FilePlace const& to = places.target[region.to];
-    region.src_file = from.file;
-    region.src_offset_bytes += from.offset_bytes;
-    region.to = to.file;
-    region.dst_offset_bytes += to.offset_bytes;
-  }
+  for (Region& region : result) region = placed(region, places.source.data(), places.target.data());
   return result;
 }
 

@@ -1,0 +1,18 @@
+#pragma once
+
+#include "core/plan/plan.hpp"
+
+namespace reshard {
+
+/// A region of a shape at the places from which its files count. Internal to this library.
+inline Region placed(Region region, FilePlace const* source, FilePlace const* target) {
+  FilePlace const& from = source[region.src_file];
+  FilePlace const& to = target[region.to];
+  region.src_file = from.file;
+  region.src_offset_bytes += from.offset_bytes;
+  region.to = to.file;
+  region.dst_offset_bytes += to.offset_bytes;
+  return region;
+}
+
+}  // namespace reshard
