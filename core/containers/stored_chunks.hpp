@@ -2,12 +2,12 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <iterator>
 #include <span>
 #include <vector>
 
 #include "core/base/integers.hpp"
 #include "core/containers/id_table.hpp"
+#include "core/containers/made_iterator.hpp"
 #include "core/containers/numbered.hpp"
 
 namespace reshard {
@@ -48,21 +48,7 @@ struct StoredChunk {
 /// Elements are made when they are asked for, so there is no reference to one in the list.
 class StoredChunks {
  public:
-  class Iterator {
-   public:
-    using value_type = StoredChunk;
-    using difference_type = std::ptrdiff_t;
-    Iterator() = default;
-    Iterator(StoredChunks const* chunks, std::size_t at) : chunks_(chunks), at_(at) {}
-    StoredChunk operator*() const { return (*chunks_)[at_]; }
-    Iterator& operator++() { return ++at_, *this; }
-    Iterator operator++(int) { return {chunks_, at_++}; }
-    friend bool operator==(Iterator const&, Iterator const&) = default;
-
-   private:
-    StoredChunks const* chunks_ = nullptr;
-    std::size_t at_ = 0;
-  };
+  using Iterator = MadeIterator<StoredChunks, StoredChunk>;
 
   /// Chunks [first, +count) of a list.
   class Run {

@@ -2,9 +2,9 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <iterator>
 #include <vector>
 
+#include "core/containers/made_iterator.hpp"
 #include "core/containers/numbered.hpp"
 #include "core/containers/stored_record.hpp"
 
@@ -15,21 +15,7 @@ namespace reshard {
 /// in the list.
 class StoredRecords {
  public:
-  class Iterator {
-   public:
-    using value_type = StoredRecord;
-    using difference_type = std::ptrdiff_t;
-    Iterator() = default;
-    Iterator(StoredRecords const* records, std::size_t at) : records_(records), at_(at) {}
-    StoredRecord operator*() const { return (*records_)[at_]; }
-    Iterator& operator++() { return ++at_, *this; }
-    Iterator operator++(int) { return {records_, at_++}; }
-    friend bool operator==(Iterator const&, Iterator const&) = default;
-
-   private:
-    StoredRecords const* records_ = nullptr;
-    std::size_t at_ = 0;
-  };
+  using Iterator = MadeIterator<StoredRecords, StoredRecord>;
 
   void reserve(std::size_t count);
   /// Pre: its archive has bytes.
