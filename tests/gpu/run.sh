@@ -1,6 +1,6 @@
 #!/bin/bash
 # Tests and measures the GPU path on this machine in one go, and prints one table last:
-#   tests/gpu/run.sh [--packages FOLDER] [--minutes N] [--work FOLDER] [--only SECTION,…] [--rehearse]
+#   tests/gpu/run.sh [--packages FOLDER] [--minutes N] [--work FOLDER] [--only SECTION,…] [--keep FOLDER | --built FOLDER] [--rehearse]
 #
 # The machine needs a GPU, CUDA's nvcc, CMake and g++ 13 or later (older ones where fmt is installed). NCCL is found where the loader or python3 has it.
 # Without more it builds and runs the checks and the benchmark of the device layer, and NCCL's transport with several processes on the one GPU. With
@@ -10,11 +10,12 @@
 #   --minutes N        stop after so long (9); what is not reached is listed as "not run"
 #   --work FOLDER      for builds and logs (a new folder below TMPDIR or /tmp)
 #   --only SECTIONS    of machine,build,checks,sanitizer,nccl,bench,program
+#   --keep FOLDER      put what is built there; without a GPU nothing more is done
+#   --built FOLDER     what --keep put there, perhaps on another machine; what is not there, or does not start here, is built
 #   --rehearse         without a GPU: the emulated device in its place, small sizes. Shows that the script works; the figures mean nothing
 #
 # Sections are independent: what fails is listed and the others still run. With OUT set (a folder), the table, the log and traces are put there.
-# Everything takes about a quarter of an hour; where a command may take ten minutes only, "--only machine,program" is a second one. RESHARD_BIN names
-# a program that is built already, for that section.
+# Everything takes about a quarter of an hour; where a command may take ten minutes only, "--only machine,program" is a second one.
 # Exit code: 0, 1 when a check failed, 2 when only a bar was not reached, 77 without a GPU.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
@@ -25,6 +26,8 @@ minutes=9
 work=
 only=machine,build,checks,sanitizer,nccl,bench,program
 rehearse=
+keep=
+built=
 
 usage() {
   sed -n '2,/^set /p' "${BASH_SOURCE[0]}" | sed -e '$d' -e 's/^# \{0,1\}//'
@@ -37,6 +40,8 @@ while [[ $# -gt 0 ]]; do
     --minutes) minutes=${2:?--minutes takes a number} && shift 2 ;;
     --work) mkdir -p "${2:?--work takes a folder}" && work=$(realpath "$2") && shift 2 ;;
     --only) only=${2:?--only takes names} && shift 2 ;;
+    --keep) mkdir -p "${2:?--keep takes a folder}" && keep=$(realpath "$2") && shift 2 ;;
+    --built) built=$(realpath "${2:?--built takes a folder}") && shift 2 ;;
     --rehearse) rehearse=yes && shift ;;
     -h | --help) usage 0 ;;
     *) usage 64 >&2 ;;
@@ -145,8 +150,13 @@ packages ${packages:-none}" -
   { nvidia-smi; lscpu; df -h; ip addr 2>/dev/null; } >>"$log" 2>&1
 }
 
-# built NAME SECONDS TARGET…: a row.
-built() {
+# was_built PROGRAM ARGUMENT…: whether it is in the folder of --built and starts with these arguments.
+was_built() {
+  [[ -n $built && -x $built/$1 ]] && limited 20 "$built/$@"
+}
+
+# build_targets NAME SECONDS TARGET…: a row.
+build_targets() {
   local name=$1 seconds=$2 code=0 begin=$SECONDS
   shift 2
   [[ -z $rehearse ]] || seconds=1500
@@ -160,19 +170,27 @@ built() {
 
 # The checks and the benchmark, from nvcc and CMake alone.
 build_light() {
+  # Without a device and without a section: it only starts.
+  if was_built gpu_bench --emulated none; then
+    mkdir -p "$work/light"
+    cp "$built"/{gpu_checks,gpu_bench,nccl_check} "$work/light/"
+    row build "checks and benchmark" "those of $built" ok
+    return 0
+  fi
   say "build of the checks"
   if ! limited 90 cmake -S tests/gpu -B "$work/light" "${generator[@]}" -DCMAKE_BUILD_TYPE=Release -DCMAKE_CUDA_ARCHITECTURES="$architecture" \
     -DCMAKE_CUDA_COMPILER="$(command -v nvcc)" -DRESHARD_FMT_INCLUDE_DIR="$fmt_include" ${nccl_include:+-DNCCL_INCLUDE_DIR="$nccl_include"}; then
     row build "configuration" "$(grep -m1 -A3 'CMake Error' "$log" | tr '\n' ' ' | cut -c1-200)" FAILED
     return 0
   fi
-  built "checks and benchmark" 240 gpu_checks gpu_bench
+  build_targets "checks and benchmark" 240 gpu_checks gpu_bench
   # Apart: what NCCL's header does must not cost the others.
   if [[ -z $nccl_include ]]; then
     row build nccl_check "nccl.h was not found" skipped
   else
-    built nccl_check 120 nccl_check
+    build_targets nccl_check 120 nccl_check
   fi
+  [[ -z $keep ]] || cp "$work"/light/{gpu_checks,gpu_bench,nccl_check} "$keep/"
 }
 
 run_checks() {
@@ -261,18 +279,18 @@ find_tools
 find_nccl
 find_fmt
 if [[ -z $rehearse && ! -e /dev/nvidiactl ]] && ! nvidia-smi -L >/dev/null 2>&1; then
-  row machine "GPU" "none here: the checks are built, and nothing is run; --rehearse runs this script without one" skipped
-  only=${only//program/}
+  row machine "GPU" "none here: programs are built, and nothing is run; --rehearse runs this script without one" skipped
+  only=machine,build${keep:+,keep}
 fi
 ! wanted machine || describe_machine
 # What only needs the processor goes on beside the checks, and is done before anything is timed.
 ! wanted program || begin_sources
 ! wanted build || build_light
-! wanted program || begin_build
+! wanted program && ! wanted keep || begin_build
 ! wanted checks || run_checks
 ! wanted sanitizer || run_sanitizer
 ! wanted nccl || run_nccl
-! wanted program || end_build
+! wanted program && ! wanted keep || end_build
 ! wanted bench || let_sources_finish
 ! wanted bench || run_bench
 ! wanted program || run_program

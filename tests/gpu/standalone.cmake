@@ -26,11 +26,14 @@ if(RESHARD_FMT_INCLUDE_DIR)
 endif()
 
 add_library(reshard_gpu_core STATIC
+  ${root}/core/base/activity.cpp
   ${root}/core/base/capture.cpp
   ${root}/core/base/crc64.cpp
   ${root}/core/base/dtype.cpp
   ${root}/core/base/error.cpp
   ${root}/core/base/file.cpp
+  ${root}/core/base/file_stamp.cpp
+  ${root}/core/base/sight.cpp
   ${root}/core/quant/convert.cpp
   ${root}/core/quant/dequantise.cpp
   ${root}/core/quant/number_formats.cpp
@@ -61,6 +64,7 @@ find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
 if(NCCL_INCLUDE_DIR)
   add_library(reshard_gpu_nccl STATIC
     ${root}/core/transport/comm.cpp
+    ${root}/core/transport/lone_start.cpp
     ${root}/core/transport/patience.cpp
     ${root}/core/transport/ring_order.cpp
     ${root}/core/transport/nccl/communicator.cpp

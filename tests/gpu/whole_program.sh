@@ -77,6 +77,7 @@ let_sources_finish() {
 
 # The packages that were carried here, or those of the system.
 use_packages() {
+  export RESHARD_MAPS=$root/configs/models
   whole_options=(-DCMAKE_BUILD_TYPE=Release -DRESHARD_WERROR=OFF -DRESHARD_TESTS=ON -DRESHARD_CUDA=ON -DCMAKE_CUDA_ARCHITECTURES="$architecture"
     -DCMAKE_CUDA_COMPILER="$(command -v nvcc)" ${nccl_include:+-DNCCL_INCLUDE_DIR="$nccl_include"})
   # shellcheck source=scripts/mpi_environment.sh
@@ -107,10 +108,11 @@ begin_build() {
     return 0
   fi
   say "build of the whole program, beside the checks"
-  local binary=$work/whole/pipeline/reshard
-  if [[ -n ${RESHARD_BIN:-} ]]; then
-    mkdir -p "$(dirname "$binary")"
-    ln -sfn "$(realpath "$RESHARD_BIN")" "$binary"
+  if was_built reshard --version; then
+    mkdir -p "$work"/whole/{pipeline,tests/core/transport}
+    cp "$built/reshard" "$work/whole/pipeline/"
+    cp "$built/transport_gpu_test" "$work/whole/tests/core/transport/"
+    row program build "that of $built" ok
     return 0
   fi
   cat >"$work/build.sh" <<'SCRIPT'
@@ -138,18 +140,22 @@ end_build() {
   local code=0
   [[ -n ${builder:-} ]] || return 0
   say "the rest of that build"
-  wait_for "$builder" 300 || code=$?
+  wait_for "$builder" "$([[ -n $keep ]] && echo 3000 || echo 300)" || code=$?
   cat "$work/build.txt" >>"$log"
   if [[ $code -eq 0 ]]; then
+    [[ -z $keep ]] || cp "$work"/whole/{pipeline/reshard,tests/core/transport/transport_gpu_test} "$keep/"
     row program build "$("$work/whole/pipeline/reshard" --version 2>&1 | tr '\n' ' ' | cut -c1-160)" ok
   else
     row program build "exit code $code: $(grep -m1 -iE '(error|FAILED)' "$work/build.txt" | cut -c1-200)" FAILED
   fi
 }
 
-# write_job SOURCE: a job that cuts tensors along rows and columns, so that bytes are rearranged.
+# write_job JOB: small and large cut tensors along rows and columns, so that bytes are rearranged; moved only has other EP and PP; fp8 computes.
 write_job() {
-  if [[ $1 == fp8 ]]; then
+  if [[ $1 == moved ]]; then
+    printf '[source]\npath = "%s"\noptimizer = "drop"\nrng = "drop"\n[target]\npath = "%s"\nformat = "megatron"\nlayout.pp = 2\nlayout.ep = 4\n' \
+      "$data/small" "$data/target"
+  elif [[ $1 == fp8 ]]; then
     printf '[source]\npath = "%s"\n[target]\npath = "%s"\nformat = "megatron"\nlayout.tp = 2\n[model]\nmap = "llama"\nquant = "dequantise-bf16"\n' \
       "$data/fp8" "$data/target"
   else
@@ -158,11 +164,11 @@ write_job() {
   fi
 }
 
-# convert SOURCE RANKS DEVICE TRANSPORT [TRACE]: sets seconds, or returns the exit code; the target is $data/target.
+# convert JOB RANKS DEVICE TRANSPORT [TRACE]: sets seconds, or returns the exit code; the target is $data/target.
 convert() {
-  local source=$1 ranks=$2 device=$3 transport=$4 trace=${5:-} code=0
+  local job=$1 ranks=$2 device=$3 transport=$4 trace=${5:-} code=0
   local report=$work/report.json
-  write_job "$source" >"$work/job.toml"
+  write_job "$job" >"$work/job.toml"
   # Ranks that share a GPU pose as hosts of their own for NCCL, which then goes over sockets on loopback.
   cat >"$work/rank.sh" <<'RANK'
 export NCCL_HOSTID=reshard-$OMPI_COMM_WORLD_RANK NCCL_SOCKET_IFNAME=lo NCCL_NET=Socket NCCL_IB_DISABLE=1 NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1
@@ -175,7 +181,7 @@ RANK
   rm -rf "$data/target" "$data/.target".*
   export NCCL_LOGS=$work
   rm -f "$work"/nccl.*.txt
-  printf '$ %s ranks, %s to tp 2, device %s, transport %s\n' "$ranks" "$source" "$device" "$transport" >>"$log"
+  printf '$ %s ranks, job %s, device %s, transport %s\n' "$ranks" "$job" "$device" "$transport" >>"$log"
   local limit=150
   [[ $(left) -gt $limit ]] || limit=$(left)
   [[ $limit -gt 10 ]] || return 125
@@ -189,41 +195,41 @@ RANK
 
 ratio() { awk -v a="$1" -v b="$2" 'BEGIN { printf "%.2f", (b > 0 ? a / b : 0) }'; }
 
-# compared SOURCE SIZE RANKS DEVICE TRANSPORT BASE_SECONDS [TRACE]: a row; the target must be the reference's bytes.
+# compared JOB SIZE RANKS DEVICE TRANSPORT BASE_SECONDS [TRACE]: a row; the target must be the reference's bytes.
 compared() {
-  local source=$1 size=$2 ranks=$3 device=$4 transport=$5 base=$6 trace=${7:-} code=0
+  local job=$1 size=$2 ranks=$3 device=$4 transport=$5 base=$6 trace=${7:-} code=0
   [[ -z $rehearse || $device != cuda ]] || device=emulated
   local name="$size, $ranks rank(s), device $device, transport $transport" note=""
   [[ -z $rehearse || $transport != nccl ]] || return 0  # there is no NCCL for an emulated device
   [[ $transport != nccl ]] || note="; functional check, not bandwidth"
   say "$name"
-  convert "$source" "$ranks" "$device" "$transport" "$trace" || code=$?
+  convert "$job" "$ranks" "$device" "$transport" "$trace" || code=$?
   if [[ $code -eq 125 ]]; then
     row program "$name" "no time left" "not run"
   elif [[ $transport == nccl && ($code -eq 124 || $code -eq 137) ]]; then
     row program "$name" "too slow here: ranks take turns on the GPU" "not run"
   elif [[ $code -ne 0 ]]; then
     row program "$name" "exit code $code: $(grep -E '^error|error:' "$log" | tail -n1 | cut -c1-200)" FAILED
-  elif ! limited 120 diff -rq "$data/reference-$source" "$data/target"; then
+  elif ! limited 120 diff -rq "$data/reference-$job" "$data/target"; then
     row program "$name" "$seconds s; other bytes than on the host" FAILED
   else
     row program "$name" "$seconds s${base:+, $(ratio "$seconds" "$base") of $base s on the host}$note" "same bytes"
   fi
 }
 
-# host SOURCE SIZE RANKS: a row of the host path; the first makes the reference. Sets host_seconds[RANKS].
+# host JOB SIZE RANKS: a row of the host path; the first makes the reference. Sets host_seconds[RANKS].
 host() {
-  local source=$1 size=$2 ranks=$3 code=0
-  if [[ -d $data/reference-$source ]]; then
-    compared "$source" "$size" "$ranks" host auto ""
+  local job=$1 size=$2 ranks=$3 code=0
+  if [[ -d $data/reference-$job ]]; then
+    compared "$job" "$size" "$ranks" host auto ""
   else
     say "$size, $ranks rank(s), host: the reference"
-    convert "$source" "$ranks" host auto || code=$?
+    convert "$job" "$ranks" host auto || code=$?
     if [[ $code -ne 0 ]]; then
       row program "$size, $ranks rank(s), device host" "exit code $code: $(grep -E '^error|error:' "$log" | tail -n1 | cut -c1-200)" FAILED
       return 1
     fi
-    mv "$data/target" "$data/reference-$source"
+    mv "$data/target" "$data/reference-$job"
     row program "$size, $ranks rank(s), device host, transport auto" "$seconds s; the reference" ok
   fi
   host_seconds[ranks]=${seconds:-}
@@ -249,7 +255,17 @@ run_small() {
   for transport in cuda nccl host-mpi; do
     [[ ! -f $work/trace-$transport.json ]] || gzip -c "$work/trace-$transport.json" >"$traces/trace-$transport.json.gz"
   done
-  rm -rf "$data/small" "$data/reference-small"
+  rm -rf "$data/reference-small"
+}
+
+run_moved() {
+  local host_seconds=() size="$small_gib GiB, EP and PP only"
+  host moved "$size" 2 || return 0
+  compared moved "$size" 2 cuda auto "${host_seconds[2]}"
+  compared moved "$size" 2 host auto "${host_seconds[2]}"
+  compared moved "$size" 2 cuda mpi "${host_seconds[2]}"
+  compared moved "$size" 2 auto auto "${host_seconds[2]}"
+  rm -rf "$data/small" "$data/reference-moved"
 }
 
 run_fp8() {
@@ -306,7 +322,7 @@ run_program() {
     return 0
   fi
   row program "sources and targets" "in $data_name" -
-  ! source_is_there "$small_maker" small || run_small
+  ! source_is_there "$small_maker" small || { run_small && run_moved; }
   ! source_is_there "$fp8_maker" fp8 || run_fp8
   run_conformance
   [[ -z ${large_maker:-} ]] || ! source_is_there "$large_maker" large || run_large

@@ -32,6 +32,7 @@ struct Board {
 struct Shared {
   std::array<Board, 2> boards;
   std::atomic<int> abort_code;
+  std::atomic<int> in_last_barrier;  ///< ranks in the barrier of the duplicate
 };
 
 Shared* shared = nullptr;
@@ -48,6 +49,10 @@ struct Pending {
   MPI_Op operation = MPI_MIN;
 };
 Pending pending;
+
+constexpr MPI_Comm duplicate_of_world = 2;
+constexpr MPI_Request reduction = 1;
+constexpr MPI_Request last_barrier = 2;
 
 std::size_t size_of(MPI_Datatype type) {
   switch (type) {
@@ -128,6 +133,12 @@ int MPI_Init_thread(int*, char***, int, int* provided) {
 }
 int MPI_Finalize() { return MPI_SUCCESS; }
 
+int MPI_Get_library_version(char* text, int* length) {
+  *length =
+      std::snprintf(text, MPI_MAX_LIBRARY_VERSION_STRING, "a stand-in for MPI on one machine");
+  return MPI_SUCCESS;
+}
+
 int MPI_Abort(MPI_Comm, int code) {
   shared->abort_code.store(code == 0 ? 1 : code);
   ::_exit(code);
@@ -143,6 +154,11 @@ int MPI_Comm_size(MPI_Comm, int* size) {
   return MPI_SUCCESS;
 }
 
+int MPI_Comm_dup(MPI_Comm, MPI_Comm* duplicate) {
+  *duplicate = duplicate_of_world;
+  return MPI_SUCCESS;
+}
+
 int MPI_Comm_set_errhandler(MPI_Comm, MPI_Errhandler) { return MPI_SUCCESS; }
 
 int MPI_Error_string(int, char* text, int* length) {
@@ -152,6 +168,12 @@ int MPI_Error_string(int, char* text, int* length) {
 
 int MPI_Barrier(MPI_Comm) {
   wait_for(put(nullptr, 0));
+  return MPI_SUCCESS;
+}
+
+int MPI_Ibarrier(MPI_Comm, MPI_Request* request) {
+  shared->in_last_barrier.fetch_add(1);
+  *request = last_barrier;
   return MPI_SUCCESS;
 }
 
@@ -169,11 +191,16 @@ int MPI_Iallreduce(void const* from, void* to, int count, MPI_Datatype type, MPI
   std::size_t const bytes = static_cast<std::size_t>(count) * size_of(type);
   if (bytes > most_bytes) return too_large;
   pending = {put(from == MPI_IN_PLACE ? to : from, bytes), to, count, type, operation};
-  *request = 1;
+  *request = reduction;
   return MPI_SUCCESS;
 }
 
 int MPI_Test(MPI_Request* request, int* done, MPI_Status*) {
+  if (*request == last_barrier) {
+    look_for_abort();
+    *done = shared->in_last_barrier.load() >= rank_count ? 1 : 0;
+    return MPI_SUCCESS;
+  }
   *done = *request == MPI_REQUEST_NULL || all_have_put(pending.call) ? 1 : 0;
   if (*done == 0 || *request == MPI_REQUEST_NULL) return MPI_SUCCESS;
   complete(pending);

@@ -2,7 +2,7 @@
 
 // As much of MPI as core/transport/comm.cpp uses, for ranks that are processes of one machine with
 // one parent: checks of NCCL need no MPI package then. Not for anything else: no messages between
-// two ranks, one communicator, small data.
+// two ranks, one communicator and its duplicate for a single MPI_Ibarrier, small data.
 
 #include <cstdint>
 
@@ -15,6 +15,7 @@ enum MPI_Errhandler { MPI_ERRORS_RETURN };
 
 inline constexpr int MPI_SUCCESS = 0;
 inline constexpr int MPI_MAX_ERROR_STRING = 256;
+inline constexpr int MPI_MAX_LIBRARY_VERSION_STRING = 256;
 inline constexpr MPI_Comm MPI_COMM_WORLD = 1;
 inline constexpr MPI_Comm MPI_COMM_NULL = 0;
 inline constexpr MPI_Request MPI_REQUEST_NULL = 0;
@@ -25,12 +26,15 @@ inline void* const MPI_IN_PLACE = reinterpret_cast<void*>(std::intptr_t{-1});
 
 int MPI_Init_thread(int* argc, char*** argv, int required, int* provided);
 int MPI_Finalize();
+int MPI_Get_library_version(char* text, int* length);
 int MPI_Abort(MPI_Comm comm, int code);
 int MPI_Comm_rank(MPI_Comm comm, int* rank);
 int MPI_Comm_size(MPI_Comm comm, int* size);
+int MPI_Comm_dup(MPI_Comm comm, MPI_Comm* duplicate);
 int MPI_Comm_set_errhandler(MPI_Comm comm, MPI_Errhandler handler);
 int MPI_Error_string(int code, char* text, int* length);
 int MPI_Barrier(MPI_Comm comm);
+int MPI_Ibarrier(MPI_Comm comm, MPI_Request* request);
 int MPI_Bcast(void* data, int count, MPI_Datatype type, int root, MPI_Comm comm);
 int MPI_Allreduce(void const* from, void* to, int count, MPI_Datatype type, MPI_Op operation,
                   MPI_Comm comm);
