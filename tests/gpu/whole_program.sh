@@ -61,7 +61,7 @@ begin_sources() {
     in_background "$work/source-large.txt" "$python" tests/bench/make_megatron.py "$data/large" "${sizes[@]}" $((large_gib * 8))
     large_maker=$!
   fi
-  local fp8=()
+  local fp8=(--layers 24)  # 5.6 GiB
   [[ -z $rehearse ]] || fp8=(--layers 2 --hidden 512 --heads 4 --groups 2 --inter 1024 --vocab 1024)
   in_background "$work/source-fp8.txt" "$python" tests/gpu/make_fp8_folder.py "$data/fp8" "${fp8[@]}"
   fp8_maker=$!
@@ -94,7 +94,8 @@ use_packages() {
   export OMPI_MCA_plm=isolated OMPI_MCA_btl=self,vader OMPI_MCA_pml=ob1
   # Containers often forbid what it would use else.
   export OMPI_MCA_btl_vader_single_copy_mechanism=none
-  whole_options+=(-DCMAKE_PREFIX_PATH="$packages/usr" -DPKG_CONFIG_EXECUTABLE="$packages/usr/bin/pkgconf" -DMPI_SKIP_COMPILER_WRAPPER=ON
+  # HDF5 needs twenty more libraries, and no job here.
+  whole_options+=(-DCMAKE_DISABLE_FIND_PACKAGE_HDF5=TRUE -DCMAKE_PREFIX_PATH="$packages/usr" -DPKG_CONFIG_EXECUTABLE="$packages/usr/bin/pkgconf" -DMPI_SKIP_COMPILER_WRAPPER=ON
     -DMPIEXEC_EXECUTABLE="$packages/usr/bin/mpirun" -DMPI_ASSUME_NO_BUILTIN_MPI=ON
     -DMPI_C_HEADER_DIR="$libraries/openmpi/include" -DMPI_CXX_HEADER_DIR="$libraries/openmpi/include"
     -DMPI_C_LIB_NAMES=mpi -DMPI_CXX_LIB_NAMES=mpi -DMPI_mpi_LIBRARY="$libraries/libmpi.so.40"
@@ -235,8 +236,41 @@ host() {
   host_seconds[ranks]=${seconds:-}
 }
 
+# pairs JOB SIZE RANKS: the host path and the GPU path in turn, five times: medians, and the range of the ratio.
+pairs() {
+  local job=$1 size=$2 ranks=$3 turn device times=() code=0
+  local name="$size, $ranks rank(s), five pairs"
+  [[ -z $rehearse ]] || return 0
+  say "$name"
+  for turn in 1 2 3 4 5; do
+    for device in host cuda; do
+      convert "$job" "$ranks" "$device" auto || code=$?
+      if [[ $code -eq 125 ]]; then row program "$name" "no time left" "not run" && return 0; fi
+      if [[ $code -ne 0 ]]; then row program "$name" "exit code $code in turn $turn on $device" FAILED && return 0; fi
+      times+=("$seconds")
+    done
+  done
+  row program "$name" "$(printf '%s %s\n' "${times[@]}" | awk '
+    function median(values, count,   i, j, low) {
+      for (i = 1; i <= count; ++i)
+        for (j = i + 1; j <= count; ++j)
+          if (values[j] < values[i]) { low = values[j]; values[j] = values[i]; values[i] = low }
+      return values[int((count + 1) / 2)]
+    }
+    { host[NR] = $1; gpu[NR] = $2; ratio[NR] = $2 / $1 }
+    END {
+      middle = median(ratio, NR)
+      printf "host %.2f s, GPU %.2f s; GPU / host %.2f (%.2f to %.2f)", median(host, NR), median(gpu, NR), middle, ratio[1], ratio[NR]
+    }')" -
+}
+
+# keep_trace NAME: with what comes back of this run.
+keep_trace() {
+  [[ ! -f $work/trace-$1.json ]] || gzip -c "$work/trace-$1.json" >"${OUT:-$work}/trace-$1.json.gz"
+}
+
 run_small() {
-  local ranks transport host_seconds=() traces=${OUT:-$work}
+  local ranks transport host_seconds=()
   local size="$small_gib GiB"
   host small "$size" 1 || return 0
   for ranks in 2 4; do host small "$size" "$ranks"; done
@@ -247,14 +281,8 @@ run_small() {
   compared small "$size" 2 auto auto "${host_seconds[2]}"
   for ranks in 2 4; do compared small "$size" "$ranks" cuda mpi "${host_seconds[ranks]}"; done
   for ranks in 1 4; do compared small "$size" "$ranks" cuda nccl "${host_seconds[ranks]}"; done
-  # Once more in turn, for the noise.
-  for ranks in 2 4; do
-    compared small "$size again" "$ranks" host auto "${host_seconds[ranks]}"
-    compared small "$size again" "$ranks" cuda auto "${seconds:-}"
-  done
-  for transport in cuda nccl host-mpi; do
-    [[ ! -f $work/trace-$transport.json ]] || gzip -c "$work/trace-$transport.json" >"$traces/trace-$transport.json.gz"
-  done
+  for ranks in 1 2 4; do pairs small "$size" "$ranks"; done
+  for transport in cuda nccl host-mpi; do keep_trace "$transport"; done
   rm -rf "$data/reference-small"
 }
 
@@ -262,19 +290,22 @@ run_moved() {
   local host_seconds=() size="$small_gib GiB, EP and PP only"
   host moved "$size" 2 || return 0
   compared moved "$size" 2 cuda auto "${host_seconds[2]}"
-  compared moved "$size" 2 host auto "${host_seconds[2]}"
   compared moved "$size" 2 cuda mpi "${host_seconds[2]}"
   compared moved "$size" 2 auto auto "${host_seconds[2]}"
+  pairs moved "$size" 2
   rm -rf "$data/small" "$data/reference-moved"
 }
 
 run_fp8() {
-  local host_seconds=()
+  local ranks device host_seconds=()
   host fp8 "FP8 to BF16" 2 || return 0
-  compared fp8 "FP8 to BF16" 2 cuda auto "${host_seconds[2]}"
+  compared fp8 "FP8 to BF16" 2 host auto "${host_seconds[2]}" "$work/trace-fp8-host.json"
+  compared fp8 "FP8 to BF16" 2 cuda auto "${host_seconds[2]}" "$work/trace-fp8-cuda.json"
   compared fp8 "FP8 to BF16" 2 cuda mpi "${host_seconds[2]}"
   compared fp8 "FP8 to BF16" 2 cuda nccl "${host_seconds[2]}"
   compared fp8 "FP8 to BF16" 2 auto auto "${host_seconds[2]}"
+  for ranks in 1 2 4 8; do pairs fp8 "FP8 to BF16" "$ranks"; done
+  for device in host cuda; do keep_trace "fp8-$device"; done
   rm -rf "$data/fp8" "$data/reference-fp8"
 }
 
