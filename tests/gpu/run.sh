@@ -155,6 +155,13 @@ was_built() {
   [[ -n $built && -x $built/$1 ]] && limited 20 "$built/$@"
 }
 
+# keep PROGRAM…: to the folder of --keep, without what only debuggers need. One that was not built is left out.
+keep() {
+  local file
+  [[ -n $keep ]] || return 0
+  for file in "$@"; do [[ ! -x $file ]] || strip -o "$keep/$(basename "$file")" "$file"; done
+}
+
 # build_targets NAME SECONDS TARGET…: a row.
 build_targets() {
   local name=$1 seconds=$2 code=0 begin=$SECONDS
@@ -190,7 +197,7 @@ build_light() {
   else
     build_targets nccl_check 120 nccl_check
   fi
-  [[ -z $keep ]] || cp "$work"/light/{gpu_checks,gpu_bench,nccl_check} "$keep/"
+  keep "$work"/light/{gpu_checks,gpu_bench,nccl_check}
 }
 
 run_checks() {

@@ -144,7 +144,7 @@ end_build() {
   wait_for "$builder" "$([[ -n $keep ]] && echo 3000 || echo 300)" || code=$?
   cat "$work/build.txt" >>"$log"
   if [[ $code -eq 0 ]]; then
-    [[ -z $keep ]] || cp "$work"/whole/{pipeline/reshard,tests/core/transport/transport_gpu_test} "$keep/"
+    keep "$work"/whole/{pipeline/reshard,tests/core/transport/transport_gpu_test}
     row program build "$("$work/whole/pipeline/reshard" --version 2>&1 | tr '\n' ' ' | cut -c1-160)" ok
   else
     row program build "exit code $code: $(grep -m1 -iE '(error|FAILED)' "$work/build.txt" | cut -c1-200)" FAILED
