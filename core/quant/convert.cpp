@@ -1,5 +1,6 @@
 #include "core/quant/convert.hpp"
 
+#include <array>
 #include <cstdint>
 #include <cstring>
 
@@ -23,11 +24,10 @@ using Bytes = std::span<std::byte const>;
 
 /// The formats are template arguments so that the shifts are constants.
 template <FloatFormat source, FloatFormat target>
-std::optional<Inexact> run(Bytes from, double constant, std::span<std::byte> to) {
+std::optional<Inexact> run_each(Bytes from, double constant, std::span<std::byte> to) {
   constexpr auto source_bytes = static_cast<std::size_t>(source.bits() / 8);
   constexpr auto target_bytes = static_cast<std::size_t>(target.bits() / 8);
   std::size_t const count = from.size() / source_bytes;
-  RESHARD_EXPECT(count * source_bytes == from.size() && count * target_bytes == to.size());
   for (std::size_t i = 0; i < count; ++i) {
     std::uint64_t const code = load<source_bytes>(from.data() + i * source_bytes);
     Encoded const encoded = convert_element(source, target, code, constant);
@@ -35,6 +35,59 @@ std::optional<Inexact> run(Bytes from, double constant, std::span<std::byte> to)
     std::memcpy(to.data() + i * target_bytes, &encoded.code, target_bytes);
   }
   return std::nullopt;
+}
+
+/// A BF16 is the upper half of the F32 of the same value.
+void widen(Bytes from, std::span<std::byte> to) {
+  for (std::size_t i = 0; i < from.size() / 2; ++i) {
+    auto const code = static_cast<std::uint32_t>(load<2>(from.data() + 2 * i)) << 16U;
+    std::memcpy(to.data() + 4 * i, &code, sizeof code);
+  }
+}
+
+/// Whether every lower half was zero, so that nothing was lost.
+bool narrow(Bytes from, std::span<std::byte> to) {
+  std::uint32_t lost = 0;
+  for (std::size_t i = 0; i < to.size() / 2; ++i) {
+    auto const code = static_cast<std::uint32_t>(load<4>(from.data() + 4 * i));
+    auto const upper = static_cast<std::uint16_t>(code >> 16U);
+    lost |= code & 0xffffU;
+    std::memcpy(to.data() + 2 * i, &upper, sizeof upper);
+  }
+  return lost == 0;
+}
+
+/// A format of 8 bits has 256 codes: each is converted once. Whether all conversions are exact;
+/// else nothing is written.
+template <FloatFormat source, FloatFormat target>
+bool look_up(Bytes from, std::span<std::byte> to) {
+  constexpr auto target_bytes = static_cast<std::size_t>(target.bits() / 8);
+  std::array<std::array<std::byte, target_bytes>, 256> codes;
+  for (std::size_t code = 0; code < codes.size(); ++code) {
+    Encoded const encoded = convert_element(source, target, code, 0);
+    if (!encoded.exact) return false;
+    std::memcpy(codes[code].data(), &encoded.code, target_bytes);
+  }
+  for (std::size_t i = 0; i < from.size(); ++i)
+    std::memcpy(to.data() + i * target_bytes, codes[static_cast<std::size_t>(from[i])].data(),
+                target_bytes);
+  return true;
+}
+
+template <FloatFormat source, FloatFormat target>
+std::optional<Inexact> run(Bytes from, double constant, std::span<std::byte> to) {
+  RESHARD_EXPECT(from.size() / static_cast<std::size_t>(source.bits() / 8) *
+                     static_cast<std::size_t>(target.bits() / 8) ==
+                 to.size());
+  if (constant == 0) {
+    if constexpr (source == formats::bf16 && target == formats::f32)
+      return widen(from, to), std::nullopt;
+    if constexpr (source == formats::f32 && target == formats::bf16)
+      if (narrow(from, to)) return std::nullopt;  // else the first loss is searched
+    if constexpr (source.bits() == 8)
+      if (look_up<source, target>(from, to)) return std::nullopt;
+  }
+  return run_each<source, target>(from, constant, to);
 }
 
 template <FloatFormat source>

@@ -91,45 +91,55 @@ Needs Dequantiser::needs_of(RowPart const& part) const {
   return needs;
 }
 
-template <class Rounded>
-void Dequantiser::run_codes(std::byte const* codes, Index first_bit, Index count, Rounded rounded,
-                            std::byte* to) const {
-  auto const put = [to](Index i, std::uint16_t element) { std::memcpy(to + 2 * i, &element, 2); };
-  if (grid_.bits == 8) {
+namespace {
+
+void put(std::byte* to, Index i, std::uint16_t element) { std::memcpy(to + 2 * i, &element, 2); }
+
+/// The elements of `count` codes of `code_bits` bits that begin at a bit.
+void look_up(std::span<std::uint16_t const> elements, std::byte const* codes, Index first_bit,
+             Index count, int code_bits, std::byte* to) {
+  if (code_bits == 8) {
     std::byte const* const first = codes + first_bit / 8;
-    for (Index i = 0; i < count; ++i) put(i, rounded(values_[static_cast<std::size_t>(first[i])]));
+    for (Index i = 0; i < count; ++i) put(to, i, elements[static_cast<std::size_t>(first[i])]);
     return;
   }
-  // Few codes: each is computed once for the block and then looked up.
-  auto const bits = static_cast<std::size_t>(grid_.bits);
+  if (code_bits == 4 && first_bit % 8 == 0 && count % 2 == 0) {
+    std::byte const* const first = codes + first_bit / 8;
+    for (Index i = 0; i < count / 2; ++i) {
+      auto const pair = static_cast<std::size_t>(first[i]);
+      put(to, 2 * i, elements[pair & 15U]);
+      put(to, 2 * i + 1, elements[pair >> 4U]);
+    }
+    return;
+  }
+  auto const bits = static_cast<std::size_t>(code_bits);
   std::size_t const mask = (std::size_t{1} << bits) - 1;
-  std::array<std::uint16_t, 128> elements;
-  for (std::size_t code = 0; code <= mask; ++code) elements[code] = rounded(values_[code]);
   for (Index i = 0; i < count; ++i) {
-    auto const bit = static_cast<std::size_t>(first_bit + i * grid_.bits);
+    auto const bit = static_cast<std::size_t>(first_bit + i * code_bits);
     std::size_t const byte = bit / 8;
     auto window = static_cast<std::size_t>(codes[byte]);
     if (bit % 8 + bits > 8) window |= static_cast<std::size_t>(codes[byte + 1]) << 8U;
-    put(i, elements[(window >> bit % 8) & mask]);
+    put(to, i, elements[(window >> bit % 8) & mask]);
   }
 }
 
-void Dequantiser::run_block(std::byte const* codes, Index first_bit, Index count,
-                            Factors const& factors, std::byte* to) const {
+}  // namespace
+
+/// One by one, of 8-bit codes.
+void Dequantiser::compute(std::byte const* codes, Index count, Factors const& factors,
+                          std::byte* to) const {
   bool const divide = grid_.second == SecondScale::divided_by;
+  auto const each = [&](auto const& element_of) {
+    for (Index i = 0; i < count; ++i)
+      put(to, i, element_of(values_[static_cast<std::size_t>(codes[i])], factors, divide));
+  };
   if (ordinary(factors))
-    run_codes(
-        codes, first_bit, count,
-        [factors, divide](double value) { return dequantised_plainly(value, factors, divide); },
-        to);
+    each([](auto... of) { return dequantised_plainly(of...); });
   else
-    run_codes(
-        codes, first_bit, count,
-        [factors, divide](double value) { return dequantised(value, factors, divide); }, to);
+    each([](auto... of) { return dequantised(of...); });
 }
 
-void Dequantiser::run(RowPart const& part, StoredBytes const& stored,
-                      std::span<std::byte> to) const {
+void Dequantiser::run(RowPart const& part, StoredBytes const& stored, std::span<std::byte> to) {
   Needs const needs = needs_of(part);
   RESHARD_EXPECT(holds(stored.codes, needs.code_bytes, 8) &&
                  holds(stored.scales, needs.scales, bits(companions_.scale)));
@@ -149,8 +159,13 @@ void Dequantiser::run(RowPart const& part, StoredBytes const& stored,
     Index end = (part.first_column / grid_.block_columns + 1) * grid_.block_columns;
     for (Index column = part.first_column; column < end_of_part; ++scale) {
       Index const count = std::min(end, end_of_part) - column;
-      run_block(stored.codes.data(), row_bit + column * grid_.bits, count,
-                factors_of(grid_, parts, row, column, scale), at);
+      Factors const factors = factors_of(grid_, parts, row, column, scale);
+      Index const first_bit = row_bit + column * grid_.bits;
+      auto const elements = tables_.of(grid_, values_, factors, scale, parts.scales);
+      if (elements.empty())
+        compute(stored.codes.data() + first_bit / 8, count, factors, at);
+      else
+        look_up(elements, stored.codes.data(), first_bit, count, grid_.bits, at);
       at += 2 * count;
       column = end;
       end += grid_.block_columns;

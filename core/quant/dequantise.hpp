@@ -5,6 +5,7 @@
 #include <span>
 
 #include "core/quant/code_grid.hpp"
+#include "core/quant/element_tables.hpp"
 #include "core/quant/scheme.hpp"
 
 namespace reshard::quant {
@@ -65,19 +66,16 @@ class Dequantiser {
 
   Needs needs_of(RowPart const& part) const;
   /// Writes two bytes for each element of the part. Pre: `stored` has what needs_of(part) names.
-  void run(RowPart const& part, StoredBytes const& stored, std::span<std::byte> to) const;
+  void run(RowPart const& part, StoredBytes const& stored, std::span<std::byte> to);
 
  private:
-  template <class Rounded>
-  void run_codes(std::byte const* codes, Index first_bit, Index count, Rounded rounded,
-                 std::byte* to) const;
-  void run_block(std::byte const* codes, Index first_bit, Index count, Factors const& factors,
-                 std::byte* to) const;
+  void compute(std::byte const* codes, Index count, Factors const& factors, std::byte* to) const;
 
   MatrixShape shape_;
   Companions companions_;
   CodeGrid grid_;
   std::array<double, 256> values_{};  ///< of the codes
+  ElementTables tables_;
 };
 
 }  // namespace reshard::quant

@@ -1,11 +1,15 @@
 #include "core/quant/convert.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <random>
 #include <vector>
 
 #include <gtest/gtest.h>
+
+#include "core/quant/convert_element.hpp"
 
 namespace reshard {
 namespace {
@@ -48,6 +52,39 @@ TEST(Convert, WideningAndBackIsTheSameBits) {
 TEST(Convert, Bf16IsTheUpperHalfOfF32) {
   auto const wide = converted<std::uint32_t>(DType::bf16, all_codes(), 0, DType::f32);
   for (std::uint32_t code = 0; code < 65536; ++code) ASSERT_EQ(wide.elements[code], code << 16U);
+}
+
+TEST(Convert, ManyElementsBecomeWhatEachBecomes) {
+  std::mt19937_64 random(7);
+  std::vector<DType> const stored{DType::f64, DType::f32,     DType::bf16,
+                                  DType::f16, DType::f8_e4m3, DType::f8_e5m2};
+  for (DType const from : stored)
+    for (DType const to : {DType::f64, DType::f32, DType::bf16, DType::f16})
+      for (double const constant : {0.0, 1.0}) {
+        auto const source = *quant::float_format(from);
+        auto const target = *quant::float_format(to);
+        std::vector<std::byte> codes;
+        std::vector<std::byte> wanted;
+        while (codes.size() < 4096) {
+          std::uint64_t const code = random() & quant::detail::ones(source.bits());
+          quant::Encoded const one = quant::convert_element(source, target, code, constant);
+          if (!one.exact && random() % 512 != 0) continue;  // one or another has a loss
+          auto const append = [](std::vector<std::byte>& bytes, std::uint64_t value, int bits) {
+            for (int b = 0; b < bits; b += 8) bytes.push_back(static_cast<std::byte>(value >> b));
+          };
+          append(codes, code, source.bits());
+          append(wanted, one.code, target.bits());
+          if (!one.exact) break;
+        }
+        std::vector<std::byte> found(wanted.size());
+        auto const inexact = quant::convert(from, codes, constant, to, found);
+        auto const size = static_cast<std::size_t>(target.bits() / 8);
+        std::size_t const good = inexact ? inexact->element * size : wanted.size();
+        EXPECT_GE(good + size, wanted.size()) << name(from) << " to " << name(to);
+        EXPECT_TRUE(std::equal(wanted.begin(), wanted.begin() + static_cast<std::ptrdiff_t>(good),
+                               found.begin()))
+            << name(from) << " to " << name(to) << ", plus " << constant;
+      }
 }
 
 TEST(Convert, NarrowingStopsAtTheFirstValueThatIsNotThere) {
