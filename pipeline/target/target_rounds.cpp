@@ -15,7 +15,8 @@ namespace reshard {
 namespace {
 
 // What a rank holds besides the memory of its rounds to read files back meanwhile.
-constexpr std::uint64_t memory_part = 8;  ///< of run.memory
+constexpr std::uint64_t memory_part = 8;       ///< of run.memory
+constexpr std::size_t threads_for_sha256 = 4;  ///< of a rank: the read-back has one for it alone
 constexpr std::uint64_t least_memory_bytes = std::uint64_t{1} << 20;
 constexpr std::uint64_t most_memory_bytes = std::uint64_t{16} << 20;
 
@@ -52,13 +53,15 @@ void TargetRounds::begin_reading_back(TargetTask const& task) {
                   [this](ShareRegion const& region) { return !is_owner(region.src_file); });
     return made;
   };
-  early_ = std::make_unique<EarlyScan>(EarlyScan::Parts{.files = paths_of(begun_.layouts),
-                                                        .work = work,
-                                                        .options = {.memory_bytes = memory_bytes,
-                                                                    .file_hashes = true,
-                                                                    .sha256 = takes_sums(task.spec),
-                                                                    .past_cache = true,
-                                                                    .scanned = scanned_}});
+  early_ = std::make_unique<EarlyScan>(
+      EarlyScan::Parts{.files = paths_of(begun_.layouts),
+                       .work = work,
+                       .options = {.memory_bytes = memory_bytes,
+                                   .file_hashes = true,
+                                   .sha256 = takes_sums(task.spec),
+                                   .sha256_beside = task.threads >= threads_for_sha256,
+                                   .past_cache = true,
+                                   .scanned = scanned_}});
 }
 
 /// Hands over the files that this round has completed. Those with other contents until all is

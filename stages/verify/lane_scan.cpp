@@ -13,6 +13,7 @@
 #include "core/io/io_engines.hpp"
 #include "stages/verify/scan_file.hpp"
 #include "stages/verify/scan_ring.hpp"
+#include "stages/verify/sha256_beside.hpp"
 
 namespace reshard {
 namespace {
@@ -43,14 +44,16 @@ class FileHasher {
     if (sha256) sha256_.emplace();
   }
 
-  void add(std::uint64_t offset_bytes, std::span<std::byte const> bytes) {
+  /// `beside` takes the SHA-256 until it is waited for; null: this thread does.
+  void add(std::uint64_t offset_bytes, std::span<std::byte const> bytes, Sha256Beside* beside) {
+    if (sha256_ && beside != nullptr) beside->begin(*sha256_, bytes);
     crc64_ = crc64_shifted(crc64_, offset_bytes - at_);
     at_ = offset_bytes;
     read_bytes_ += bytes.size();
     while (!bytes.empty()) {
       std::span const part = bytes.first(next_part(bytes.size()));
       xxh3_.add(part);
-      if (sha256_) sha256_->add(part);
+      if (sha256_ && beside == nullptr) sha256_->add(part);
       crc64_ = in_zeros_ ? crc64_shifted(crc64_, part.size()) : crc64(part, crc64_);
       at_ += part.size();
       bytes = bytes.subspan(part.size());
@@ -165,9 +168,15 @@ class Reading {
   ScanRing& ring_;
 };
 
+/// Before the buffers of the ring go.
 struct Stopper {
   ScanRing& ring;
-  ~Stopper() { ring.stop(); }
+  Sha256Beside* beside = nullptr;
+
+  ~Stopper() {
+    if (beside != nullptr) beside->settle();
+    ring.stop();
+  }
 };
 
 }  // namespace
@@ -197,6 +206,8 @@ LaneScan::~LaneScan() = default;
 
 void LaneScan::run(std::span<FileShare const> mine) {
   ScanOptions const& options = task_.options;
+  if (options.sha256 && options.sha256_beside && !beside_)
+    beside_ = std::make_unique<Sha256Beside>();
   std::uint64_t const memory_bytes = options.memory_bytes / options.threads;
   std::uint64_t const pages = memory_bytes / 2 / scan_page_bytes;
   std::uint64_t const largest = options.past_cache ? largest_window_past_cache : largest_window;
@@ -205,10 +216,11 @@ void LaneScan::run(std::span<FileShare const> mine) {
                 window_bytes);
   Reading const reading(task_, window_bytes, ring);
   std::jthread const reader([&] { reading.read_all(mine); });
-  Stopper const stopper{ring};  // goes first
+  Stopper const stopper{ring, beside_.get()};  // goes first
   while (auto const filled = ring.take()) {
     if (options.file_hashes) hash(*filled);
     add(*filled);
+    if (options.file_hashes) end_file(*filled);
     std::uint64_t const bytes = filled->window.end - filled->window.fresh;
     ring.give_back();
     bytes_read_(bytes);
@@ -232,11 +244,18 @@ void LaneScan::hash(FilledWindow const& filled) {
     began_ = std::chrono::steady_clock::now();
   }
   hasher_->add(window.fresh,
-               {filled.bytes + (window.fresh - window.begin), window.end - window.fresh});
-  if (window.end != filled.file_bytes) return;
+               {filled.bytes + (window.fresh - window.begin), window.end - window.fresh},
+               beside_.get());
+}
+
+/// After the bytes of a window were looked at: when they were the last ones of the file.
+void LaneScan::end_file(FilledWindow const& filled) {
+  if (beside_) beside_->wait();
+  if (filled.window.end != filled.file_bytes) return;
   found_.push_back({filled.file, hasher_->hashes()});
-  if (options.scanned)
-    options.scanned({filled.file, filled.file_bytes, began_, std::chrono::steady_clock::now()});
+  if (task_.options.scanned)
+    task_.options.scanned(
+        {filled.file, filled.file_bytes, began_, std::chrono::steady_clock::now()});
 }
 
 }  // namespace reshard

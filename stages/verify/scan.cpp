@@ -52,11 +52,13 @@ class RankScan {
     RegionsByFile const regions(work_, files.size());
     auto const mine = options_.file_hashes ? share_of_files(sizes, rank, ranks, left_out)
                                            : share_of_bytes(regions.bytes(), rank, ranks);
+    ScanOptions options = options_;
+    options.sha256_beside = 2 * mine.size() <= options.threads;
     Workers workers(options_.threads);
     workers.run(options_.threads, [&](std::size_t l, std::size_t) {
       auto const lane = narrow<int>(l);
       auto const lanes = narrow<int>(options_.threads);
-      LaneScan scan({files, work_, regions, options_},
+      LaneScan scan({files, work_, regions, options},
                     [this](std::uint64_t bytes) { bytes_read_.add(bytes); });
       scan.run(options_.file_hashes ? lane_of_files(mine, sizes, lane, lanes)
                                     : lane_of_bytes(mine, lane, lanes));

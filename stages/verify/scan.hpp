@@ -24,10 +24,12 @@ struct ScannedFile {
 
 struct ScanOptions {
   std::uint64_t memory_bytes = std::uint64_t{64} << 20;  ///< of one rank
-  std::size_t threads = 1;   ///< of this rank that compute; as many read ahead of them
-  bool file_hashes = false;  ///< size, XXH3 and CRC-64 of every file; each file is then read from
-                             ///< its first byte to its last by one thread of one rank
-  bool sha256 = false;       ///< with file_hashes: SHA-256 as well
+  std::size_t threads = 1;     ///< of this rank that compute; as many read ahead of them
+  bool file_hashes = false;    ///< size, XXH3 and CRC-64 of every file; each file is then read from
+                               ///< its first byte to its last by one thread of one rank
+  bool sha256 = false;         ///< with file_hashes: SHA-256 as well
+  bool sha256_beside = false;  ///< SHA-256 on another thread than all else, where this rank has
+                               ///< cores without a file; scan() finds that out for itself
   /// Those of the files, where they are known; else rank 0 opens each file to look.
   std::span<std::uint64_t const> sizes = {};
   bool past_cache = false;  ///< read from the device, not from pages in memory, where the file

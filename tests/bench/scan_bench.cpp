@@ -110,6 +110,14 @@ BENCHMARK_CAPTURE(scan_file, tensors_of_64_KiB, 1U << 16U, {})
 BENCHMARK_CAPTURE(scan_file, one_tensor_and_hashes, memory_bytes, {.file_hashes = true})
     ->UseRealTime()
     ->MeasureProcessCPUTime();
+BENCHMARK_CAPTURE(scan_file, one_tensor_and_sha256, memory_bytes,
+                  {.file_hashes = true, .sha256 = true})
+    ->UseRealTime()
+    ->MeasureProcessCPUTime();
+BENCHMARK_CAPTURE(scan_file, one_tensor_and_sha256_on_two_threads, memory_bytes,
+                  {.threads = 2, .file_hashes = true, .sha256 = true})
+    ->UseRealTime()
+    ->MeasureProcessCPUTime();
 
 /// The requests alone, in one thread.
 void read_file(benchmark::State& state) {

@@ -366,15 +366,21 @@ TEST(Scan, HashesFilesAsXxhsumDoes) {
     ScanResult const result = scan_of(folder, world, {.memory_bytes = memory, .file_hashes = true});
     EXPECT_EQ(result.files, expected);
     EXPECT_EQ(result.bytes_read, 100003U);
-    auto const sums =
-        scan_of(folder, world, {.memory_bytes = memory, .file_hashes = true, .sha256 = true}).files;
-    EXPECT_EQ(hex_of(sums[0].sha256),
-              "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
-    EXPECT_EQ(hex_of(sums[2].sha256),
-              "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
     Sha256 whole;
     whole.add(pattern);
-    EXPECT_EQ(sums[1].sha256, whole.digest());
+    for (std::size_t const threads : {1U, 8U}) {  // with 8 some have no file
+      auto const sums =
+          scan_of(folder, world,
+                  {.memory_bytes = memory, .threads = threads, .file_hashes = true, .sha256 = true})
+              .files;
+      EXPECT_EQ(hex_of(sums[0].sha256),
+                "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+      EXPECT_EQ(hex_of(sums[2].sha256),
+                "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+      EXPECT_EQ(sums[1].sha256, whole.digest());
+      EXPECT_EQ(sums[1].crc64, expected[1].crc64);
+      EXPECT_EQ(sums[1].xxh3, expected[1].xxh3);
+    }
   }
 }
 
@@ -434,6 +440,7 @@ class EarlyFiles {
                .options = {.memory_bytes = 1U << 17U,
                            .file_hashes = true,
                            .sha256 = true,
+                           .sha256_beside = world.files.size() % 2 == 0,
                            .past_cache = true}}) {}
   void add(std::uint32_t file) {
     std::filesystem::path const path = folder_.files()[file];
