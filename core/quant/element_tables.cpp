@@ -31,6 +31,8 @@ std::size_t slot_of(CodeGrid const& grid, std::int64_t scale, TensorPart const& 
 
 }  // namespace
 
+bool keeps_tables(CodeGrid const& grid) { return slots_of(grid) > 0; }
+
 std::span<std::uint16_t const> ElementTables::of(CodeGrid const& grid,
                                                  std::span<double const> values,
                                                  Factors const& factors, std::int64_t scale,

@@ -9,6 +9,10 @@
 
 namespace reshard::quant {
 
+/// Whether blocks of a grid are worth tables; else each element is computed, which takes several
+/// times as long.
+bool keeps_tables(CodeGrid const& grid);
+
 /// What the codes of a block become, BF16 by code, kept for the next block with the same factors:
 /// the same block of the next row, or another one whose 8-bit scale is the same. A lookup costs a
 /// fraction of a product that is rounded.

@@ -11,22 +11,25 @@
 namespace reshard {
 namespace {
 
-// Bytes per second. What storage gives a rank is taken high and what a GPU gives low, so that a
-// doubt keeps to the host.
-constexpr double storage_rate = 4e9;
-constexpr double long_run_rate = 6e9;    // one core's copying of runs of 256 bytes and more
-constexpr double short_run_rate = 2e9;   // shorter ones
-constexpr double element_rate = 0.8e9;   // runs of a few bytes: transposes
-constexpr double compute_rate = 1e9;     // one core's conversions, of results
-constexpr double link_rate = 20e9;       // between host and GPU, each way
-constexpr double gpu_start_seconds = 2;  // context, pinned memory
+// Bytes per second, measured on a host with an H200 with files in memory (docs/measurements.md):
+// what one rank of two reads or writes, one core's work in such a job, and both ways over PCIe 5.
+constexpr double storage_rate = 2e9;
+constexpr double run_rate = 5e9;           // of runs of 4 bytes and more
+constexpr double element_rate = 2e9;       // of smaller ones: transposes
+constexpr double look_up_rate = 3.5e9;     // of conversions, in results
+constexpr double product_rate = 0.8e9;     // where each element is a product that is rounded
+constexpr double link_rate = 40e9;         // between host and GPU, each way
+constexpr double gpu_start_seconds = 0.5;  // context, pinned memory
 
 // The GPU path must promise this share of the host path's time, or less.
 constexpr double worthwhile = 0.8;
 
-double copy_rate(std::uint64_t run_bytes) {
-  if (run_bytes >= 256) return long_run_rate;
-  return run_bytes >= 16 ? short_run_rate : element_rate;
+double copy_rate(std::uint64_t run_bytes) { return run_bytes >= 4 ? run_rate : element_rate; }
+
+double compute_rate(SourceView const& view) {
+  bool const looks_up =
+      view.kind != ViewKind::dequantise || quant::keeps_tables(dequantiser_of(view).grid());
+  return looks_up ? look_up_rate : product_rate;
 }
 
 struct Estimate {
@@ -120,6 +123,8 @@ std::optional<std::string> reason_against_gpus(PathLoad const& load) {
 PathLoad load_of(Plan const& plan, CellRange cells, std::span<SourceView const> views,
                  std::uint32_t first_view_file) {
   PathLoad load;
+  std::vector<double> rates;
+  for (SourceView const& view : views) rates.push_back(compute_rate(view));
   for (std::size_t c = cells.begin; c < cells.end; ++c) {
     Cell const& cell = plan.cells[c];
     load.bytes_read += cell.source_bytes;
@@ -134,7 +139,8 @@ PathLoad load_of(Plan const& plan, CellRange cells, std::span<SourceView const> 
       bool const straight = dims.empty() && region.run_bytes >= straight_bytes;
       if (computed) {
         load.computed_bytes += bytes;
-        load.host_compute_seconds += static_cast<double>(bytes) / compute_rate;
+        load.host_compute_seconds +=
+            static_cast<double>(bytes) / rates[region.src_file - first_view_file];
       }
       if (straight && !computed) load.straight_bytes += bytes;
       if (straight) continue;

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Tests and measures the GPU path on this machine in one go, and prints one table last:
-#   tests/gpu/run.sh [--packages FOLDER] [--minutes N] [--work FOLDER] [--only SECTION,…] [--keep FOLDER | --built FOLDER] [--rehearse]
+#   tests/gpu/run.sh [--packages FOLDER] [--minutes N] [--work FOLDER] [--only SECTION,…] [--jobs JOB,…] [--keep FOLDER | --built FOLDER] [--rehearse]
 #
 # The machine needs a GPU, CUDA's nvcc, CMake and g++ 13 or later (older ones where fmt is installed). NCCL is found where the loader or python3 has it.
 # Without more it builds and runs the checks and the benchmark of the device layer, and NCCL's transport with several processes on the one GPU. With
@@ -10,6 +10,7 @@
 #   --minutes N        stop after so long (9); what is not reached is listed as "not run"
 #   --work FOLDER      for builds and logs (a new folder below TMPDIR or /tmp)
 #   --only SECTIONS    of machine,build,checks,sanitizer,nccl,bench,program
+#   --jobs JOBS        of small,moved,fp8,suite,large: what "program" runs; small and moved share a source
 #   --keep FOLDER      put what is built there; without a GPU nothing more is done
 #   --built FOLDER     what --keep put there, perhaps on another machine; what is not there, or does not start here, is built
 #   --rehearse         without a GPU: the emulated device in its place, small sizes. Shows that the script works; the figures mean nothing
@@ -25,6 +26,7 @@ packages=${RESHARD_GPU_PACKAGES:-}
 minutes=9
 work=
 only=machine,build,checks,sanitizer,nccl,bench,program
+jobs=small,moved,fp8,suite,large
 rehearse=
 keep=
 built=
@@ -42,6 +44,7 @@ while [[ $# -gt 0 ]]; do
     --only) only=${2:?--only takes names} && shift 2 ;;
     --keep) mkdir -p "${2:?--keep takes a folder}" && keep=$(realpath "$2") && shift 2 ;;
     --built) built=$(realpath "${2:?--built takes a folder}") && shift 2 ;;
+    --jobs) jobs=${2:?--jobs takes names} && shift 2 ;;
     --rehearse) rehearse=yes && shift ;;
     -h | --help) usage 0 ;;
     *) usage 64 >&2 ;;
@@ -57,6 +60,7 @@ rows=$work/rows.tsv
 say() { printf '== %3d s  %s\n' "$SECONDS" "$*" | tee -a "$log"; }
 left() { echo $((deadline - SECONDS)); }
 wanted() { [[ ,$only, == *,$1,* ]]; }
+wanted_job() { [[ ,$jobs, == *,$1,* ]]; }
 
 # row GROUP NAME RESULT VERDICT: a line of the table.
 row() { printf '%s\t%s\t%s\t%s\n' "$1" "$2" "$3" "$4" >>"$rows"; }
@@ -180,7 +184,7 @@ build_light() {
   # Without a device and without a section: it only starts.
   if was_built gpu_bench --emulated none; then
     mkdir -p "$work/light"
-    cp "$built"/{gpu_checks,gpu_bench,nccl_check} "$work/light/"
+    cp "$built"/{gpu_checks,gpu_bench,nccl_check} "$work/light/" 2>>"$log"
     row build "checks and benchmark" "those of $built" ok
     return 0
   fi

@@ -36,6 +36,7 @@ add_library(reshard_gpu_core STATIC
   ${root}/core/base/sight.cpp
   ${root}/core/quant/convert.cpp
   ${root}/core/quant/dequantise.cpp
+  ${root}/core/quant/element_tables.cpp
   ${root}/core/quant/number_formats.cpp
   ${root}/core/quant/scheme.cpp
   ${root}/core/device/copy_choice.cpp

@@ -46,6 +46,7 @@ begin_sources() {
     large_gib=0
     sizes=(--layers 4 --hidden 256 --heads 4 --groups 2 --inter 128 --vocab 1024 --experts)
   fi
+  wanted_job large || large_gib=0
   # At most three times the large size at a time: the small one has gone before its targets come. Where that is too much, less.
   if ! choose_data_folder $((3 * large_gib + 4)); then
     large_gib=8
@@ -55,16 +56,20 @@ begin_sources() {
     fi
   fi
   # 32 experts make 4 GiB.
-  in_background "$work/source-small.txt" "$python" tests/bench/make_megatron.py "$data/small" "${sizes[@]}" 32
-  small_maker=$!
+  if wanted_job small || wanted_job moved; then
+    in_background "$work/source-small.txt" "$python" tests/bench/make_megatron.py "$data/small" "${sizes[@]}" 32
+    small_maker=$!
+  fi
   if [[ $large_gib -gt 0 ]]; then
     in_background "$work/source-large.txt" "$python" tests/bench/make_megatron.py "$data/large" "${sizes[@]}" $((large_gib * 8))
     large_maker=$!
   fi
   local fp8=(--layers 24)  # 5.6 GiB
   [[ -z $rehearse ]] || fp8=(--layers 2 --hidden 512 --heads 4 --groups 2 --inter 1024 --vocab 1024)
-  in_background "$work/source-fp8.txt" "$python" tests/gpu/make_fp8_folder.py "$data/fp8" "${fp8[@]}"
-  fp8_maker=$!
+  if wanted_job fp8; then
+    in_background "$work/source-fp8.txt" "$python" tests/gpu/make_fp8_folder.py "$data/fp8" "${fp8[@]}"
+    fp8_maker=$!
+  fi
 }
 
 # Nothing else may run while speeds are measured.
@@ -304,7 +309,7 @@ run_fp8() {
   compared fp8 "FP8 to BF16" 2 cuda mpi "${host_seconds[2]}"
   compared fp8 "FP8 to BF16" 2 cuda nccl "${host_seconds[2]}"
   compared fp8 "FP8 to BF16" 2 auto auto "${host_seconds[2]}"
-  for ranks in 1 2 4 8; do pairs fp8 "FP8 to BF16" "$ranks"; done
+  for ranks in 2 1 4; do pairs fp8 "FP8 to BF16" "$ranks"; done
   for device in host cuda; do keep_trace "fp8-$device"; done
   rm -rf "$data/fp8" "$data/reference-fp8"
 }
@@ -353,8 +358,11 @@ run_program() {
     return 0
   fi
   row program "sources and targets" "in $data_name" -
-  ! source_is_there "$small_maker" small || { run_small && run_moved; }
-  ! source_is_there "$fp8_maker" fp8 || run_fp8
-  run_conformance
+  if [[ -n ${small_maker:-} ]] && source_is_there "$small_maker" small; then
+    ! wanted_job small || run_small
+    ! wanted_job moved || run_moved
+  fi
+  [[ -z ${fp8_maker:-} ]] || ! source_is_there "$fp8_maker" fp8 || run_fp8
+  ! wanted_job suite || run_conformance
   [[ -z ${large_maker:-} ]] || ! source_is_there "$large_maker" large || run_large
 }

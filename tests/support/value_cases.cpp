@@ -199,7 +199,7 @@ std::span<std::byte const> range_of(std::vector<std::byte> const& bytes,
 
 /// One part of a weight as a request, with what it needs put into `from` and what it gives put into
 /// `wanted`.
-DequantiseRequest add_part(quant::Dequantiser const& decoder, SlowWeight const& weight,
+DequantiseRequest add_part(quant::Dequantiser& decoder, SlowWeight const& weight,
                            quant::RowPart const& part, DeviceCase& device, Random& random) {
   quant::Needs const needs = decoder.needs_of(part);
   std::size_t const scale_bytes = bytes_of(weight.companions.scale);
@@ -226,7 +226,7 @@ DeviceCase dequantise_case(QuantForm const& form, quant::MatrixShape const& shap
   if (form.scheme.second != quant::SecondScale::none && below(random, 2) == 0)
     companions.seconds = shape.stack;
   SlowWeight const weight = random_weight(form.scheme, shape, companions, random);
-  quant::Dequantiser const decoder(form.scheme, shape, companions);
+  quant::Dequantiser decoder(form.scheme, shape, companions);
   DeviceCase device{fmt::format("{} {}, {} x {} x {}", form.name, form.scheme.integer_bits,
                                 shape.stack, shape.rows, shape.columns),
                     {},

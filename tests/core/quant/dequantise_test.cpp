@@ -132,6 +132,19 @@ TEST(Dequantise, ATableIsThatOfItsBlockAndScale) {
   }
 }
 
+TEST(Dequantise, TablesAreKeptWhereManyElementsShareOne) {
+  auto const keeps = [](Scheme const& scheme, DType scale) {
+    return quant::keeps_tables(Dequantiser(scheme, {1, 4096, 4096}, {.scale = scale}).grid());
+  };
+  Scheme scheme{.codes = CodeFormat::e4m3, .block_rows = 128, .block_columns = 128};
+  EXPECT_TRUE(keeps(scheme, DType::f32));
+  scheme.block_rows = 1;
+  EXPECT_FALSE(keeps(scheme, DType::f32)) << "128 elements, 256 codes";
+  EXPECT_TRUE(keeps(scheme, DType::u8)) << "256 scales";
+  scheme.codes = CodeFormat::e2m1;
+  EXPECT_TRUE(keeps(scheme, DType::f32)) << "16 codes";
+}
+
 TEST(Dequantise, AWorkedExampleOfEachSecondScale) {
   // 0x53: low half 3 (1.5) is column 0, high half 5 (3) is column 1. Scale 0x40 of E4M3 is 2, the
   // second 0.25.
