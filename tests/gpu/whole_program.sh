@@ -340,7 +340,7 @@ run_conformance() {
   for ranks in 1 2 4; do
     say "transport suite on NCCL, $ranks ranks"
     code=0
-    limited 100 mpirun -n "$ranks" --bind-to none "$work/whole/tests/core/transport/transport_gpu_test" || code=$?
+    limited 100 mpirun -n "$ranks" --bind-to none "$work/whole/tests/core/transport/transport_gpu_test" --gtest_color=no || code=$?
     if [[ $code -eq 125 ]]; then
       row program "transport suite on NCCL, $ranks ranks" "no time left" "not run"
     elif [[ $code -eq 0 ]]; then
