@@ -40,10 +40,14 @@ struct MegatronTarget {
   bool distributed = false;                             ///< with distrib_optim.pt
 };
 
-/// Lays out every file of a Megatron target and fills files, texts, the target catalogue; returns
-/// the opaque state to copy.
-std::vector<OpaqueCopy> plan_megatron_target(TargetDraft& job, TargetParts const& parts,
-                                             MegatronTarget const& target);
+struct MegatronFiles {
+  std::vector<OpaqueCopy> opaque;  ///< state to copy
+  std::size_t layouts = 0;         ///< how many shards were laid out: shards that are alike, once
+};
+
+/// Lays out every file of a Megatron target and fills files, texts, the target catalogue.
+MegatronFiles plan_megatron_target(TargetDraft& job, TargetParts const& parts,
+                                   MegatronTarget const& target);
 
 /// What makes a Hugging Face folder beyond its tensors.
 struct HuggingFaceTarget {

@@ -104,28 +104,25 @@ std::string StateTarget::described(StoredName const& name, SlotId slot) const {
   return fmt::format("{} ({})", name.name, model_.parts.model->slots()[index(slot)]);
 }
 
-StateTensor::Part StateTarget::part(StoredName const& name, SidePlace const& place,
-                                    SlotId slot) const {
-  StateTensor::Part result{model_.parts.side->pieces(name, place), name.copy};
-  for (Piece& piece : result.pieces) piece.tensor = model_.parts.model->in_slot(piece.tensor, slot);
+// --- distrib_optim.pt ---------------------------------------------------------------------------
+
+std::vector<bool> StateTarget::held(ShardPlace const& place) const {
+  std::vector<bool> result;
+  for (std::size_t chain = 0; chain < model_.settings.optimizers.size(); ++chain)
+    result.push_back(holds(place, chain));
   return result;
 }
 
-// --- distrib_optim.pt ---------------------------------------------------------------------------
-
 std::optional<StateFile> StateTarget::distributed_file(ShardPlace const& place) {
-  std::size_t const chains = model_.settings.optimizers.size();
+  std::vector<bool> const here = held(place);
+  if (std::ranges::find(here, true) == here.end()) return std::nullopt;
   MeshPlace const at = place_of(model_.parts.request->mesh, place);
   StateFile file;
   std::vector<NodeId> optimizers;
-  bool any = false;
-  for (std::size_t chain = 0; chain < chains; ++chain) {
-    bool const here = holds(place, chain);
-    any = any || here;
-    optimizers.push_back(here ? add_buffers(file, at, place.pp, chain) : file.document.add_none());
-  }
-  if (!any) return std::nullopt;
-  file.document.root = chains == 1 ? optimizers.front() : file.document.add_list(optimizers);
+  for (std::size_t chain = 0; chain < here.size(); ++chain)
+    optimizers.push_back(here[chain] ? add_buffers(file, at, place.pp, chain)
+                                     : file.document.add_none());
+  file.document.root = here.size() == 1 ? optimizers.front() : file.document.add_list(optimizers);
   return file;
 }
 
@@ -154,7 +151,7 @@ NodeId StateTarget::add_buffers(StateFile& file, MeshPlace const& at, int stage,
     NodeId const states = document.add_dict();
     auto const add = [&](std::string_view key, std::optional<SlotId> slot) {
       document.set(states, key, document.add_tensor(DType::f32, {elements}));
-      file.tensors.push_back(flat_state(share, layout, at, slot));
+      file.tensors.push_back(flat_state(share, layout, slot));
     };
     add(dense_master, masters_);
     for (SlotId const slot : moments_) add(model_.parts.model->slots()[index(slot)], slot);
@@ -174,9 +171,8 @@ NodeId StateTarget::add_buffers(StateFile& file, MeshPlace const& at, int stage,
 
 /// One state of all parameters of a buffer. F32 weights are their own masters.
 StateTensor StateTarget::flat_state(BufferShare const& share, FlatLayout const& layout,
-                                    MeshPlace const& at, std::optional<SlotId> slot) const {
+                                    std::optional<SlotId> slot) const {
   StateTensor result;
-  SidePlace const place{at, &shares_.chunk(share)};
   for (std::size_t p = 0; p < share.parameters.size(); ++p) {
     StoredName const& name = shares_.name(share, share.parameters[p]);
     SlotId held = slot.value_or(SlotId::weight);
@@ -194,8 +190,7 @@ StateTensor StateTarget::flat_state(BufferShare const& share, FlatLayout const& 
            "source: {} is {}, and distrib_optim.pt holds F32. Choose target.optimizer = "
            "\"inline\", or set source.optimizer = \"drop\".",
            described(name, held), reshard::name(dtype));
-    result.parts.push_back(part(name, place, held));
-    for (Piece& piece : result.parts.back().pieces) piece.offset += layout.in_file(layout.slots[p]);
+    result.parts.push_back({&name, &shares_.chunk(share), held, layout.in_file(layout.slots[p])});
     if (p == 0) result.name = described(name, held) + " …";
   }
   return result;
@@ -344,7 +339,7 @@ void StateTarget::add_moments(Optimizer& to, NodeId state, Index number,
 NodeId StateTarget::add_state(Optimizer& to, Member const& member, SlotId slot) const {
   auto const& [name, place] = member;
   DType const dtype = stored_dtype(model_.parts, *name, slot);
-  to.tensors.push_back({described(*name, slot), dtype, {part(*name, place, slot)}, ""});
+  to.tensors.push_back({described(*name, slot), dtype, {{name, place.chunk, slot}}, ""});
   return to.document.add_tensor(dtype, model_.parts.side->layout(name->entry, place).file_shape);
 }
 

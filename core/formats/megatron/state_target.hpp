@@ -12,12 +12,14 @@
 
 namespace reshard::megatron {
 
-/// A tensor of optimizer state in a file to be written.
+/// A tensor of optimizer state in a file to be written: the same in all shards that are alike.
 struct StateTensor {
-  /// What it holds of one parameter. Strides and offsets are in elements of the tensor.
+  /// What it holds of one parameter.
   struct Part {
-    std::vector<Piece> pieces;
-    bool copy = false;  ///< as in Catalog::add
+    StoredName const* name = nullptr;      ///< of StateTarget, which owns it
+    PipelineChunk const* chunk = nullptr;  ///< the parameter's
+    SlotId slot = SlotId::weight;
+    Index offset = 0;  ///< of its first element, in elements of the tensor
   };
   std::string name;  ///< for messages
   DType dtype = DType::f32;
@@ -49,12 +51,17 @@ class StateTarget {
   StateTarget(StateTarget const&) = delete;
   StateTarget& operator=(StateTarget const&) = delete;
 
-  /// Adds "optimizer" to a model_optim_rng.pt and to `tensors` what the document gets more of.
-  /// Errors of kind source: parameters that fall into no group, missing state.
+  /// Which optimizers' flat buffers distributed_file() has for a place; all false: there is no such
+  /// file.
+  std::vector<bool> held(ShardPlace const& place) const;
+  /// Adds "optimizer" to a model_optim_rng.pt and to `tensors` what the document gets more of. What
+  /// is added depends on the pipeline rank and on the shapes that the place has, on nothing else of
+  /// it. Errors of kind source: parameters that fall into no group, missing state.
   void add_to_shard(pickle::Document& shard, ShardPlace const& place,
                     std::vector<StateTensor>& tensors);
-  /// The distrib_optim.pt beside it; nothing where another folder has that state. Errors of kind
-  /// source: missing state, state that is not F32. Pre: StateModel::distributed.
+  /// The distrib_optim.pt beside it; nothing where another folder has that state. It depends on the
+  /// pipeline rank, on the shapes that the place has, and on held(). Errors of kind source: missing
+  /// state, state that is not F32. Pre: StateModel::distributed.
   std::optional<StateFile> distributed_file(ShardPlace const& place);
 
   /// Whether places in the files that distributed_file() made depend on where buckets end.
@@ -73,7 +80,7 @@ class StateTarget {
   bool holds(ShardPlace const& place, std::size_t chain) const;
   FlatLayout layout(BufferShare const& share, int stage);
   pickle::NodeId add_buffers(StateFile& file, MeshPlace const& at, int stage, std::size_t chain);
-  StateTensor flat_state(BufferShare const& share, FlatLayout const& layout, MeshPlace const& at,
+  StateTensor flat_state(BufferShare const& share, FlatLayout const& layout,
                          std::optional<SlotId> slot) const;
   std::vector<std::vector<Member>> members(pickle::Document const& document,
                                            std::vector<pickle::NodeId> const& groups,
@@ -84,7 +91,6 @@ class StateTarget {
   pickle::NodeId add_master(Optimizer& to, Member const& member) const;
   pickle::NodeId add_state(Optimizer& to, Member const& member, SlotId slot) const;
   void complete_steps(pickle::Document& document, pickle::NodeId groups) const;
-  StateTensor::Part part(StoredName const& name, SidePlace const& place, SlotId slot) const;
   bool has(StoredName const& name, SlotId slot) const;
   bool has_any(StoredName const& name) const;
   bool is_narrow(StoredName const& name) const;

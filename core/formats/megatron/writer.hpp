@@ -32,6 +32,7 @@ struct ChunkEntry {
   std::vector<Index> shape;
   pickle::Document const* from = nullptr;  ///< copy; must outlive build_shard
   pickle::NodeId node = pickle::no_node;
+  friend bool operator==(ChunkEntry const&, ChunkEntry const&) = default;
 };
 
 /// A top-level value taken over from a source file.
