@@ -110,7 +110,7 @@ struct TextFile {
   std::string text;
   bool mark = false;
   std::function<std::string()>
-      make;  ///< of a large file: makes `text` when it is written; borrows nothing
+      make;  ///< of large files, or many alike: makes `text` when written; borrows nothing
 };
 
 /// A file or folder that is copied along as it is.

@@ -1,12 +1,12 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <utility>
 #include <vector>
 
 #include "core/base/dtype.hpp"
 #include "core/base/integers.hpp"
+#include "core/base/shared_text.hpp"
 #include "core/containers/file_frame.hpp"
 
 namespace reshard::dcp {
@@ -19,10 +19,10 @@ struct PlannedItem {
 };
 
 /// What one .distcp file will hold beside payloads and copied objects: the frames of its items, and
-/// objects whose bytes are known now, by offset.
+/// objects whose bytes are known now, by offset: those of modules without state are all the same.
 struct FileItems {
   std::vector<PlannedItem> tensors;
-  std::vector<std::pair<std::uint64_t, std::string>> objects;
+  std::vector<std::pair<std::uint64_t, SharedText>> objects;
 };
 
 /// The same, for whoever writes the file.

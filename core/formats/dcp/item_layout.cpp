@@ -59,7 +59,7 @@ void DcpTarget::add_object(std::string const& key, std::uint32_t file, std::uint
   metadata_.objects.push_back({key, {number, at, bytes}});
 }
 
-void DcpTarget::add_object(std::string const& key, std::uint32_t file, std::string bytes) {
+void DcpTarget::add_object(std::string const& key, std::uint32_t file, SharedText bytes) {
   std::uint64_t const at = place(file, bytes.size());
   OpenFile& open = file_at(file);
   metadata_.objects.push_back({key, {open.number, at, bytes.size()}});

@@ -30,7 +30,7 @@ class DcpTarget {
   void add_object(std::string const& key, std::uint32_t file, std::uint32_t source_file,
                   std::uint64_t source_offset_bytes, std::uint64_t bytes);
   /// An object made here.
-  void add_object(std::string const& key, std::uint32_t file, std::string bytes);
+  void add_object(std::string const& key, std::uint32_t file, SharedText bytes);
   /// Pre: the boxes tile the tensor; a tensor without elements has one. `copy` as in
   /// TensorPieces::is_copy.
   void add_tensor(std::string const& key, DType dtype, std::vector<Index> const& shape,

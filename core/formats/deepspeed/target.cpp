@@ -1,7 +1,9 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <map>
 #include <set>
+#include <tuple>
 
 #include "core/base/counted.hpp"
 #include "core/base/text.hpp"
@@ -77,42 +79,70 @@ class Universal {
     return {std::vector<Index>(shape.size(), 0), shape};
   }
 
-  /// Lays out a file whose tensors, in order, are those of the job.
-  void add_file(fs::path const& path, Document& document, std::vector<std::size_t> const& tensors) {
-    TorchFilePlan plan = plan_torch_file(document, path.stem().string(), draft_.data_layout);
+  /// What a file has around its tensors, and where each of them begins.
+  struct FileLayout {
+    std::uint64_t size_bytes = 0;
+    std::vector<std::uint64_t> offsets_bytes;
+    std::shared_ptr<FileFrame const> frame;
+  };
+
+  FileLayout laid_out(Document& document, std::string_view archive) const {
+    TorchFilePlan plan = plan_torch_file(document, archive, draft_.data_layout);
+    FileLayout result{plan.size_bytes, {}, nullptr};
+    for (ZipRecord const& storage : plan.storages)
+      result.offsets_bytes.push_back(storage.payload_offset_bytes);
+    result.frame = std::make_shared<TorchFrame const>(std::move(plan));
+    return result;
+  }
+
+  /// Adds a file whose tensors, in order, are those of the job.
+  void add_file(fs::path const& path, FileLayout const& layout,
+                std::vector<std::size_t> const& tensors) {
     auto const file = static_cast<std::uint32_t>(draft_.files.size());
     draft_.target.files.push_back(path.string());
     for (std::size_t i = 0; i < tensors.size(); ++i) {
       NamedTensor const& tensor = job_.tensors[tensors[i]];
       TensorBox const box = whole(tensor.shape);
-      draft_.target.add({file, plan.storages[i].payload_offset_bytes, tensor.dtype, tensor.key},
+      draft_.target.add({file, layout.offsets_bytes[i], tensor.dtype, tensor.key},
                         {job_.piece(tensors[i], box, row_major(box))}, false);
     }
-    std::uint64_t const size = plan.size_bytes;
-    draft_.files.push_back({path, size, {}, std::make_shared<TorchFrame const>(std::move(plan))});
+    draft_.files.push_back({path, layout.size_bytes, {}, layout.frame});
   }
 
-  /// {"cat_dim": 0, "param": tensor}; a step is a bare one.
+  /// {"cat_dim": 0, "param": tensor}; a step is a bare one. Nothing but slot, dtype and shape is in
+  /// such a file: those of parameters that are alike are laid out once.
   void add_state(std::size_t number, StateName const& state) {
     NamedTensor const& tensor = job_.tensors[number];
+    fs::path const path = parameter_folder(state.parameter) / fmt::format("{}.pt", state.slot);
+    auto const [known, is_new] =
+        states_.try_emplace({std::string(state.slot), tensor.dtype, tensor.shape});
+    if (is_new) {
+      Document document = state_document(state.slot, tensor);
+      known->second = laid_out(document, path.stem().string());
+    }
+    add_file(path, known->second, {number});
+  }
+
+  static Document state_document(std::string_view slot, NamedTensor const& tensor) {
     Document document;
     NodeId const node = document.add_tensor(tensor.dtype, tensor.shape);
     document.root = node;
-    if (state.slot != step_slot) {
-      document.root = document.add_dict();
-      document.set(document.root, "cat_dim", document.add_int(0));
-      document.set(document.root, "param", node);
-    }
-    add_file(parameter_folder(state.parameter) / fmt::format("{}.pt", state.slot), document,
-             {number});
+    if (slot == step_slot) return document;
+    document.root = document.add_dict();
+    document.set(document.root, "cat_dim", document.add_int(0));
+    document.set(document.root, "param", node);
+    return document;
   }
 
-  /// A step that the source has as a number.
+  /// A step that the source has as a number, the same for all parameters.
   void add_step(std::string_view parameter) {
     if (!run_.optimizer.steps) return;
-    Document document;
-    std::string bytes = small_file(document, "step", add_steps(document));
-    draft_.texts.push_back({parameter_folder(parameter) / "step.pt", std::move(bytes), false, {}});
+    if (step_.empty()) {
+      Document document;
+      step_ = small_file(document, "step", add_steps(document));
+    }
+    draft_.texts.push_back({parameter_folder(parameter) / "step.pt", "", false,
+                            [step = step_] { return step.text(); }});
   }
 
   NodeId add_steps(Document& document) const {
@@ -167,7 +197,8 @@ class Universal {
   void add_model_states(std::vector<std::size_t> const& weights) {
     TorchFile const source = read_torch_file(File::open_for_reading(run_.model_file));
     Document document = model_states(source.document, weights);
-    add_file(folder_ / model_states_name, document, weights);
+    fs::path const path = folder_ / model_states_name;
+    add_file(path, laid_out(document, path.stem().string()), weights);
     Document split = model_states(source.document, {});
     NodeId const root = split.root;
     draft_.texts.push_back({folder_ / split_model_states_name,
@@ -227,6 +258,8 @@ class Universal {
   RunState const& run_;
   fs::path folder_;
   std::set<std::string> lost_;
+  std::map<std::tuple<std::string, DType, std::vector<Index>>, FileLayout> states_;
+  SharedText step_;  ///< the file with the steps; "" until it is asked for
 };
 
 [[noreturn]] void refuse_another_source(Checkpoint const& source) {

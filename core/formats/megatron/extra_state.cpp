@@ -284,30 +284,36 @@ void ExtraStates::take_objects(Checkpoint const& source) {
   }
 }
 
-std::string ExtraStates::object_bytes(std::string const& key) {
-  pickle::Document document;
+SharedText ExtraStates::object_bytes(std::string const& key) {
   auto const known = known_.find(key);
-  bool const holds = known != known_.end() && known->second.size_bytes > 0;
-  std::string payload;
-  if (!holds) {
+  if (known == known_.end() || known->second.size_bytes == 0) {
     check_grouped(key);
-    pickle::NodeId const value =
-        spec_ == "te" ? document.add_tensor(DType::u8, {0}) : document.add_none();
-    document.root = document.add_list({value});
-  } else {
-    Placed const placed = from_known(key, known->second, known->second.source_ranks);
-    pickle::NodeId value = pickle::no_node;
-    if (placed.opaque) {
-      payload.resize(known->second.size_bytes);
-      File::open_for_reading(files_[placed.source_file])
-          .read_at(placed.source_offset_bytes, std::as_writable_bytes(std::span(payload)));
-      value = document.add_tensor(DType::u8, placed.entry.shape);
-    } else {
-      value = document.add_copy(*placed.entry.from, placed.entry.node);
-    }
-    document.root = document.add_list({value});
+    return object_without_state();
   }
+  pickle::Document document;
+  std::string payload;
+  Placed const placed = from_known(key, known->second, known->second.source_ranks);
+  pickle::NodeId value = pickle::no_node;
+  if (placed.opaque) {
+    payload.resize(known->second.size_bytes);
+    File::open_for_reading(files_[placed.source_file])
+        .read_at(placed.source_offset_bytes, std::as_writable_bytes(std::span(payload)));
+    value = document.add_tensor(DType::u8, placed.entry.shape);
+  } else {
+    value = document.add_copy(*placed.entry.from, placed.entry.node);
+  }
+  document.root = document.add_list({value});
   return dcp::torch_file_bytes(document, "archive", [&payload](std::size_t) { return payload; });
+}
+
+/// Most modules have none.
+SharedText const& ExtraStates::object_without_state() {
+  if (!object_without_state_.empty()) return object_without_state_;
+  pickle::Document document;
+  document.root = document.add_list(
+      {spec_ == "te" ? document.add_tensor(DType::u8, {0}) : document.add_none()});
+  object_without_state_ = dcp::torch_file_bytes(document, "archive", {});
+  return object_without_state_;
 }
 
 /// State of grouped experts belongs to several keys of torch_dist: nothing may be lost.

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/shared_text.hpp"
 #include "core/containers/torch/torch_file.hpp"
 #include "core/formats/checkpoint.hpp"
 #include "core/formats/megatron/writer.hpp"
@@ -47,7 +48,7 @@ class ExtraStates {
   /// What torch_dist stores for a module: a torch.save'd list of its state. `key` has global
   /// numbers. State of grouped experts that is not empty is an Error of kind source: it belongs to
   /// several experts.
-  std::string object_bytes(std::string const& key);
+  SharedText object_bytes(std::string const& key);
 
   /// The source's key set fits the target: same norms, same expert form.
   void use_source_keys(bool same) { from_source_ = same; }
@@ -93,6 +94,7 @@ class ExtraStates {
   pickle::NodeId node_of(Known const& known, pickle::Document const** document);
   TorchFile const& document_of(Known const& known);
   void check_grouped(std::string const& key) const;
+  SharedText const& object_without_state();
 
   std::string spec_;
   std::string form_;
@@ -102,6 +104,7 @@ class ExtraStates {
   bool tower_ = false;                  ///< the target has a vision tower of Megatron's own
   bool from_source_ = false;            ///< the source's key set is used
   std::map<std::string, Known> known_;  ///< by key with global numbers
+  SharedText object_without_state_;     ///< "" until one is asked for
   std::vector<std::filesystem::path> files_;
   std::map<std::pair<std::uint32_t, std::uint64_t>, std::unique_ptr<TorchFile>>
       documents_;  ///< by file and place
