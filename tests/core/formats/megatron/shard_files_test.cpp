@@ -7,6 +7,7 @@
 #include "core/formats/megatron/args.hpp"
 #include "core/formats/megatron/directory.hpp"
 #include "core/formats/megatron/mesh.hpp"
+#include "core/formats/megatron/state_target.hpp"
 #include "core/formats/target_parts.hpp"
 #include "tests/support/sample_models.hpp"
 
@@ -83,11 +84,42 @@ class SmallTarget {
   }
   void set_arg(std::string const& key, Json value) { target_.args.emplace_back(key, value); }
 
+  /// Adam's state of all weights, of experts in an optimizer of their own.
+  void add_adam(bool distributed) {
+    std::vector<std::string> const slots = {"param", "exp_avg", "exp_avg_sq"};
+    std::size_t const weights = model_.tensors().size();
+    model_.add_slots(slots);
+    dtypes_.resize(model_.tensors().size(), DType::f32);
+    for (std::size_t weight = 0; weight < weights; ++weight)
+      for (std::size_t slot = 1; slot <= slots.size(); ++slot)
+        model_.set_exists(model_.in_slot(TensorId(weight), SlotId(slot)),
+                          model_.exists(TensorId(weight)));
+    target_.distributed = distributed;
+    settings_.torch_step = 7;
+    pickle::Document& document = settings_.document;
+    for (int chain = 0; chain < 2; ++chain) {
+      std::vector<pickle::NodeId> groups;
+      for (double const decay : {0.0, 1.0}) {
+        groups.push_back(document.add_dict());
+        document.set(groups.back(), "wd_mult", document.add_real(decay));
+        document.set(groups.back(), "params", document.add_list());
+      }
+      pickle::NodeId const inner = document.add_dict();
+      document.set(inner, "param_groups", document.add_list(std::move(groups)));
+      pickle::NodeId const outer = document.add_dict();
+      document.set(outer, "optimizer", inner);
+      settings_.optimizers.push_back(outer);
+    }
+  }
+
   MegatronFiles lay_out() {
     draft_ = {};
     draft_.target.tensors.resize(model_.tensors().size());
     target_.extras = &extras_;
-    return plan_megatron_target(draft_, parts(), target_);
+    parts_ = parts();
+    auto const state = state_target();
+    target_.state = state.get();
+    return plan_megatron_target(draft_, parts_, target_);
   }
   TargetDraft const& draft() const { return draft_; }
 
@@ -97,56 +129,65 @@ class SmallTarget {
     return frame.rest(std::vector<std::uint32_t>(frame.records().size()), {});
   }
 
-  /// The same of the file at a place, made for it alone.
-  std::vector<FileSegment> expected(ShardPlace const& place) {
-    MeshPlace const at = place_of(request_.mesh, place);
-    ShardContent content;
-    content.args = target_.args;
-    auto const sizes = target_args(
-        {sizes_of(request_.mesh), request_.pipeline, side_->padded_size("vocab")}, Json());
-    content.args.insert(content.args.end(), sizes.begin(), sizes.end());
-    for (PipelineChunk const& chunk : target_.chunks) {
-      if (chunk.rank != place.pp) continue;
-      std::vector<ChunkEntry>& entries = content.chunks.emplace_back();
-      std::vector<StoredName> const names = side_->names(&chunk);
-      for (StoredName const& name : names) {
-        ChunkEntry& entry = entries.emplace_back();
-        entry.name = name.name;
-        entry.dtype = stored_dtype(parts(), name);
-        entry.shape = side_->layout(name.entry, {at, &chunk}).file_shape;
-      }
-      Run const held = *side_->held("expert", {at, &chunk});
-      for (ExtraStates::Placed const& state : extras_.place(
-               chunk, {held, static_cast<Index>(experts()) / (held.end - held.begin)}, names))
-        entries.push_back(state.entry);
-    }
-    ShardDocument shard = build_shard(content);
-    TorchFilePlan plan = plan_torch_file(shard.document, model_archive_name);
-    std::vector<std::uint32_t> const crc32s(plan.storages.size());
-    return render_torch_file(plan, crc32s);
+  /// The same of the files at a place, made for it alone.
+  std::vector<std::vector<FileSegment>> expected(ShardPlace const& place) {
+    std::vector<std::vector<FileSegment>> files;
+    ShardDocument shard = build_shard(content_of(place));
+    std::vector<StateTensor> states;
+    auto const state = state_target();
+    if (state) state->add_to_shard(shard.document, place, states);
+    files.push_back(rendered(plan_torch_file(shard.document, model_archive_name), states));
+    if (!target_.distributed) return files;
+    if (auto file = state->distributed_file(place))
+      files.push_back(rendered(plan_torch_file(file->document, "distrib_optim"), file->tensors));
+    return files;
   }
 
   /// The tensors of all files, found for each of them alone; without places in the file.
   Catalog expected_tensors() {
     Catalog result;
     result.tensors.resize(model_.tensors().size());
-    std::vector<ShardPlace> const places = target_places(sizes_of(request_.mesh));
-    for (std::uint32_t file = 0; file < places.size(); ++file)
+    std::uint32_t file = 0;
+    for (ShardPlace const& place : target_places(sizes_of(request_.mesh))) {
+      MeshPlace const at = place_of(request_.mesh, place);
       for (PipelineChunk const& chunk : target_.chunks) {
-        if (chunk.rank != places[file].pp) continue;
-        SidePlace const place{place_of(request_.mesh, places[file]), &chunk};
+        if (chunk.rank != place.pp) continue;
         for (StoredName const& name : side_->names(&chunk))
-          result.add({file, 0, DType::bf16, name.name}, side_->pieces(name, place), name.copy);
+          result.add({file, 0, DType::bf16, name.name}, side_->pieces(name, {at, &chunk}),
+                     name.copy);
       }
+      auto const state = state_target();
+      if (state) {
+        ShardDocument shard = build_shard(content_of(place));
+        std::vector<StateTensor> states;
+        state->add_to_shard(shard.document, place, states);
+        add_states(result, file, at, states);
+      }
+      ++file;
+      if (!target_.distributed) continue;
+      if (auto const beside = state->distributed_file(place))
+        add_states(result, file++, at, beside->tensors);
+    }
     return result;
   }
 
-  /// Every file of the draft is what it would be alone.
+  /// Every file of the draft, and every tensor in it, is what it would be alone.
   void expect_right() {
-    std::vector<ShardPlace> const places = target_places(sizes_of(request_.mesh));
-    ASSERT_EQ(draft_.files.size(), places.size());
-    for (std::size_t file = 0; file < places.size(); ++file)
-      EXPECT_EQ(bytes(file), expected(places[file])) << draft_.files[file].path;
+    std::vector<std::vector<FileSegment>> files;
+    for (ShardPlace const& place : target_places(sizes_of(request_.mesh)))
+      for (std::vector<FileSegment>& file : expected(place)) files.push_back(std::move(file));
+    ASSERT_EQ(draft_.files.size(), files.size());
+    for (std::size_t file = 0; file < files.size(); ++file)
+      EXPECT_EQ(bytes(file), files[file]) << draft_.files[file].path;
+    Catalog const& found = draft_.target;
+    Catalog const tensors = expected_tensors();
+    ASSERT_EQ(found.blobs.size(), tensors.blobs.size());
+    for (std::size_t blob = 0; blob < found.blobs.size(); ++blob) {
+      EXPECT_EQ(found.blobs[blob].file, tensors.blobs[blob].file);
+      EXPECT_EQ(found.blobs[blob].name, tensors.blobs[blob].name);
+    }
+    for (std::size_t tensor = 0; tensor < found.tensors.size(); ++tensor)
+      EXPECT_EQ(found.tensors[tensor].made(), tensors.tensors[tensor].made());
   }
 
  private:
@@ -168,6 +209,60 @@ class SmallTarget {
   }
   TargetParts parts() const { return {&model_, &*side_, dtypes_, &request_}; }
 
+  ShardContent content_of(ShardPlace const& place) {
+    MeshPlace const at = place_of(request_.mesh, place);
+    ShardContent content;
+    content.args = target_.args;
+    auto const sizes = target_args(
+        {sizes_of(request_.mesh), request_.pipeline, side_->padded_size("vocab")}, Json());
+    content.args.insert(content.args.end(), sizes.begin(), sizes.end());
+    for (PipelineChunk const& chunk : target_.chunks) {
+      if (chunk.rank != place.pp) continue;
+      std::vector<ChunkEntry>& entries = content.chunks.emplace_back();
+      std::vector<StoredName> const names = side_->names(&chunk);
+      for (StoredName const& name : names) {
+        ChunkEntry& entry = entries.emplace_back();
+        entry.name = name.name;
+        entry.dtype = stored_dtype(parts(), name);
+        entry.shape = side_->layout(name.entry, {at, &chunk}).file_shape;
+      }
+      Run const held = *side_->held("expert", {at, &chunk});
+      for (ExtraStates::Placed const& state : extras_.place(
+               chunk, {held, static_cast<Index>(experts()) / (held.end - held.begin)}, names))
+        entries.push_back(state.entry);
+    }
+    return content;
+  }
+
+  std::unique_ptr<StateTarget> state_target() const {
+    if (model_.slots().size() == 1) return nullptr;
+    return std::make_unique<StateTarget>(
+        StateModel{parts_, core_, target_.chunks, args_, settings_, target_.distributed});
+  }
+
+  /// What is around the tensors of a file whose last ones are `states`.
+  static std::vector<FileSegment> rendered(TorchFilePlan plan,
+                                           std::vector<StateTensor> const& states) {
+    std::vector<std::string> payloads(plan.storages.size());
+    std::size_t const first = payloads.size() - states.size();
+    for (std::size_t i = 0; i < states.size(); ++i) payloads[first + i] = states[i].payload;
+    TorchFrame const frame(std::move(plan), std::move(payloads));
+    return frame.rest(std::vector<std::uint32_t>(frame.records().size()), {});
+  }
+
+  void add_states(Catalog& to, std::uint32_t file, MeshPlace const& at,
+                  std::vector<StateTensor> const& states) const {
+    for (StateTensor const& state : states)
+      for (StateTensor::Part const& part : state.parts) {
+        std::vector<Piece> pieces = side_->pieces(*part.name, {at, part.chunk});
+        for (Piece& piece : pieces) {
+          piece.tensor = model_.in_slot(piece.tensor, part.slot);
+          piece.offset += part.offset;
+        }
+        to.add({file, 0, state.dtype, state.name}, pieces, part.name->copy);
+      }
+  }
+
   MapFile family_;
   MapFile core_;
   Model model_;
@@ -176,6 +271,9 @@ class SmallTarget {
   std::vector<std::optional<DType>> dtypes_;
   ExtraStates extras_{"te", "sequential", ForeignClasses::refuse};
   MegatronTarget target_;
+  Json args_ = Json::object();
+  OptimizerSettings settings_;
+  TargetParts parts_;
   TargetDraft draft_;
 };
 
@@ -186,20 +284,6 @@ TEST(ShardFiles, ShardsThatAreAlikeAreLaidOutOnce) {
   target.expect_right();
   EXPECT_EQ(target.draft().files[0].frame, target.draft().files[3].frame);
   EXPECT_NE(target.draft().files[0].frame, target.draft().files[4].frame);
-}
-
-TEST(ShardFiles, EachShardHasTensorsOfItsOwn) {
-  SmallTarget target(two_of_each);
-  target.lay_out();
-  Catalog const& catalog = target.draft().target;
-  Catalog const expected = target.expected_tensors();
-  ASSERT_EQ(catalog.blobs.size(), expected.blobs.size());
-  for (std::size_t blob = 0; blob < catalog.blobs.size(); ++blob) {
-    EXPECT_EQ(catalog.blobs[blob].file, expected.blobs[blob].file);
-    EXPECT_EQ(catalog.blobs[blob].name, expected.blobs[blob].name);
-  }
-  for (std::size_t tensor = 0; tensor < catalog.tensors.size(); ++tensor)
-    EXPECT_EQ(catalog.tensors[tensor].made(), expected.tensors[tensor].made());
 }
 
 TEST(ShardFiles, AStateOfOneExpertRankMakesItsShardsDiffer) {
@@ -237,6 +321,23 @@ TEST(ShardFiles, StatesFromOtherPlacesAreCopiedIntoFilesThatAreAlike) {
     EXPECT_EQ(copy.src_file, static_cast<std::uint32_t>(places[copy.dst_file].ep));
     EXPECT_EQ(copy.src_offset_bytes, copy.bytes == 16 ? 100U : 200U);
   }
+}
+
+TEST(ShardFiles, StateInModelFilesIsLaidOutOnce) {
+  SmallTarget target(two_of_each);
+  target.add_adam(false);
+  EXPECT_EQ(target.lay_out().layouts, 2U);
+  EXPECT_EQ(target.draft().files.size(), 8U);
+  target.expect_right();
+}
+
+TEST(ShardFiles, FlatBuffersBesideAShardMakeItDiffer) {
+  SmallTarget target({.tp = 2, .pp = 2, .ep = 4, .etp = 1});
+  target.add_adam(true);
+  MegatronFiles const files = target.lay_out();
+  EXPECT_EQ(files.layouts, 4U) << "with buffers of experts alone, and with those of all";
+  EXPECT_EQ(target.draft().files.size(), 16U);
+  target.expect_right();
 }
 
 TEST(ShardFiles, ADtypeOrAnArgIsOfTheTargetThatHasIt) {
