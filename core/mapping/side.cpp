@@ -81,7 +81,10 @@ struct Side::Impl {
     check_rules(map);
     macros = compile_macros(map);
     entries = compile_entries(map, model, macros, options, words.with(nullptr));
-    for (SideEntry& entry : entries) entry.cut_by = shares.cut_by(entry);
+    for (SideEntry& entry : entries) {
+      entry.cut_by = shares.cut_by(entry);
+      entry.named_by = shares.named_by(entry);
+    }
   }
 
   /// Logical tensors of the entries that are chosen, each once, in the map's order.
@@ -331,6 +334,8 @@ bool Side::dropped(std::string_view stored_name) const {
       impl_->map.drop.begin(), impl_->map.drop.end(),
       [&](std::string const& pattern) { return matches_glob(pattern, stored_name); });
 }
+
+Mesh const& Side::mesh() const { return impl_->options.mesh; }
 
 SideEntry const& Side::compiled(std::uint32_t entry) const { return impl_->entries[entry]; }
 

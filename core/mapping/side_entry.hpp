@@ -30,10 +30,11 @@ struct SideEntry {
   std::string ending;    ///< of the name of a piece: "_w" (MapEntry::apart_as)
   std::optional<LayoutExpr> view;
   std::vector<TensorId> tensors;
-  std::vector<NameAxis> name_axes;  ///< tensor axes not in the shape (in the name or in front),
-                                    ///< outermost first, then further axes of the name
-  std::vector<AxisId> shape_axes;   ///< axes whose digits are in the shape
-  std::vector<std::size_t> cut_by;  ///< axes of the mesh that cut axes of the shape, by number
+  std::vector<NameAxis> name_axes;    ///< tensor axes not in the shape (in the name or in front),
+                                      ///< outermost first, then further axes of the name
+  std::vector<AxisId> shape_axes;     ///< axes whose digits are in the shape
+  std::vector<std::size_t> cut_by;    ///< axes of the mesh that cut axes of the shape, by number
+  std::vector<std::size_t> named_by;  ///< axes of the mesh that cut axes of the name
   std::optional<DType> cast;
   std::size_t group = 0;  ///< index of the MapName: entries of a group are choices
   std::string part;       ///< of a quantised weight: "fp8_block.scale"; of an adapter: "lora_a.r8"

@@ -358,16 +358,27 @@ bool SideShares::fits(SideEntry const& entry) const {
   });
 }
 
-std::vector<std::size_t> SideShares::cut_by(SideEntry const& entry) const {
-  std::vector<std::size_t> axes;
-  for (AxisId const axis : entry.shape_axes) {
+std::vector<std::size_t> SideShares::mesh_axes_of(SideEntry const& entry,
+                                                  std::vector<AxisId> const& axes) const {
+  std::vector<std::size_t> result;
+  for (AxisId const axis : axes) {
     AxisRule const* rule = rank_rule_of(entry, axis);
     int const number = rule == nullptr ? -1 : options_.mesh.find(rule->mesh);
     if (number < 0 || mesh_size(rule->mesh) == 1) continue;
-    if (std::ranges::find(axes, static_cast<std::size_t>(number)) == axes.end())
-      axes.push_back(static_cast<std::size_t>(number));
+    if (std::ranges::find(result, static_cast<std::size_t>(number)) == result.end())
+      result.push_back(static_cast<std::size_t>(number));
   }
-  return axes;
+  return result;
+}
+
+std::vector<std::size_t> SideShares::cut_by(SideEntry const& entry) const {
+  return mesh_axes_of(entry, entry.shape_axes);
+}
+
+std::vector<std::size_t> SideShares::named_by(SideEntry const& entry) const {
+  std::vector<AxisId> axes;
+  for (NameAxis const& axis : entry.name_axes) axes.push_back(axis.axis);
+  return mesh_axes_of(entry, axes);
 }
 
 }  // namespace reshard

@@ -27,8 +27,10 @@ class SideShares {
   Index mesh_rank(std::string_view mesh, SidePlace const& place) const {
     return options_.mesh.coordinate(place.at, mesh);
   }
-  /// The numbers of the mesh axes above 1 by which ranks share the shape of an entry.
+  /// The numbers of the mesh axes above 1 by which ranks share the shape of an entry, and those by
+  /// which they share the indices in its name.
   std::vector<std::size_t> cut_by(SideEntry const& entry) const;
+  std::vector<std::size_t> named_by(SideEntry const& entry) const;
   /// The size of an axis after padding.
   Index padded(AxisRule const& rule, Index size) const;
   /// How many positions a share of the axis has: the same on every rank.
@@ -69,6 +71,8 @@ class SideShares {
     AxisRule const* row_rule = nullptr;  ///< cuts the stored rows instead of an axis
   };
   Held held(SideEntry const& entry, SidePlace const& place) const;
+  std::vector<std::size_t> mesh_axes_of(SideEntry const& entry,
+                                        std::vector<AxisId> const& axes) const;
   Index mesh_size(std::string_view mesh) const { return options_.mesh.size(mesh); }
   bool cuts_rows(AxisRule const& rule, Index size) const;
   void check_divisible(AxisRule const& rule, Index size) const;

@@ -2,7 +2,7 @@
 
 #include <set>
 
-#include "core/mapping/side.hpp"
+#include "core/mapping/placed_name.hpp"
 #include "tests/support/sample_models.hpp"
 
 namespace reshard {
@@ -23,6 +23,16 @@ std::vector<Piece> pieces_of(Side const& side, StoredName const& name, SidePlace
   return pieces;
 }
 
+/// What is found once for many places is what is found at each.
+void expect_placed(Side const& side, StoredName const& name, SidePlace const& place,
+                   PlacedName& placed) {
+  EXPECT_EQ(&placed.layout(place), &side.layout(name.entry, place)) << name.name;
+  auto const numbers = side.interned_pieces(name, place);
+  std::vector<InternedPiece> const expected(numbers.begin(), numbers.end());
+  auto const found = placed.pieces(place);
+  EXPECT_EQ(std::vector<InternedPiece>(found.begin(), found.end()), expected) << name.name;
+}
+
 /// A tensor's pieces in every place of a mesh, equal boxes once.
 std::vector<std::vector<Piece>> pieces_of_mesh(Model const& model, Side const& side,
                                                SampleMesh const& at) {
@@ -35,9 +45,14 @@ std::vector<std::vector<Piece>> pieces_of_mesh(Model const& model, Side const& s
   spec.decoder_layers = 6;
   std::set<std::string> seen;
   auto const chunks = pipeline_chunks(spec);
-  for (PipelineChunk const& chunk : chunks)
+  for (PipelineChunk const& chunk : chunks) {
+    std::vector<StoredName> const names = side.names(&chunk);
+    std::vector<PlacedName> placed;
+    for (StoredName const& name : names) placed.emplace_back(side, name);
     for (MeshPlace const& place : at.mesh.places())
-      for (StoredName const& name : side.names(&chunk)) {
+      for (std::size_t n = 0; n < names.size(); ++n) {
+        StoredName const& name = names[n];
+        expect_placed(side, name, {place, &chunk}, placed[n]);
         if (name.copy) continue;
         for (Piece& piece : pieces_of(side, name, {place, &chunk})) {
           std::string key = fmt::format("{}", index(piece.tensor));
@@ -49,6 +64,7 @@ std::vector<std::vector<Piece>> pieces_of_mesh(Model const& model, Side const& s
           if (seen.insert(key).second) result[index(piece.tensor)].push_back(std::move(piece));
         }
       }
+  }
   return result;
 }
 
