@@ -59,6 +59,15 @@ struct SharePlace {
   std::string label;  ///< "mp_rank_00_001", with ":model1" behind for one of several chunks
   std::size_t first_tensor = 0;
   std::size_t tensor_count = 0;
+  /// The first place with an equal table, where one before is known to have it: the same names,
+  /// dtypes and shapes at the same bytes of its file (StoredTable::repeat).
+  std::optional<std::size_t> alike = {};
+};
+
+/// Tensors [first, +count) of StoredTable::tensors.
+struct TensorRun {
+  std::size_t first = 0;
+  std::size_t count = 0;
 };
 
 /// Opaque state of the modules (…_extra_state) in a share.
@@ -149,6 +158,12 @@ struct Checkpoint {
   std::vector<TensorDigest> recorded;  ///< digests that are in the files themselves
   std::vector<std::string> warnings;
   std::vector<std::string> defects;  ///< sentences: why no job can read it anyway
+
+  /// Of tables that are alike (SharePlace::alike), which one stands for them.
+  enum class Which { first, last };
+  /// What there is to see where files of many ranks say the same: runs of StoredTable::tensors,
+  /// ascending, without the other tables that are like one of them.
+  std::vector<TensorRun> different_tensors(Which which) const;
 
   /// How many of `files` are its own.
   std::size_t own_files() const { return files.size() - (adapter ? adapter->files.size() : 0); }

@@ -69,6 +69,7 @@ class ShareTable {
  private:
   /// Where the table has the tensors of a chunk, of the first file that has them.
   struct KnownChunk {
+    std::size_t place = 0;  ///< of Checkpoint::places
     std::size_t first_tensor = 0;
     std::size_t tensor_count = 0;
     std::shared_ptr<std::vector<ExtraEntry> const> extras;
@@ -90,11 +91,13 @@ class ShareTable {
     std::vector<KnownChunk>& known = known_[headers_.common_of[shard]];
     for (std::size_t c = 0; c < header.chunks.size(); ++c) {
       add_place(file, c, header.chunks.size());
-      if (c < known.size())
-        checkpoint_.stored.repeat(known[c].first_tensor, known[c].tensor_count, file);
-      else
-        known.push_back(added(file, header.chunks[c]));
       SharePlace& place = checkpoint_.places.back();
+      if (c < known.size()) {
+        checkpoint_.stored.repeat(known[c].first_tensor, known[c].tensor_count, file);
+        place.alike = known[c].place;
+      } else {
+        known.push_back(added(file, header.chunks[c]));
+      }
       place.tensor_count = known[c].tensor_count;
       if (known[c].extras)
         checkpoint_.module_states.push_back(
@@ -107,14 +110,21 @@ class ShareTable {
     std::size_t const number = chunk * static_cast<std::size_t>(classification_.sizes.pp) +
                                static_cast<std::size_t>(at.pp);
     checkpoint_.places.push_back(
-        {file, place_of(checkpoint_.mesh, at), shard_coordinates(at), number, narrow<int>(chunk),
+        {file,
+         place_of(checkpoint_.mesh, at),
+         shard_coordinates(at),
+         number,
+         narrow<int>(chunk),
          directory_.shards[file].name + (chunks > 1 ? fmt::format(":model{}", chunk) : ""),
-         checkpoint_.stored.tensors.size(), 0});
+         checkpoint_.stored.tensors.size(),
+         0,
+         {}});
   }
 
   /// Takes the tensors and states out of `table`.
   KnownChunk added(std::uint32_t file, ChunkTable& table) {
-    KnownChunk chunk{checkpoint_.stored.tensors.size(), table.tensors.size(), nullptr};
+    KnownChunk chunk{checkpoint_.places.size() - 1, checkpoint_.stored.tensors.size(),
+                     table.tensors.size(), nullptr};
     for (FileTensor& tensor : table.tensors)
       checkpoint_.stored.add_whole(std::move(tensor.name), tensor.dtype, tensor.shape,
                                    {file, tensor.offset_bytes, tensor.size_bytes},

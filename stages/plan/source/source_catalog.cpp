@@ -6,6 +6,7 @@
 
 #include "core/base/counted.hpp"
 #include "core/formats/megatron/root.hpp"
+#include "core/mapping/placed_name.hpp"
 #include "stages/plan/source/dequantised.hpp"
 #include "stages/plan/source/restride.hpp"
 #include "stages/plan/source/source_names.hpp"
@@ -40,11 +41,28 @@ class CatalogBuilder {
   }
 
   SourceCatalog run(StoredShares const& shares) {
-    settle(shares);
-    std::vector<std::vector<StoredName>> const names = shares.names(side_);
+    std::vector<std::vector<StoredName>> names = shares.names(side_);
+    if (settle(shares, names)) names = shares.names(side_);
+    if (source_.storage == Storage::shares)
+      for (std::vector<StoredName> const& of_chunk : names) {
+        placed_.emplace_back();
+        for (StoredName const& name : of_chunk) placed_.back().emplace_back(side_, name);
+      }
+    // Where a weight may be stored as parts, which it has depends on its share.
+    bool const by_table = model_.schemes().empty();
+    if (by_table)
+      for (std::size_t i = 0; i < shares.size(); ++i)
+        if (std::size_t const first = shares.first_alike(i); first != i) tables_[first];
     for (std::size_t i = 0; i < shares.size(); ++i) {
+      std::size_t const first = shares.first_alike(i);
+      auto const table = tables_.find(first);
+      if (by_table && first != i) {
+        add_alike(shares.without_names(i), names, table->second);
+        continue;
+      }
       StoredShare const share = shares[i];
-      add_share(share, names[share.chunk], SlotId::weight);
+      add_share(share, names[share.chunk], SlotId::weight,
+                table == tables_.end() ? nullptr : &table->second);
     }
     for (std::size_t s = 1; s <= view_.state_tables.size() && s < model_.slots().size(); ++s) {
       StoredShare share;
@@ -59,23 +77,47 @@ class CatalogBuilder {
  private:
   bool in_chunks() const { return source_.storage == Storage::chunks; }
 
-  void settle(StoredShares const& shares) {
-    std::vector<std::vector<StoredName>> const names = shares.names(side_);
+  /// A tensor of a share and its name.
+  struct KnownTensor {
+    std::size_t at = 0;                   ///< in the share
+    std::size_t name = 0;                 ///< among those of the chunk
+    EntryLayout const* layout = nullptr;  ///< of the share before, whose shape was right
+  };
+  /// What shares with equal tables have alike.
+  struct KnownTable {
+    std::vector<KnownTensor> tensors;
+    std::vector<std::pair<std::size_t, std::string>> dropped;
+  };
+
+  /// Whether the model lacks more than before.
+  bool settle(StoredShares const& shares, std::vector<std::vector<StoredName>> const& names) {
     std::vector<bool> found;
     for (std::size_t i = 0; i < shares.size(); ++i) {
+      if (shares.first_alike(i) != i) continue;
       StoredShare const share = shares[i];
       note_found(
           model_, side_, names[share.chunk],
           [&share](std::string const& name) { return share.tensors.contains(name); }, found);
     }
-    settle_optional(model_, choice_.settles, found);
+    return settle_optional(model_, choice_.settles, found);
+  }
+
+  /// A share whose names were all found in another one.
+  void add_alike(StoredShare const& share, std::vector<std::vector<StoredName>> const& names,
+                 KnownTable& table) {
+    for (KnownTensor& known : table.tensors)
+      add_tensor(share, names[share.chunk][known.name],
+                 source_.stored.tensors[share.first_tensor + known.at], SlotId::weight, known);
+    for (auto const& [at, key] : table.dropped) dropped_.emplace(share.first_tensor + at, key);
   }
 
   /// The stored tensors of one place against the names that the map makes for it. Frozen weights
-  /// have no state.
-  void add_share(StoredShare const& share, std::vector<StoredName> const& names, SlotId slot) {
+  /// have no state. Puts what other shares have alike into `table`.
+  void add_share(StoredShare const& share, std::vector<StoredName> const& names, SlotId slot,
+                 KnownTable* table = nullptr) {
     bool const partial = slot != SlotId::weight;
-    for (StoredName const& name : names) {
+    for (std::size_t n = 0; n < names.size(); ++n) {
+      StoredName const& name = names[n];
       if (!partial && choice_.dequantise) leave_out_beside(share, name);
       if (!partial && add_dequantised(share, name)) continue;
       auto const at = find(share.tensors, name, share.where);
@@ -84,22 +126,27 @@ class CatalogBuilder {
         fail_lacking(share, name);
       }
       explained_[*at] = true;
-      add_tensor(share, name, source_.stored.tensors[*at], slot);
+      KnownTensor known{*at - share.first_tensor, n};
+      add_tensor(share, name, source_.stored.tensors[*at], slot, known);
+      if (table != nullptr) table->tensors.push_back(known);
       if (partial)
         for (TensorId const tensor : side_.tensors(name.entry))
           model_.set_exists(model_.in_slot(tensor, slot), true);
     }
-    check_explained(share, names);
+    check_explained(share, names, table);
   }
 
-  void check_explained(StoredShare const& share, std::vector<StoredName> const& names) {
+  void check_explained(StoredShare const& share, std::vector<StoredName> const& names,
+                       KnownTable* table) {
     std::optional<std::pair<std::size_t, std::string_view>> first;
     for (auto const& [key, at] : share.tensors) {
       if (explained_[at]) continue;
-      if (side_.dropped(key))
+      if (side_.dropped(key)) {
         dropped_.emplace(at, key);
-      else if (!first || at < first->first)
+        if (table != nullptr) table->dropped.emplace_back(at - share.first_tensor, key);
+      } else if (!first || at < first->first) {
         first = {at, key};
+      }
     }
     if (!first) return;
     StoredTensor const& tensor = source_.stored.tensors[first->first];
@@ -184,18 +231,24 @@ class CatalogBuilder {
   }
 
   void add_tensor(StoredShare const& share, StoredName const& name, StoredTensor const& tensor,
-                  SlotId slot) {
+                  SlotId slot, KnownTensor& known) {
     auto const rounded = source_.stored.rounded.find(
         static_cast<std::size_t>(&tensor - source_.stored.tensors.data()));
     bool const rounds = rounded != source_.stored.rounded.end() && slot == SlotId::weight;
     DType const dtype = rounds ? rounded->second : tensor.dtype;
-    check_stored(file_of(tensor), tensor.name, dtype, tensor.shape,
-                 in_chunks() ? side_.shape(name) : side_.layout(name.entry, share.place).file_shape,
-                 side_, name.entry, model_);
+    PlacedName* const placed = placed_.empty() ? nullptr : &placed_[share.chunk][known.name];
+    EntryLayout const* const layout = placed != nullptr ? &placed->layout(share.place) : nullptr;
+    if (layout == nullptr || layout != known.layout)
+      check_stored(file_of(tensor), tensor.name, dtype, tensor.shape,
+                   layout != nullptr ? layout->file_shape
+                   : in_chunks()     ? side_.shape(name)
+                                     : side_.layout(name.entry, share.place).file_shape,
+                   side_, name.entry, model_);
+    known.layout = layout;
     for (std::size_t c = tensor.first_chunk; c < tensor.first_chunk + tensor.chunk_count; ++c) {
       StoredChunk const& chunk = source_.stored.chunks[c];
       auto const sizes = source_.stored.sizes(chunk);
-      set_pieces(share, name, c);
+      set_pieces(share, name, c, placed);
       for (InternedPiece& piece : pieces_) piece.tensor = model_.in_slot(piece.tensor, slot);
       Blob blob{chunk.item.file, source_.stored.payload_offset_bytes(c), tensor.dtype, tensor.name};
       if (rounds)
@@ -207,11 +260,13 @@ class CatalogBuilder {
   }
 
   /// Puts the pieces of a chunk into pieces_.
-  void set_pieces(StoredShare const& share, StoredName const& name, std::size_t c) {
+  void set_pieces(StoredShare const& share, StoredName const& name, std::size_t c,
+                  PlacedName* placed) {
     auto const strides = source_.stored.strides.find(c);
     bool const restrides = strides != source_.stored.strides.end();
     if (!in_chunks() && !restrides) {
-      auto const pieces = side_.interned_pieces(name, share.place);
+      auto const pieces = placed != nullptr ? placed->pieces(share.place)
+                                            : side_.interned_pieces(name, share.place);
       return pieces_.assign(pieces.begin(), pieces.end());
     }
     StoredChunk const& chunk = source_.stored.chunks[c];
@@ -278,7 +333,10 @@ class CatalogBuilder {
   std::vector<bool> explained_;
   std::map<std::size_t, std::string> dropped_;  ///< by number of the stored tensor: its key
   Catalog catalog_;
-  std::vector<InternedPiece> pieces_;  ///< of the chunk that is added
+  std::vector<InternedPiece> pieces_;            ///< of the chunk that is added
+  std::vector<std::vector<PlacedName>> placed_;  ///< of the names of each chunk; empty for a source
+                                                 ///< without shares
+  std::map<std::size_t, KnownTable> tables_;     ///< by the first share that has the table
 };
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <span>
 #include <unordered_set>
 #include <utility>
 
@@ -57,7 +58,7 @@ void note_found(Model const& model, Side const& side, std::vector<StoredName> co
   }
 }
 
-void settle_optional(Model& model, Side const& side, std::vector<bool> const& found) {
+bool settle_optional(Model& model, Side const& side, std::vector<bool> const& found) {
   auto const take_away = [&](std::vector<TensorId> const& tensors) {
     std::vector<TensorId> taken;
     for (TensorId const tensor : tensors)
@@ -67,11 +68,15 @@ void settle_optional(Model& model, Side const& side, std::vector<bool> const& fo
       }
     return taken;
   };
-  take_away(side.optional_tensors());
+  bool lacks_more = !take_away(side.optional_tensors()).empty();
   std::vector<TensorId> const taken = take_away(side.conditional_tensors());
   std::vector<TensorId> const may_lack = side.conditional_tensors_that_may_lack();
   for (TensorId const tensor : taken)
-    if (std::ranges::find(may_lack, tensor) == may_lack.end()) model.set_exists(tensor, true);
+    if (std::ranges::find(may_lack, tensor) == may_lack.end())
+      model.set_exists(tensor, true);
+    else
+      lacks_more = true;
+  return lacks_more;
 }
 
 void fail_unexplained(std::string const& file, std::string const& tensor,
@@ -128,9 +133,10 @@ void each_stored(Checkpoint const& source, StoredView const& view,
     return std::hash<void const*>()(known.first) * 31 + std::hash<void const*>()(known.second);
   };
   std::unordered_set<Known, decltype(hash)> seen(0, hash);
-  for (StoredTensor const& tensor : tensors)
-    if (seen.insert({&tensor.name.text(), &tensor.shape.sizes()}).second)
-      visit(tensor.name, tensor.shape);
+  for (TensorRun const& run : source.different_tensors(Checkpoint::Which::first))
+    for (StoredTensor const& tensor : std::span(tensors).subspan(run.first, run.count))
+      if (seen.insert({&tensor.name.text(), &tensor.shape.sizes()}).second)
+        visit(tensor.name, tensor.shape);
 }
 
 }  // namespace reshard

@@ -17,7 +17,8 @@ void note_found(Model const& model, Side const& side, std::vector<StoredName> co
 
 /// Tensors that the model may lack by the map of `side` and of which the source holds no stored
 /// tensor are no part of the model. A condition in `optional` sees only what the source holds.
-void settle_optional(Model& model, Side const& side, std::vector<bool> const& found);
+/// Says whether the model lacks more than before.
+bool settle_optional(Model& model, Side const& side, std::vector<bool> const& found);
 
 /// The Error about a stored tensor that no entry of the maps explains.
 [[noreturn]] void fail_unexplained(std::string const& file, std::string const& tensor,

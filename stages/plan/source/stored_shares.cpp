@@ -1,5 +1,8 @@
 #include "stages/plan/source/stored_shares.hpp"
 
+#include <map>
+#include <utility>
+
 #include "core/base/counted.hpp"
 #include "core/formats/megatron/mesh.hpp"
 
@@ -8,7 +11,9 @@ namespace reshard {
 StoredShares::StoredShares(Checkpoint const& source, StoredView const& view,
                            std::span<PipelineChunk const> chunks)
     : source_(source), view_(view), chunks_(chunks) {
-  if (source.storage == Storage::shares) check_chunks();
+  if (source.storage != Storage::shares) return;
+  check_chunks();
+  find_alike();
 }
 
 void StoredShares::check_chunks() const {
@@ -26,18 +31,41 @@ std::size_t StoredShares::size() const {
   return source_.storage == Storage::shares ? source_.places.size() : 1;
 }
 
-StoredShare StoredShares::operator[](std::size_t number) const {
+void StoredShares::find_alike() {
+  std::map<std::pair<std::size_t, std::size_t>, std::size_t> first;  // by table and chunk
+  for (std::size_t p = 0; p < source_.places.size(); ++p) {
+    SharePlace const& place = source_.places[p];
+    alike_.push_back(
+        first.emplace(std::pair(place.alike.value_or(p), place.chunk), p).first->second);
+  }
+}
+
+std::size_t StoredShares::first_alike(std::size_t number) const {
+  return alike_.empty() ? number : alike_[number];
+}
+
+StoredShare StoredShares::without_names(std::size_t number) const {
   StoredShare share;
   if (source_.storage != Storage::shares) {
     share.where = source_.place;
-    share.tensors.reserve(view_.weights.size());
-    for (auto const& [name, at] : view_.weights) share.tensors.emplace(name, at);
     return share;
   }
   SharePlace const& at = source_.places[number];
   share.chunk = at.chunk;
   share.place = {at.at, &chunks_[share.chunk]};
   share.where = source_.files[at.file].string();
+  share.first_tensor = at.first_tensor;
+  return share;
+}
+
+StoredShare StoredShares::operator[](std::size_t number) const {
+  StoredShare share = without_names(number);
+  if (source_.storage != Storage::shares) {
+    share.tensors.reserve(view_.weights.size());
+    for (auto const& [name, at] : view_.weights) share.tensors.emplace(name, at);
+    return share;
+  }
+  SharePlace const& at = source_.places[number];
   for (std::size_t t = at.first_tensor; t < at.first_tensor + at.tensor_count; ++t)
     share.tensors.emplace(source_.stored.tensors[t].name, t);
   return share;

@@ -18,8 +18,9 @@ using NameTable = std::unordered_map<std::string_view, std::size_t>;
 /// What one place of a source holds: all of it, or a rank's share of one pipeline chunk.
 struct StoredShare {
   SidePlace place;
-  std::size_t chunk = 0;  ///< in model order; 0 for a source without shares
-  std::string where;      ///< the file or folder, for messages
+  std::size_t chunk = 0;         ///< in model order; 0 for a source without shares
+  std::string where;             ///< the file or folder, for messages
+  std::size_t first_tensor = 0;  ///< of a rank's share, in StoredTable::tensors
   NameTable tensors;
 };
 
@@ -34,16 +35,23 @@ class StoredShares {
 
   std::size_t size() const;
   StoredShare operator[](std::size_t number) const;
+  /// The same without its names.
+  StoredShare without_names(std::size_t number) const;
+  /// The first place of the same pipeline chunk with an equal table (SharePlace::alike): at it, all
+  /// names have the same meaning, and only ranks and bytes differ.
+  std::size_t first_alike(std::size_t number) const;
 
   /// The stored names of each chunk, or those of the whole.
   std::vector<std::vector<StoredName>> names(Side const& side) const;
 
  private:
   void check_chunks() const;
+  void find_alike();
 
   Checkpoint const& source_;
   StoredView const& view_;
   std::span<PipelineChunk const> chunks_;
+  std::vector<std::size_t> alike_;  ///< by share; empty for a source without shares
 };
 
 /// Looks names up in `table`; borrows both.

@@ -55,9 +55,9 @@ std::string text_of(Checkpoint const& c) {
   text += fmt::format("{} | {} | {} | {}\n", c.mesh.text(), c.file_mesh.text(), c.layout,
                       c.chunks_per_file);
   for (SharePlace const& p : c.places)
-    text += fmt::format("{} [{}] [{}] {} {} {} {} {}\n", p.file, fmt::join(p.at, " "),
+    text += fmt::format("{} [{}] [{}] {} {} {} {} {} {}\n", p.file, fmt::join(p.at, " "),
                         fmt::join(p.file_at, " "), p.chunk, p.chunk_in_file, p.label,
-                        p.first_tensor, p.tensor_count);
+                        p.first_tensor, p.tensor_count, p.alike.value_or(c.places.size()));
   for (LogicalLabels const& labels : c.labels)
     text += fmt::format("{} {}\n", fmt::join(labels.axes, " "), labels.domain);
   text += fmt::format("{} {} {} {} [{}] [{}] [{}]\n", c.args.dump(), c.config.dump(),
@@ -65,6 +65,23 @@ std::string text_of(Checkpoint const& c) {
                       fmt::join(c.promised, " "), fmt::join(c.state.others, " "));
   return text + fmt::format("{} {} {}\n", c.state.optimizer.example, c.state.rng.example,
                             fmt::join(c.defects, "; "));
+}
+
+/// Of a place with a table that another one has.
+void expect_alike(Checkpoint const& checkpoint, SharePlace const& place) {
+  SharePlace const& first = checkpoint.places.at(*place.alike);
+  EXPECT_FALSE(first.alike);
+  ASSERT_EQ(first.tensor_count, place.tensor_count);
+  StoredTable const& stored = checkpoint.stored;
+  for (std::size_t t = 0; t < place.tensor_count; ++t) {
+    StoredTensor const& here = stored.tensors[place.first_tensor + t];
+    StoredTensor const& there = stored.tensors[first.first_tensor + t];
+    EXPECT_EQ(here.name, there.name);
+    EXPECT_EQ(here.dtype, there.dtype);
+    EXPECT_EQ(here.shape, there.shape);
+    EXPECT_EQ(stored.chunks[here.first_chunk].item.offset_bytes,
+              stored.chunks[there.first_chunk].item.offset_bytes);
+  }
 }
 
 class Conformance : public testing::TestWithParam<SampleMaker> {
@@ -200,6 +217,7 @@ TEST_P(Conformance, SaysWhatItsStorageSays) {
     EXPECT_LT(place.chunk_in_file, static_cast<int>(checkpoint.chunks_per_file));
     for (std::size_t t = place.first_tensor; t < next; ++t)
       EXPECT_EQ(stored.chunks_of(stored.tensors[t]).front().item.file, place.file);
+    if (place.alike) expect_alike(checkpoint, place);
   }
   EXPECT_EQ(next, shares ? stored.tensors.size() : 0U);
 }

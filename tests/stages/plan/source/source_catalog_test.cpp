@@ -1,6 +1,8 @@
 #include "stages/plan/source/source_catalog.hpp"
 
 #include "tests/stages/plan/planning.hpp"
+#include "tests/support/scratch_folder.hpp"
+#include "tests/support/written_target.hpp"
 
 namespace reshard::test {
 namespace {
@@ -94,6 +96,49 @@ TEST(SourceCatalog, FollowsStrides) {
       return;
     }
   FAIL() << "no piece of the tensor";
+}
+
+Lines lines_of(Catalog const& catalog) {
+  Lines lines;
+  for (Blob const& blob : catalog.blobs)
+    lines.push_back(
+        fmt::format("{} {} {} {}", blob.name, blob.file, blob.offset_bytes, name(blob.dtype)));
+  for (TensorPieces const& tensor : catalog.tensors)
+    for (std::size_t p = 0; p < tensor.size(); ++p)
+      lines.push_back(fmt::format("{} {} {} {} {} {}", index(tensor.tensor()), tensor.blob(p),
+                                  tensor.frame(p), tensor.form(p), tensor.offset(p),
+                                  tensor.is_copy(p)));
+  return lines;
+}
+
+/// What files have alike is found once, and it is what each of them would have given.
+TEST(SourceCatalog, OfEqualTablesIsTheSameAsOfEachTable) {
+  for (auto const& [family, mesh] :
+       {std::pair("qwen3_moe", MeshSizes{.tp = 2, .pp = 2, .ep = 4, .etp = 1}),
+        std::pair("qwen3_moe", MeshSizes{.tp = 4, .pp = 1, .ep = 2, .etp = 2}),
+        std::pair("llama", MeshSizes{.tp = 2, .pp = 1, .vpp = 1})}) {
+    SCOPED_TRACE(family);
+    ScratchFolder const scratch{"equal_tables"};
+    MadeCheckpoint const made = made_huggingface(sample_model(family));
+    std::vector<std::vector<std::byte>> bytes(made.value.files.size());
+    for (StoredChunk const& chunk : made.value.stored.chunks) {
+      auto& file = bytes[chunk.item.file];
+      file.resize(std::max(file.size(), chunk.item.offset_bytes + chunk.item.size_bytes));
+    }
+    write_target(planned(made, request_for(FormatId::megatron, mesh)), bytes,
+                 scratch.path() / "folders");
+    Checkpoint source =
+        open_checkpoint(scratch.path() / "folders", FormatId::megatron, {}, LoneReader());
+    ASSERT_TRUE(
+        std::ranges::any_of(source.places, [](auto const& one) { return one.alike.has_value(); }));
+    TargetRequest const request = request_for(FormatId::megatron);
+    Lines const together = lines_of(catalogue(source, request).source);
+    NameTraits const traits = source.format->view(source, "").traits;
+    for (SharePlace& place : source.places) place.alike.reset();
+    EXPECT_EQ(lines_of(catalogue(source, request).source), together);
+    EXPECT_EQ(source.format->view(source, "").traits.form, traits.form);
+    EXPECT_EQ(source.format->view(source, "").traits.padded_vocab, traits.padded_vocab);
+  }
 }
 
 TEST(SourceCatalog, RefusesWhatIsMissingStrangeOrOfAnotherShape) {

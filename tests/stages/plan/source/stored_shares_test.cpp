@@ -60,6 +60,47 @@ TEST(StoredShares, AFileOfAnotherRunIsRefused) {
       << sentence;
 }
 
+TEST(StoredShares, ThoseOfEqualTablesAreOneInEachChunk) {
+  MadeCheckpoint source(FormatId::megatron);
+  source.value.mesh = MeshSizes{.tp = 2, .pp = 2};
+  for (int const pp : {0, 1})
+    for (int const tp : {0, 1}) {
+      SharePlace place;
+      place.at = source.value.mesh.at({{"tp", tp}, {"pp", pp}});
+      place.chunk = static_cast<std::size_t>(pp);
+      if (source.value.places.size() > 0) place.alike = 0;
+      source.add_share(place, {{"a", {2}}, {"b", {3}}});
+    }
+  source.add_share(source.value.places.back(), {{"c", {2}}});
+  source.value.places.back().alike.reset();
+  source.value.stored.add_whole("state", DType::f32, {4}, {0, 0, 16});
+  PipelineSpec spec;
+  spec.ranks = 2;
+  spec.decoder_layers = 4;
+  auto const chunks = pipeline_chunks(spec);
+  StoredView const view;
+  StoredShares const shares(source.value, view, chunks);
+  std::vector<std::size_t> first;
+  for (std::size_t s = 0; s < shares.size(); ++s) {
+    first.push_back(shares.first_alike(s));
+    StoredShare const share = shares.without_names(s);
+    EXPECT_EQ(share.first_tensor, 2 * s);
+    EXPECT_EQ(share.chunk, shares[s].chunk);
+    EXPECT_EQ(share.where, shares[s].where);
+    EXPECT_TRUE(share.tensors.empty());
+  }
+  EXPECT_EQ(first, (std::vector<std::size_t>{0, 0, 2, 2, 4}));
+
+  auto const runs = [&](Checkpoint::Which which) {
+    Lines text;
+    for (TensorRun const& run : source.value.different_tensors(which))
+      text.push_back(fmt::format("{}+{}", run.first, run.count));
+    return text;
+  };
+  EXPECT_EQ(runs(Checkpoint::Which::first), (Lines{"0+2", "8+1", "9+1"}));
+  EXPECT_EQ(runs(Checkpoint::Which::last), (Lines{"6+2", "8+1", "9+1"}));
+}
+
 TEST(StoredShares, OfAWholeSourceAreOne) {
   MadeCheckpoint const source = made_dcp({{"a", {2}}, {"b", {3}}});
   StoredView const view = view_of(source.value);
