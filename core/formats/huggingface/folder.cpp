@@ -101,6 +101,7 @@ void read_index(Folder& folder, std::string_view name = index_name) {
     folder.index_metadata = *metadata;
   }
   add_weight_map(folder, *map, place);
+  folder.indexed = true;
 }
 
 /// Rules 8 and 9. All missing files in one message: they are downloaded together.

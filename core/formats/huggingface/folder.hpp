@@ -41,7 +41,8 @@ struct Folder {
   std::filesystem::path path;
   std::vector<std::filesystem::path>
       files;             ///< the files with weights, relative to path, sorted by name
-  WeightMap weight_map;  ///< empty without an index
+  bool indexed = false;  ///< there is an index
+  WeightMap weight_map;  ///< of the index, where it is wanted
   Json index_metadata;   ///< "metadata" of the index; null when it has none
   Json config;  ///< config.json; null when there is none. NaN and Infinity, which Python writes,
                 ///< read as null

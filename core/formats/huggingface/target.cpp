@@ -37,7 +37,7 @@ void add_carried(TargetDraft& job, std::optional<huggingface::Folder> const& fil
   if (!files->adapter.is_null())
     job.texts.push_back(
         {folder / huggingface::adapter_config_name, files->adapter_text, false, {}});
-  if (!files->weight_map.empty() && files->adapter.is_null()) {
+  if (files->indexed && files->adapter.is_null()) {
     auto const index = readable_member(files->path, huggingface::index_name);
     job.texts.push_back({folder / huggingface::index_name, {}, false, [index] {
                            return read_text_file(index, huggingface::largest_index_bytes);

@@ -87,6 +87,8 @@ std::vector<std::string> config_warnings(Checkpoint const& source, Json const& a
     std::string text = contradiction(counts, other, outcome, request);
     if (!text.empty()) result.push_back(std::move(text));
   };
+  bool const inside_counts = source.config_inside && !source.config.is_null();
+  if (request.source_config.empty() && !inside_counts) return result;
   auto const own = files_of(source);
   if (!own || own->config.is_null()) return result;
   if (!request.source_config.empty()) {
@@ -96,10 +98,8 @@ std::vector<std::string> config_warnings(Checkpoint const& source, Json const& a
         {{own->config, args}, "the source's own config.json"}, "source.config is used");
     return result;
   }
-  Json const& inside = source.config;
-  if (!source.config_inside || inside.is_null()) return result;
   if (auto const beside = model_files_beside(source.folder))
-    compare({{inside, args}, "the config.json inside the HDF5 container"},
+    compare({{source.config, args}, "the config.json inside the HDF5 container"},
             {{beside->config, args}, config_name_of(*beside)},
             fmt::format("The one inside is used: if the other is right, name it with {}",
                         format_of(request.format).target().names == NameOwner::family

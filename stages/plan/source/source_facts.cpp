@@ -88,6 +88,8 @@ class FactsReader {
     else if (to_huggingface(request_) || to_hdf5())
       result_.reference = result_.files;
     if (result_.reference && result_.config.is_null()) result_.config = result_.reference->config;
+    if (result_.files)
+      result_.files->weight_map = huggingface::WeightMap();  // the reference's counts
   }
 
   void find_args() {
