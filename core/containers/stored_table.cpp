@@ -52,6 +52,12 @@ void StoredTable::repeat(std::size_t first, std::size_t count, std::uint32_t fil
     strides.emplace(here + (strided->first - first_chunk), strided->second);
 }
 
+void StoredTable::forget_tensors() {
+  StoredTable left;
+  left.objects = std::move(objects);
+  *this = std::move(left);
+}
+
 void StoredTable::reserve(std::size_t more) {
   tensors.reserve(tensors.size() + more);
   chunks.reserve(chunks.size() + more);

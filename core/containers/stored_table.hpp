@@ -63,6 +63,8 @@ struct StoredTable {
   /// Appends tensors [first, +count), each stored whole, again as those of another file that holds
   /// the same at the same places.
   void repeat(std::size_t first, std::size_t count, std::uint32_t file);
+  /// Lets go of everything but the objects.
+  void forget_tensors();
   /// Room for so many more tensors, each stored whole.
   void reserve(std::size_t more);
 };

@@ -174,7 +174,8 @@ void plan_from_headers(JobSpec const& spec, std::vector<fs::path> const& map_fol
   together_seeing(comm, [&] {
     TargetRequest request = target_request(spec, map_folders);
     set_data_layout(spec, job, request);
-    job.plan = make_job_plan(job.source, request, job.limits);
+    job.plan = make_job_plan(job.source, request, job.limits,
+                             [&job] { job.source.stored.forget_tensors(); });
     check_files(spec, job.plan);
     if (job.limits.digests && spec.source.verify != SourceVerify::off)
       job.manifest = manifest_of(spec.source.path, job.source, job.plan.warnings);

@@ -54,7 +54,7 @@ class JobPlanner {
     request_.carries_rows = true;
   }
 
-  JobPlan run() {
+  JobPlan run(std::function<void()> const& tensors_read) {
     job_.warnings = source_.warnings;
     job_.data_layout = request_.data_layout;
     if (source_.storage != Storage::chunks && !request_.source_prefix.empty())
@@ -103,6 +103,7 @@ class JobPlanner {
     complete_request();
     model_.target_names = target_names(model_, *job_.model, request_);
     if (to_megatron()) carry_config();
+    tensors_read();
     job_.target.tensors.resize(job_.model->tensors().size());
     target_.lay_out(
         {source_, request_, *job_.model, model_, dtypes_, record_ ? &*record_ : nullptr}, job_);
@@ -261,7 +262,7 @@ class JobPlanner {
 }  // namespace
 
 JobPlan make_job_plan(Checkpoint const& source, TargetRequest const& request,
-                      PlanLimits const& limits) {
+                      PlanLimits const& limits, std::function<void()> const& tensors_read) {
   bool const named = keeps_names(source, request);
   if (named && source.adapter)
     fail(
@@ -271,8 +272,10 @@ JobPlan make_job_plan(Checkpoint const& source, TargetRequest const& request,
         "\"huggingface\"{}.",
         source.names == NameOwner::family ? ", and name the model's config.json with source.config"
                                           : "");
-  if (named) return make_identity_plan(source, request, limits);
-  return JobPlanner(source, request, limits).run();
+  if (!named) return JobPlanner(source, request, limits).run(tensors_read);
+  JobPlan plan = make_identity_plan(source, request, limits);
+  tensors_read();
+  return plan;
 }
 
 JobPlan catalogue(Checkpoint const& source, TargetRequest const& request, Masters masters) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -38,9 +39,11 @@ struct JobPlan : TargetDraft {
 
 /// Finds the maps, builds both catalogues, joins them. Pure except for reading maps, the reference
 /// folder and one source file's pickle. Errors: usage (sizes that do not fit, unknown map), source
-/// (unexplained or missing tensors), resources.
-JobPlan make_job_plan(Checkpoint const& source, TargetRequest const& request,
-                      PlanLimits const& limits);
+/// (unexplained or missing tensors), resources. `tensors_read` is called when nothing of the
+/// source's tensors and chunks is needed any more: StoredTable::forget_tensors() is allowed in it.
+JobPlan make_job_plan(
+    Checkpoint const& source, TargetRequest const& request, PlanLimits const& limits,
+    std::function<void()> const& tensors_read = [] {});
 
 /// How a catalogue has the weights of a checkpoint whose weights are the master weights.
 enum class Masters {
