@@ -50,7 +50,11 @@ while [[ $# -gt 0 ]]; do
     *) usage 64 >&2 ;;
   esac
 done
-[[ -n $work ]] || work=$(mktemp -d "${TMPDIR:-/tmp}/reshard-gpu.XXXXXX")
+rehearsal_folder=
+if [[ -z $work ]]; then
+  work=$(mktemp -d "${TMPDIR:-/tmp}/reshard-gpu.XXXXXX")
+  [[ -z $rehearse ]] || rehearsal_folder=$work
+fi
 deadline=$((SECONDS + minutes * 60))
 log=$work/log.txt
 rows=$work/rows.tsv
@@ -156,7 +160,9 @@ packages ${packages:-none}" -
 
 # was_built PROGRAM ARGUMENT…: whether it is in the folder of --built and starts with these arguments.
 was_built() {
-  [[ -n $built && -x $built/$1 ]] && limited 20 "$built/$@"
+  local name=$1
+  shift
+  [[ -n $built && -x $built/$name ]] && limited 20 "$built/$name" "$@"
 }
 
 # keep PROGRAM…: to the folder of --keep, without what only debuggers need. One that was not built is left out.
@@ -279,6 +285,7 @@ finish() {
     tail -c 8000000 "$log" | gzip >"$OUT/log.txt.gz"
   fi
   cat "$work/table.txt"
+  [[ -z $rehearsal_folder ]] || rm -rf "$rehearsal_folder"
   exit "$code"
 }
 
@@ -287,6 +294,10 @@ source tests/gpu/whole_program.sh
 
 trap 'stop_background; finish' INT TERM
 find_tools
+if ! command -v nvcc >/dev/null; then
+  echo "skipped: nvcc is not here"
+  exit 77
+fi
 find_nccl
 find_fmt
 if [[ -z $rehearse && ! -e /dev/nvidiactl ]] && ! nvidia-smi -L >/dev/null 2>&1; then
@@ -297,11 +308,11 @@ fi
 # What only needs the processor goes on beside the checks, and is done before anything is timed.
 ! wanted program || begin_sources
 ! wanted build || build_light
-! wanted program && ! wanted keep || begin_build
+if wanted program || wanted keep; then begin_build; fi
 ! wanted checks || run_checks
 ! wanted sanitizer || run_sanitizer
 ! wanted nccl || run_nccl
-! wanted program && ! wanted keep || end_build
+if wanted program || wanted keep; then end_build; fi
 ! wanted bench || let_sources_finish
 ! wanted bench || run_bench
 ! wanted program || run_program

@@ -111,7 +111,7 @@ void bench_dequantise(Testbed& testbed, Slots& slots, BenchOptions const& option
   scheme.codes = quant::CodeFormat::e4m3;
   scheme.block_rows = block;
   scheme.block_columns = block;
-  quant::Dequantiser const decoder(scheme, {1, rows, columns}, {});
+  quant::Dequantiser decoder(scheme, {1, rows, columns}, {});
   auto const codes = static_cast<std::uint64_t>(rows) * columns;
   std::vector<DequantiseRequest> const requests{{.decoder = &decoder,
                                                  .part = {0, rows, 0, columns},
