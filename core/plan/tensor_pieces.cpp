@@ -23,7 +23,7 @@ Index extent(PieceDigits const& digits, std::span<PieceCopy const> copies) {
 Index reach(Piece const& piece) { return piece.offset + extent(piece.digits, piece.copies); }
 
 Index TensorPieces::reach_of(std::size_t i) const {
-  return offsets_[i] + extent(form_digits(forms_[i]), form_copies(forms_[i]));
+  return offset(i) + extent(form_digits(forms_[i]), form_copies(forms_[i]));
 }
 
 std::vector<Piece> TensorPieces::made() const {
@@ -50,7 +50,10 @@ void TensorPieces::add(InternedPiece const& piece, std::uint32_t blob, bool copy
   blobs_.push_back(blob);
   frames_.push_back(piece.frame);
   forms_.push_back(piece.form);
-  offsets_.push_back(piece.offset);
+  if (piece.offset != 0 || !offsets_.empty()) {
+    offsets_.resize(size() - 1, 0);
+    offsets_.push_back(piece.offset);
+  }
   if (!copies_.empty()) copies_.push_back(false);
   if (copy) set_copy(size() - 1, true);
 }
@@ -59,6 +62,8 @@ void TensorPieces::set(std::size_t i, Piece const& piece) {
   RESHARD_EXPECT(piece.tensor == tensor_);
   frames_[i] = frame_of(piece);
   forms_[i] = form_of(piece);
+  if (piece.offset == 0 && offsets_.empty()) return;
+  offsets_.resize(size(), 0);
   offsets_[i] = piece.offset;
 }
 

@@ -22,7 +22,7 @@ class TensorPieces {
   bool empty() const { return blobs_.empty(); }
 
   Piece operator[](std::size_t i) const {
-    return piece_of(tensor_, frames_[i], forms_[i], offsets_[i]);
+    return piece_of(tensor_, frames_[i], forms_[i], offset(i));
   }
   /// All of them, or those at some places: for join() and tile().
   std::vector<Piece> made() const;
@@ -33,7 +33,7 @@ class TensorPieces {
   std::span<std::uint32_t const> blobs() const { return blobs_; }
   std::uint32_t frame(std::size_t i) const { return frames_[i]; }
   std::uint32_t form(std::size_t i) const { return forms_[i]; }
-  Index offset(std::size_t i) const { return offsets_[i]; }
+  Index offset(std::size_t i) const { return offsets_.empty() ? 0 : offsets_[i]; }
   /// Whether it holds what another piece holds by declaration (tied embeddings): such a piece is
   /// never read, always written.
   bool is_copy(std::size_t i) const { return !copies_.empty() && copies_[i]; }
@@ -62,8 +62,8 @@ class TensorPieces {
   std::vector<std::uint32_t> blobs_;
   std::vector<std::uint32_t> frames_;
   std::vector<std::uint32_t> forms_;
-  std::vector<Index> offsets_;
-  std::vector<bool> copies_;  ///< empty where none is a copy
+  std::vector<Index> offsets_;  ///< empty where all are 0
+  std::vector<bool> copies_;    ///< empty where none is a copy
 };
 
 }  // namespace reshard

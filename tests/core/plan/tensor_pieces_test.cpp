@@ -18,6 +18,27 @@ Piece piece(Index layer, Index row = 0, Index offset = 0) {
           offset};
 }
 
+TEST(TensorPieces, HaveOffsetsOnceOneIsNotZero) {
+  TensorPieces all;
+  std::vector<Piece> expected;
+  for (Index layer = 0; layer < 4; ++layer) expected.push_back(piece(layer));
+  for (Piece const& one : expected) all.add(one, 0, false);
+  EXPECT_EQ(all.made(), expected);
+  EXPECT_EQ(all.offset(3), 0);
+  all.set(2, expected[2]);
+  EXPECT_EQ(all.made(), expected);
+  expected[2] = piece(7, 2, 30);
+  all.set(2, expected[2]);
+  expected.erase(expected.begin());
+  all.erase(0);
+  EXPECT_EQ(all.made(), expected);
+  expected.push_back(piece(9));
+  all.add(expected.back(), 1, false);
+  EXPECT_EQ(all.made(), expected);
+  EXPECT_EQ(all.offset(1), 30);
+  EXPECT_EQ(all.reach_of(1), reach(expected[1]));
+}
+
 TEST(TensorPieces, AreWhatWasAdded) {
   TensorPieces all;
   EXPECT_TRUE(all.empty());
