@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "core/base/tree.hpp"
@@ -36,39 +37,38 @@ namespace {
 class ResolvedFolder {
  public:
   /// Many entries are worth a listing, which says which of them are links; so is one that is known.
-  ResolvedFolder(fs::path resolved, fs::path const& folder, std::size_t entries)
-      : resolved_(std::move(resolved)) {
+  ResolvedFolder(fs::path const& resolved, fs::path const& folder, std::size_t entries)
+      : resolved_(resolved.string()) {
     constexpr std::size_t worth_a_listing = 8;
     std::error_code problem;
     auto const known = known_listing(folder);
     if (!known && entries < worth_a_listing) return;
     for (TreeEntry const& entry : known ? *known : known_listing_of(folder, problem))
-      types_.emplace(entry.path.filename(), entry.type);
+      types_.emplace(entry.path.filename().string(), entry.type);
   }
 
   fs::path of(fs::path const& path) const {
     if (path.filename().empty() || path.filename() == "." || path.filename() == "..")
       return resolved_path(path);
-    auto const known = types_.find(path.filename());
+    auto const known = types_.find(path.filename().string());
     std::error_code problem;
     auto const type =
         known != types_.end() ? known->second : fs::symlink_status(path, problem).type();
     if (type == fs::file_type::regular || type == fs::file_type::directory)
-      return resolved_ / path.filename();
+      return fs::path(resolved_) / path.filename();
     return resolved_path(path);
   }
 
  private:
-  fs::path resolved_;
-  std::map<fs::path, fs::file_type> types_;
+  // A path takes some hundred bytes beside its text, and there may be a folder for each file.
+  std::string resolved_;
+  std::map<std::string, fs::file_type> types_;
 };
 
-/// By folder, what lies in them.
-using PathsByFolder = std::map<fs::path, std::vector<fs::path>>;
-
-PathsByFolder by_folder(std::vector<fs::path> const& paths) {
-  PathsByFolder result;
-  for (fs::path const& path : paths) result[path.parent_path()].push_back(path);
+/// Folders with the number of paths that lie in each.
+std::map<std::string, std::size_t> folders_of(auto const& paths) {
+  std::map<std::string, std::size_t> result;
+  for (auto const& path : paths) ++result[fs::path(path).parent_path().string()];
   return result;
 }
 
@@ -77,20 +77,20 @@ PathsByFolder by_folder(std::vector<fs::path> const& paths) {
 std::vector<fs::path> resolved_paths(std::vector<fs::path> const& paths) {
   std::vector<fs::path> full;
   for (fs::path const& path : paths) full.push_back(fs::absolute(path));
-  PathsByFolder const folders = by_folder(full);
-  std::vector<fs::path> names;
+  std::map<std::string, std::size_t> const folders = folders_of(full);
+  std::vector<std::string> names;
   for (auto const& [folder, ignored] : folders) names.push_back(folder);
-  std::map<fs::path, ResolvedFolder> above;
-  for (auto const& [folder, inside] : by_folder(names))
-    above.try_emplace(folder, resolved_path(folder), folder, inside.size());
+  std::map<std::string, ResolvedFolder> above;
+  for (auto const& [folder, inside] : folders_of(names))
+    above.try_emplace(folder, resolved_path(folder), folder, inside);
   std::vector<std::unique_ptr<ResolvedFolder>> resolved(names.size());
   overlapped(names.size(), [&](std::size_t i) {
-    fs::path const& folder = names[i];
-    resolved[i] = std::make_unique<ResolvedFolder>(above.at(folder.parent_path()).of(folder),
-                                                   folder, folders.at(folder).size());
+    fs::path const folder = names[i];
+    resolved[i] = std::make_unique<ResolvedFolder>(
+        above.at(folder.parent_path().string()).of(folder), folder, folders.at(names[i]));
   });
   overlapped(full.size(), [&](std::size_t i) {
-    auto const folder = std::ranges::lower_bound(names, full[i].parent_path());
+    auto const folder = std::ranges::lower_bound(names, full[i].parent_path().string());
     full[i] = resolved[static_cast<std::size_t>(folder - names.begin())]->of(full[i]);
   });
   return full;

@@ -101,12 +101,21 @@ std::vector<fs::path> describing_files(JobSpec const& spec, Checkpoint const& so
   if (!fs::is_regular_file(spec.source.path,
                            ignored))  // beside a single file there may be anything
     for (fs::path const& file : source.files) places.insert(file.parent_path());
-  std::vector<fs::path> const each(places.begin(), places.end());
+  std::vector<fs::path const*> each;
+  for (fs::path const& place : places) each.push_back(&place);
+  std::vector<fs::path const*> weights;
+  for (fs::path const& file : source.files) weights.push_back(&file);
+  auto const by_path = [](fs::path const* path) -> fs::path const& { return *path; };
+  std::ranges::sort(weights, {}, by_path);
   std::vector<std::vector<fs::path>> found(each.size());
-  overlapped(each.size(), [&](std::size_t i) { found[i] = files_at(each[i]); });
+  overlapped(each.size(), [&](std::size_t i) {
+    found[i] = files_at(*each[i]);
+    std::erase_if(found[i], [&](fs::path const& file) {
+      return std::ranges::binary_search(weights, file, {}, by_path);
+    });
+  });
   std::set<fs::path> files;
   for (std::vector<fs::path> const& some : found) files.insert(some.begin(), some.end());
-  for (fs::path const& file : source.files) files.erase(file);
   return {files.begin(), files.end()};
 }
 
@@ -118,15 +127,19 @@ std::vector<std::optional<FileStamp>> stamps_of(std::vector<fs::path> const& fil
   return stamps;
 }
 
+void add_files(Digest& digest, Checkpoint const& source) {
+  std::vector<fs::path> const real = resolved_paths(source.files);
+  for (std::size_t f = 0; f < source.files.size(); ++f) {
+    digest.add(real[f].string());
+    digest.add(source.stamps[f]);
+  }
+}
+
 /// In one look: there may be a folder for each file.
 std::string source_digest(JobSpec const& spec, Checkpoint const& source, JobPlan const& plan) {
   return seen("source digest", spec.source.path, [&] {
     Digest digest;
-    std::vector<fs::path> const real = resolved_paths(source.files);
-    for (std::size_t f = 0; f < source.files.size(); ++f) {
-      digest.add(real[f].string());
-      digest.add(source.stamps[f]);
-    }
+    add_files(digest, source);
     auto const describing = describing_files(spec, source, plan);
     std::vector<fs::path> const places = resolved_paths(describing);
     auto const stamps = stamps_of(describing);
