@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <unordered_map>
 #include <utility>
 
 #include "core/containers/torch/torch_frame.hpp"
@@ -10,6 +11,7 @@
 #include "core/formats/megatron/rank_state.hpp"
 #include "core/formats/megatron/state_target.hpp"
 #include "core/formats/target_parts.hpp"
+#include "core/mapping/placed_name.hpp"
 
 namespace reshard {
 namespace {
@@ -157,6 +159,7 @@ class MegatronPlanner {
     for (StageChunk* chunk : stage_) chunk->extras.clear();
     stage_.clear();
     layouts_.clear();
+    placed_.clear();
     extra_lists_.clear();
     for (StageChunk& chunk : chunks_)
       if (chunk.chunk->rank == pipeline_rank) stage_.push_back(&chunk);
@@ -291,7 +294,8 @@ class MegatronPlanner {
   /// The pieces of a part in the shard at a place; valid until the next call.
   std::span<InternedPiece const> pieces_of(megatron::StateTensor::Part const& part,
                                            MeshPlace const& at) {
-    auto const pieces = parts_.side->interned_pieces(*part.name, {at, part.chunk});
+    PlacedName& name = placed_.try_emplace(part.name, *parts_.side, *part.name).first->second;
+    auto const pieces = name.pieces({at, part.chunk});
     if (part.slot == SlotId::weight && part.offset == 0) return pieces;
     pieces_.assign(pieces.begin(), pieces.end());
     for (InternedPiece& piece : pieces_) {
@@ -314,6 +318,7 @@ class MegatronPlanner {
   std::vector<std::vector<megatron::ChunkEntry>> extra_lists_;  ///< of its shards, by number
   std::map<ShardKind, ShardLayout> layouts_;
   TorchFrames frames_;
+  std::unordered_map<StoredName const*, PlacedName> placed_;  ///< of this pipeline rank
   std::vector<InternedPiece> pieces_;
   MegatronFiles result_;
 };
