@@ -120,7 +120,7 @@ def test_what_does_not_fit_together_is_refused(program, folders, scratch):
     folder = folders("llama")
     refused(program, folder, scratch, "torchtitan_qwen3", "qwen3", "llama", target_options={"map": "torchtitan_qwen3"})
     refused(program, folder, scratch, "there is no such map", target_options={"map": "torchtitan_lama"})
-    refused(program, folder, scratch, "another family than llama", target_options={"map": "qwen3"})
+    refused(program, folder, scratch, "whose map is llama", target_options={"map": "qwen3"})
     refused(program, folder, scratch, "the same for every layout", target_options={"map": "torchtitan_llama", "layout": "{ tp = 2 }"})
     refused(program, folder, scratch, "only with target.map", target_options={"layout": "{ tp = 2 }"})
     refused(program, folder, scratch, "only with target.map", target_options={"reference": str(folder)})
