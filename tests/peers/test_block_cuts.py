@@ -161,9 +161,9 @@ def test_a_cut_inside_a_block_is_refused(what, model, layout, tensor, axis, size
     assert f"'{tensor}" in text and f"a cut of axis '{axis}' (size {size}) at {cut} falls inside a block of {block}" in text, text
     if size % block == 0:
         blocks = size // block
-        offered = re.search(r"Sizes that fit: ([0-9, ]+)\. Choose one of them", text)
+        offered = re.search(r"Sizes that fit: ([0-9, ]+)(, …)?.*\. Choose one of them", text)
         assert offered, text
-        assert all(blocks % int(number) == 0 for number in offered[1].split(", ")), text
+        assert all(blocks % int(number) == 0 for number in re.findall("[0-9]+", offered[1])), text
     assert "dequantise-bf16" in text
 
 

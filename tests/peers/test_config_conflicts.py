@@ -192,7 +192,8 @@ def test_names_of_another_program(convert, folder, scratch):
     shutil.rmtree(scratch / "dcp")
     dcp.save(tensors, checkpoint_id=scratch / "dcp", no_dist=True)
     shutil.copy(folder / "config.json", scratch / "dcp")
-    assert "warning" not in convert(scratch / "dcp", scratch / "good", "huggingface")
+    said = convert(scratch / "dcp", scratch / "good", "huggingface")
+    assert [line for line in said.splitlines() if "warning" in line and "no tokenizer" not in line] == []
     assert computes_as(scratch / "good", folder)
 
 
