@@ -8,6 +8,7 @@
 #include "core/base/capture.hpp"
 #include "core/base/file.hpp"
 #include "core/base/workers.hpp"
+#include "core/formats/manifest/file_records.hpp"
 #include "core/formats/stamped_files.hpp"
 #include "pipeline/target/integrity_file.hpp"
 #include "pipeline/target/reused_proof.hpp"
@@ -166,9 +167,13 @@ VerifiedTarget verify_target(TargetTask const& task, ClaimedTarget const& claime
     if (comm.rank() != 0) return;
     std::string const text = manifest_text(made);
     write_text_file(staging / manifest_name, text);
-    if (!takes_sums(task.spec) || !are_whole(found.files)) return;
-    for (FileSum& sum : sums_of(task.plan, found.files)) sums.push_back(std::move(sum));
-    completed.small_files.push_back(write_sums(std::move(sums), text, staging));
+    std::vector<FileRecord> late{record_of_text(std::string(manifest_name), text)};
+    if (takes_sums(task.spec) && are_whole(found.files)) {
+      for (FileSum& sum : sums_of(task.plan, found.files)) sums.push_back(std::move(sum));
+      completed.small_files.push_back(write_sums(std::move(sums), text, staging));
+      late.push_back(completed.small_files.back());
+    }
+    if (written) check_small_files(late, staging);
   });
   return verified;
 }

@@ -50,11 +50,11 @@ def recorded(program):
     return program.run(SAMPLE, program.scratch / "recorded", "megatron", source_options=DROP, target_options={"layout": LAYOUT})
 
 
-def job(program, case, fault, rank, call, seed):
+def job(program, case, fault, rank, call, seed, path=None):
     log = program.scratch / "fault.log"
     log.unlink(missing_ok=True)
     target = program.scratch / "target"
-    path = ".target.part-" if case.kind.endswith("write") else "/model_optim_rng.pt"
+    path = path or (".target.part-" if case.kind.endswith("write") else "/model_optim_rng.pt")
     settings = {"FAULT": fault, "FAULT_PATH": path, "FAULT_RANK": rank, "FAULT_CALL": call, "FAULT_SEED": seed, "FAULT_LOG": log}
     exports = {"LD_PRELOAD": SHIM} | {f"RESHARD_{name}": value for name, value in settings.items()}
     options = {"layout": LAYOUT} if case.target_format in ("megatron", "torch_dist") else {}
@@ -102,6 +102,14 @@ def fell_beside(case, outcome, target, recorded):
 def written_over(case, outcome, target):
     """What stands around the tensors of an HDF5 file is written when it is made, and again in the end."""
     return case.kind.endswith("write") and outcome.returncode == 0 and tree_hashes(target) == case.whole
+
+
+@pytest.mark.parametrize("name", ["reshard.json", "SHA256SUMS"])
+def test_what_others_are_checked_by_is_read_back(name, program):
+    case = Case("flip-write", "megatron", SAMPLE)
+    outcome, target, log = job(program, case, case.kind, 0, 0, 12345, path=f"/{name}")
+    assert log.exists() and outcome.returncode == 7 and not target.exists(), outcome.stderr
+    check_named(outcome, log.read_text(), case)
 
 
 @pytest.mark.parametrize("count", [KINDS, pytest.param(FAULTS, marks=pytest.mark.long)], ids=["each kind", "many"])

@@ -60,9 +60,9 @@ def taken(program):
 
 
 @pytest.mark.long_but("6")
-@pytest.mark.parametrize("call", [0, OWN_FILES + 2, 2 * OWN_FILES + 3])
+@pytest.mark.parametrize("call", [0, OWN_FILES + 2, 3 * OWN_FILES + 2])
 def test_a_quota_that_close_tells_of_is_no_success(call, program, whole):
-    """When a file is made, after it was streamed, and when it is finished."""
+    """When a file is made, after it was streamed, and when the record is written. What is closed in between was read back."""
     outcome, broken = attempt(program, fault="quota-close", call=call)
     assert broken
     assert outcome.returncode == RESOURCES, outcome.stderr

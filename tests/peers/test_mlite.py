@@ -217,13 +217,14 @@ def test_a_hugging_face_folder_of_the_model_is_read_by_the_familys_map(program, 
 
 def stored_names(*maps):
     """The [names] and [stored] of maps that inherit from each other, in one text."""
-    names, stored = "[names]\n", ""
+    sections = {"[names]": ""}
     for name in maps:
         text = (Path(__file__).parents[2] / f"configs/models/{name}.toml").read_text()
         for section in re.split(r"^(?=\[)", text, flags=re.MULTILINE):
-            names += section.partition("\n")[2] if section.startswith("[names]") else ""
-            stored += section if section.startswith("[stored") else ""
-    return names + stored
+            head, _, lines = section.partition("\n")
+            if head.startswith(("[names]", "[stored")):
+                sections[head] = sections.get(head, "") + lines
+    return "".join(f"{head}\n{lines}" for head, lines in sections.items())
 
 
 @pytest.mark.long
