@@ -222,6 +222,7 @@ def stored_names(*maps):
         text = (Path(__file__).parents[2] / f"configs/models/{name}.toml").read_text()
         for section in re.split(r"^(?=\[)", text, flags=re.MULTILINE):
             head, _, lines = section.partition("\n")
+            head = head.partition("#")[0].strip()
             if head.startswith(("[names]", "[stored")):
                 sections[head] = sections.get(head, "") + lines
     return "".join(f"{head}\n{lines}" for head, lines in sections.items())
