@@ -32,7 +32,7 @@ QUICK = ("llama-tied", "gpt-oss", "glm4-moe-mtp", "deepseek-v3")
 UNBUILT = {
     **dict.fromkeys(("deepseek-v3.2", "glm-5", "glm-5-shared-indexers"), "dsa needs Transformer Engine"),
     **dict.fromkeys(("qwen3-next", "qwen3.5", "qwen3.5-moe-text", "qwen3.5-moe"), "gated_delta_net needs Transformer Engine"),
-    **dict.fromkeys(("nemotron-h", "nemotron-3", "nemotron-3-latent"), "Mamba layers need Transformer Engine"),
+    **dict.fromkeys(("mamba2", "mamba2-tied", "nemotron-h", "nemotron-3", "nemotron-3-latent"), "Mamba layers need Transformer Engine"),
     **dict.fromkeys(("deepseek-v4", "deepseek-v4-published"), "dsv4_hybrid needs Transformer Engine")}
 
 SAID = {"missing": r"asks for (\d+) more", "unexpected": r"does not know (\d+)", "shapes": r"has other shapes for (a|\d+) tensor"}
