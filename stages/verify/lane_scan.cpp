@@ -13,7 +13,6 @@
 #include "core/io/io_engines.hpp"
 #include "stages/verify/scan_file.hpp"
 #include "stages/verify/scan_ring.hpp"
-#include "stages/verify/sha256_beside.hpp"
 
 namespace reshard {
 namespace {
@@ -44,21 +43,23 @@ class FileHasher {
     if (sha256) sha256_.emplace();
   }
 
-  /// `beside` takes the SHA-256 until it is waited for; null: this thread does.
-  void add(std::uint64_t offset_bytes, std::span<std::byte const> bytes, Sha256Beside* beside) {
-    if (sha256_ && beside != nullptr) beside->begin(*sha256_, bytes);
+  enum class Sums { all, without_sha256 };
+
+  void add(std::uint64_t offset_bytes, std::span<std::byte const> bytes, Sums sums) {
     crc64_ = crc64_shifted(crc64_, offset_bytes - at_);
     at_ = offset_bytes;
     read_bytes_ += bytes.size();
     while (!bytes.empty()) {
       std::span const part = bytes.first(next_part(bytes.size()));
       xxh3_.add(part);
-      if (sha256_ && beside == nullptr) sha256_->add(part);
+      if (sha256_ && sums == Sums::all) sha256_->add(part);
       crc64_ = in_zeros_ ? crc64_shifted(crc64_, part.size()) : crc64(part, crc64_);
       at_ += part.size();
       bytes = bytes.subspan(part.size());
     }
   }
+  /// What was left out of the sums; beside add() on another thread.
+  void add_sha256(std::span<std::byte const> bytes) { sha256_->add(bytes); }
   FileHashes hashes() const {
     return {.size_bytes = at_,
             .xxh3 = xxh3_.value(),
@@ -168,15 +169,9 @@ class Reading {
   ScanRing& ring_;
 };
 
-/// Before the buffers of the ring go.
 struct Stopper {
   ScanRing& ring;
-  Sha256Beside* beside = nullptr;
-
-  ~Stopper() {
-    if (beside != nullptr) beside->settle();
-    ring.stop();
-  }
+  ~Stopper() { ring.stop(); }
 };
 
 }  // namespace
@@ -206,8 +201,7 @@ LaneScan::~LaneScan() = default;
 
 void LaneScan::run(std::span<FileShare const> mine) {
   ScanOptions const& options = task_.options;
-  if (options.sha256 && options.sha256_beside && !beside_)
-    beside_ = std::make_unique<Sha256Beside>();
+  Workers workers(!mine.empty() && options.sha256 && options.sha256_beside ? 2 : 1);
   std::uint64_t const memory_bytes = options.memory_bytes / options.threads;
   std::uint64_t const pages = memory_bytes / 2 / scan_page_bytes;
   std::uint64_t const largest = options.past_cache ? largest_window_past_cache : largest_window;
@@ -216,11 +210,12 @@ void LaneScan::run(std::span<FileShare const> mine) {
                 window_bytes);
   Reading const reading(task_, window_bytes, ring);
   std::jthread const reader([&] { reading.read_all(mine); });
-  Stopper const stopper{ring, beside_.get()};  // goes first
+  Stopper const stopper{ring};  // goes first
   while (auto const filled = ring.take()) {
-    if (options.file_hashes) hash(*filled);
-    add(*filled);
-    if (options.file_hashes) end_file(*filled);
+    if (options.file_hashes)
+      hash(*filled, workers);
+    else
+      add(*filled);
     std::uint64_t const bytes = filled->window.end - filled->window.fresh;
     ring.give_back();
     bytes_read_(bytes);
@@ -236,26 +231,26 @@ void LaneScan::add(FilledWindow const& filled) {
   }
 }
 
-void LaneScan::hash(FilledWindow const& filled) {
+/// SHA-256 takes more time than all else together, and cannot be cut into parts of a file.
+void LaneScan::hash(FilledWindow const& filled, Workers& workers) {
   ScanOptions const& options = task_.options;
   ScanWindow const& window = filled.window;
   if (window.fresh == 0) {
     *hasher_ = FileHasher(spans_of(options.zeros, filled.file), options.sha256);
     began_ = std::chrono::steady_clock::now();
   }
-  hasher_->add(window.fresh,
-               {filled.bytes + (window.fresh - window.begin), window.end - window.fresh},
-               beside_.get());
-}
-
-/// After the bytes of a window were looked at: when they were the last ones of the file.
-void LaneScan::end_file(FilledWindow const& filled) {
-  if (beside_) beside_->wait();
-  if (filled.window.end != filled.file_bytes) return;
+  std::span const fresh{filled.bytes + (window.fresh - window.begin), window.end - window.fresh};
+  bool const beside = workers.count() > 1;
+  workers.run(beside ? 2 : 1, [&](std::size_t item, std::size_t) {
+    if (item == 1) return hasher_->add_sha256(fresh);
+    hasher_->add(window.fresh, fresh,
+                 beside ? FileHasher::Sums::without_sha256 : FileHasher::Sums::all);
+    add(filled);
+  });
+  if (window.end != filled.file_bytes) return;
   found_.push_back({filled.file, hasher_->hashes()});
-  if (task_.options.scanned)
-    task_.options.scanned(
-        {filled.file, filled.file_bytes, began_, std::chrono::steady_clock::now()});
+  if (options.scanned)
+    options.scanned({filled.file, filled.file_bytes, began_, std::chrono::steady_clock::now()});
 }
 
 }  // namespace reshard

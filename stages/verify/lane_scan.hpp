@@ -17,7 +17,7 @@ namespace reshard {
 
 struct FilledWindow;
 class FileHasher;
-class Sha256Beside;
+class Workers;
 
 /// The regions of each file, by number.
 class RegionsByFile {
@@ -68,15 +68,13 @@ class LaneScan {
 
  private:
   void add(FilledWindow const& filled);
-  void hash(FilledWindow const& filled);
-  void end_file(FilledWindow const& filled);
+  void hash(FilledWindow const& filled, Workers& workers);
 
   ScanTask task_;
   BytesRead bytes_read_;
   std::vector<std::uint64_t> shares_;
   BlockDigest digest_;
   std::unique_ptr<FileHasher> hasher_;
-  std::unique_ptr<Sha256Beside> beside_;         ///< goes before what it adds to
   std::chrono::steady_clock::time_point began_;  ///< of the file under way
   std::vector<FoundFile> found_;
 };
