@@ -159,7 +159,7 @@ struct Checkpoint {
   std::vector<std::string> warnings;
   std::vector<std::string> defects;  ///< sentences: why no job can read it anyway
 
-  /// Of tables that are alike (SharePlace::alike), which one stands for them.
+  /// Of tables that are alike (SharePlace::alike), which one is taken.
   enum class Which { first, last };
   /// What there is to see where files of many ranks say the same: runs of StoredTable::tensors,
   /// ascending, without the other tables that are like one of them.

@@ -13,10 +13,7 @@ PlacedName::PlacedName(Side const& side, StoredName const& name)
 }
 
 std::size_t PlacedName::number(std::vector<std::size_t> const& axes, SidePlace const& place) const {
-  Index at = 0;
-  if (!place.at.empty())
-    for (std::size_t const axis : axes) at = at * side_.mesh().axes()[axis].size + place.at[axis];
-  return static_cast<std::size_t>(at);
+  return static_cast<std::size_t>(number_along(side_.mesh(), axes, place.at));
 }
 
 PlacedName::Shape& PlacedName::shape(SidePlace const& place) {

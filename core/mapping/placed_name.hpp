@@ -12,7 +12,7 @@ namespace reshard {
 
 /// A stored name of a local side, for one that goes through many places: what the bytes under it
 /// mean is found once for each part of the tensor (places differ along SideEntry::cut_by), and
-/// which indices its name stands for once for each of these (along SideEntry::named_by).
+/// the indices of its name once for each of these (along SideEntry::named_by).
 class PlacedName {
  public:
   /// Borrows both. Pre: SideOptions::local.

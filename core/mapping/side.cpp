@@ -99,11 +99,7 @@ struct Side::Impl {
 
   /// Where places differ for an entry: along the mesh axes that cut it.
   EntryPlace key_of(std::uint32_t number, SidePlace const& place) const {
-    Index at = 0;
-    if (!place.at.empty())
-      for (std::size_t const axis : entries[number].cut_by)
-        at = at * options.mesh.axes()[axis].size + place.at[axis];
-    return {number, at};
+    return {number, number_along(options.mesh, entries[number].cut_by, place.at)};
   }
 
   KnownLayout& layout(std::uint32_t number, SidePlace const& place) {

@@ -307,6 +307,13 @@ class Compiler {
 
 }  // namespace
 
+Index number_along(Mesh const& mesh, std::vector<std::size_t> const& axes, MeshPlace const& at) {
+  Index number = 0;
+  if (!at.empty())
+    for (std::size_t const axis : axes) number = number * mesh.axes()[axis].size + at[axis];
+  return number;
+}
+
 std::vector<LayoutExpr> split_apart(LayoutExpr const& expr) {
   for (std::size_t d = 0; d < expr.dims.size(); ++d) {
     if (expr.dims[d].kind != LayoutExpr::Factor::Kind::alternatives ||

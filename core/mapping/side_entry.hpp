@@ -59,6 +59,10 @@ std::vector<SideEntry> compile_entries(MapFile const& map, Model const& model,
                                        SideOptions const& options,
                                        ExpressionScope const& conditions);
 
+/// The number of a place among those that differ along some axes of a mesh, row-major; 0 for a
+/// place without coordinates.
+Index number_along(Mesh const& mesh, std::vector<std::size_t> const& axes, MeshPlace const& at);
+
 /// The expression once for each of its outermost alternatives, with that one alone.
 std::vector<LayoutExpr> split_apart(LayoutExpr const& expr);
 
