@@ -134,7 +134,9 @@ struct MapQuant {
   std::string name;
   QuantDecode decode;
   QuantLabel label;
-  Expression when;  ///< over facts: the scheme is looked for only when this holds
+  Expression when;   ///< over facts: the scheme is looked for only when this holds
+  Expression first;  ///< over facts: when this holds, it is looked for before those without it,
+                     ///< because shapes alone do not always tell it from another
   std::vector<MapQuantPart> parts;
   std::string place;
 };
