@@ -197,6 +197,10 @@ Model::Model(std::span<PlainTensor const> tensors, std::string origin)
   }
 }
 
+std::string slot_name(std::string_view parameter, std::string_view slot) {
+  return fmt::format("{} ({})", parameter, slot);
+}
+
 void Model::add_slots(std::span<std::string const> names) {
   RESHARD_EXPECT(slots_.size() == 1);
   parameters_ = tensors_.size();
@@ -205,7 +209,7 @@ void Model::add_slots(std::span<std::string const> names) {
     slots_.push_back(name);
     for (std::size_t t = 0; t < parameters_; ++t) {
       LogicalTensor state = tensors_[t];
-      state.name = fmt::format("{} ({})", state.name, name);
+      state.name = slot_name(state.name, name);
       state.slot = slot;
       tensor_ids_.emplace(state.name, TensorId{narrow<std::uint32_t>(tensors_.size())});
       tensors_.push_back(std::move(state));

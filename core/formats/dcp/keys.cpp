@@ -143,6 +143,7 @@ StoredView sorted_keys(Checkpoint const& checkpoint, Flavour flavour, std::strin
     std::string const& key = tensors[t].name;
     if (flavour == Flavour::fsdp_dtensor && is_step_key(key) && tensors[t].shape.empty()) continue;
     if (auto state = state_key(key, flavour)) {
+      view.traits.chained = view.traits.chained || without_chain(key) != key;
       if (checkpoint.flattened && state->state == "fp32_param")
         state->state = "param";  // its name in fully_reshardable
       bool const behind = !prefix.empty() && state->weight.starts_with(prefix);
