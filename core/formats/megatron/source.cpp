@@ -177,8 +177,11 @@ HeaderBytes packed_header(File const& file, bool with_args, bool with_states) {
   ShardHeader const header = shard_header(file, torch);
   PackedHeader packed = pack(header);
   std::optional<ArgsSizes> sizes;
-  if (header.args.members() != nullptr)
-    sizes = args_sizes(header.args, file.path().parent_path().string());
+  if (header.args.members() != nullptr) {
+    std::string const place = file.path().parent_path().string();
+    refuse_weight_sharding(header.args, place);
+    sizes = args_sizes(header.args, place);
+  }
   own.text(with_args ? packed.args : "").put(sizes).text(packed.own);
   if (with_states) {
     FileState state = shard_state(torch, path);
