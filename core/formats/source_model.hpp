@@ -57,7 +57,8 @@ struct SourceModel {
   std::vector<std::string> packed_parameters;  ///< adapter_config.json's target_parameters
   std::optional<Catalog> weights;  ///< as it was before master weights took the place of weights
   std::vector<int> adds;  ///< what stored values of the source have over logical ones (Side::adds)
-  Json merged_adapter;    ///< what was merged into the weights, for records; null for nothing
+  std::vector<std::optional<DType>> casts;  ///< dtypes that the map states (Side::casts)
+  Json merged_adapter;  ///< what was merged into the weights, for records; null for nothing
   std::optional<Index> recorded_vocab;  ///< vocabulary rows that mean something, where args say so
   std::vector<std::string> warnings;
   TrainerNames target_trainer;  ///< of a target with Megatron's names

@@ -266,6 +266,14 @@ std::vector<TensorId> const& Side::tensors(std::uint32_t entry) const {
   return impl_->entries[entry].tensors;
 }
 std::optional<DType> Side::cast(std::uint32_t entry) const { return impl_->entries[entry].cast; }
+std::vector<std::optional<DType>> Side::casts() const {
+  std::vector<std::optional<DType>> result(impl_->model.tensors().size());
+  for (SideEntry const& entry : impl_->entries)
+    if (entry.cast && !entry.adapter &&
+        (entry.written->when.empty() || entry.written->when.holds(impl_->words.with(nullptr))))
+      for (TensorId const tensor : entry.tensors) result[index(tensor)] = entry.cast;
+  return result;
+}
 std::vector<int> Side::adds() const {
   std::vector<int> result(impl_->model.tensors().size(), 0);
   std::vector<SideEntry const*> said(result.size(), nullptr);

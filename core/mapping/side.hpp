@@ -145,6 +145,8 @@ class Side {
   std::vector<TensorId> const& tensors(std::uint32_t entry) const;
   /// The dtype an entry insists on, or nothing.
   std::optional<DType> cast(std::uint32_t entry) const;
+  /// The same by logical tensor.
+  std::vector<std::optional<DType>> casts() const;
   /// What stored values have over logical ones, by logical tensor. Entries of one tensor that
   /// disagree are an Error of kind usage.
   std::vector<int> adds() const;

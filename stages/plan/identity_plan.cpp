@@ -48,6 +48,7 @@ class IdentityPlanner {
     std::optional<huggingface::Folder> files;
     if (!holds_objects()) files = reference();
     if (files) check_names(*files);
+    note_config(files ? files : files_of(source_));
     job_.target.tensors.resize(tensors_.size());
     target().lay_out_named({source_, request_, *job_.model, tensors_, objects_, std::move(files)},
                            job_);
@@ -57,6 +58,7 @@ class IdentityPlanner {
 
   JobPlan run_source() {
     make_source();
+    note_config(files_of(source_, request_.source_config));
     return std::move(job_);
   }
 
@@ -237,6 +239,10 @@ class IdentityPlanner {
     job_.model->note_states(states);
   }
 
+  void note_config(std::optional<huggingface::Folder> const& files) {
+    if (files) job_.named_config = files->config;
+  }
+
   /// The source's own files, or those of target.reference, which say the same.
   std::optional<huggingface::Folder> reference() {
     std::optional<huggingface::Folder> own = files_of(source_);
@@ -326,9 +332,7 @@ JobPlan make_identity_plan(Checkpoint const& source, TargetRequest const& reques
   return IdentityPlanner(source, request).run(limits);
 }
 
-JobPlan identity_catalogue(Checkpoint const& source, std::string const& prefix) {
-  TargetRequest request;
-  request.source_prefix = prefix;
+JobPlan identity_catalogue(Checkpoint const& source, TargetRequest const& request) {
   return IdentityPlanner(source, request).run_source();
 }
 

@@ -1,9 +1,11 @@
 #include "stages/plan/job_plan.hpp"
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "core/base/capture.hpp"
+#include "core/base/counted.hpp"
 #include "core/containers/dcp/directory.hpp"
 #include "core/formats/format.hpp"
 #include "core/formats/model_files.hpp"
@@ -113,6 +115,7 @@ class JobPlanner {
       job_.same_as = share_matrices(*job_.model, job_.source, job_.target);
     if (!adapter) check_reference_names();
     check_stated_args();
+    note_casts();
     change_values(*job_.model, job_.source, job_.target, {model_.adds, job_.target_adds});
     job_.plan = make_plan(*job_.model, job_.source, job_.target, limits_, job_.opaque);
     return std::move(job_);
@@ -235,6 +238,24 @@ class JobPlanner {
            lacking_sentence(*expected, names, config_name_of(*model_.reference)));
   }
 
+  /// Weights whose dtype becomes the one that a map states.
+  void note_casts() {
+    std::map<std::pair<DType, DType>, std::vector<std::string>> changed;
+    for (std::size_t t = 0; t < job_.model->tensors().size(); ++t) {
+      auto const from = job_.source.tensors[t].blobs();
+      auto const to = job_.target.tensors[t].blobs();
+      if (from.empty() || to.empty() || job_.model->tensors()[t].slot != SlotId::weight) continue;
+      DType const source = job_.source.blobs[from.front()].dtype;
+      DType const target = job_.target.blobs[to.front()].dtype;
+      if (source != target) changed[{source, target}].push_back(job_.model->tensors()[t].name);
+    }
+    for (auto const& [dtypes, names] : changed)
+      job_.warnings.push_back(
+          fmt::format("{} {} {} in the source and {} {} in the target, as the map states",
+                      listed(names, 3), agreeing(names.size(), "is", "are"), name(dtypes.first),
+                      agreeing(names.size(), "becomes", "become"), name(dtypes.second)));
+  }
+
   /// Args that a family's map is behind must say what the target holds: a later job, and
   /// Megatron, has nothing else.
   void check_stated_args() {
@@ -286,7 +307,12 @@ JobPlan catalogue(Checkpoint const& source, TargetRequest const& request, Master
          source.place);
   bool const plain = source.storage == Storage::chunks && source.names == NameOwner::family;
   if (request.map == "none" || (plain && request.source_config.empty() && source.config.is_null()))
-    return identity_catalogue(source, request.source_prefix);
+    return identity_catalogue(source, request);
+  if (source.storage != Storage::chunks && !request.source_prefix.empty())
+    fail(ErrorKind::usage,
+         "[source] prefix = \"{}\": {} is a {} checkpoint, whose keys have no prefix to remove. "
+         "Leave it out.",
+         request.source_prefix, source.folder.string(), source.format->name());
   SourceModel model = read_described(source, request, !source.adapter);
   merge_adapter(source, request, model);
   if (masters == Masters::apart) split_masters(source, model);
@@ -296,6 +322,7 @@ JobPlan catalogue(Checkpoint const& source, TargetRequest const& request, Master
   job.model = std::move(model.model);
   job.source = std::move(model.catalog);
   job.adds = std::move(model.adds);
+  job.casts = std::move(model.casts);
   job.padded_vocab = model.traits.padded_vocab;
   return job;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/base/capture.hpp"
 #include "core/base/text.hpp"
 #include "core/mapping/side.hpp"
 #include "stages/plan/source/map_choice.hpp"
@@ -26,12 +27,26 @@ bool holds(Names const& stored, std::string_view name) {
   return at != stored.end() && at->starts_with(start);
 }
 
+/// A family's model by a config, with the tensors that are stored.
+struct DescribedNames {
+  DescribedNames(MapChoice const& maps, Json const& config, Names const& stored)
+      : model(*maps.family, maps.core, {config, "config.json", 0, 0}),
+        side(model, *maps.family, options(stored)) {
+    apply_family(model, side);
+  }
+  static SideOptions options(Names const& stored) {
+    SideOptions options;
+    options.has = [&stored](std::string_view name) { return has_like(stored, name); };
+    return options;
+  }
+
+  Model model;
+  Side side;
+};
+
 ExpectedNames compare(MapChoice const& maps, Json const& config, Names const& stored) {
-  Model model(*maps.family, maps.core, {config, "config.json", 0, 0});
-  SideOptions options;
-  options.has = [&stored](std::string_view name) { return has_like(stored, name); };
-  Side const side(model, *maps.family, std::move(options));
-  apply_family(model, side);
+  DescribedNames const described(maps, config, stored);
+  auto const& [model, side] = described;
   std::vector<bool> required(model.tensors().size(), false);
   for (TensorId const tensor : side.required_tensors())
     required[static_cast<std::size_t>(tensor)] = true;
@@ -52,7 +67,39 @@ ExpectedNames compare(MapChoice const& maps, Json const& config, Names const& st
   return result;
 }
 
+std::map<std::string, std::string, std::less<>> repeated(MapChoice const& maps, Json const& config,
+                                                         Names const& stored) {
+  DescribedNames const described(maps, config, stored);
+  std::map<std::pair<std::string, std::vector<Index>>, std::set<std::string>> holders;
+  std::set<std::pair<std::string, std::vector<Index>>> copied;
+  for (StoredName const& name : described.side.names(nullptr)) {
+    auto const& tensors = described.side.tensors(name.entry);
+    if (tensors.size() != 1 || !stored.contains(name.name)) continue;
+    // A copy that a prediction layer has is of a weight without layers.
+    std::pair const weight(described.model.tensor(tensors.front()).name,
+                           described.side.layers_of(name, tensors.front()));
+    holders[weight].insert(name.name);
+    if (name.copy) copied.insert(weight);
+  }
+  std::map<std::string, std::string, std::less<>> result;
+  for (auto const& weight : copied)
+    if (holders[weight].size() > 1)
+      for (std::string const& name : holders[weight]) result.emplace(name, weight.first);
+  return result;
+}
+
 }  // namespace
+
+std::map<std::string, std::string, std::less<>> repeated_names(
+    Json const& config, Names const& stored,
+    std::vector<std::filesystem::path> const& map_folders) {
+  std::map<std::string, std::string, std::less<>> result;
+  auto const undescribed = capture([&] {
+    result = repeated(choose_maps("auto", map_folders, config, Json(), true), config, stored);
+  });
+  if (undescribed && undescribed->kind() == ErrorKind::internal) throw *undescribed;
+  return result;
+}
 
 std::optional<ExpectedNames> expected_names(Json const& config, Names const& stored,
                                             std::vector<std::filesystem::path> const& map_folders) {

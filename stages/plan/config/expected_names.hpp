@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -26,6 +27,13 @@ struct ExpectedNames {
 std::optional<ExpectedNames> expected_names(Json const& config,
                                             std::set<std::string, std::less<>> const& stored,
                                             std::vector<std::filesystem::path> const& map_folders);
+
+/// Of `stored`, names of tensors, those that hold one weight of the model several times by the map
+/// of the config's family (tied embeddings, the ones that prediction layers repeat), with the name
+/// of that weight. None where no map describes the config.
+std::map<std::string, std::string, std::less<>> repeated_names(
+    Json const& config, std::set<std::string, std::less<>> const& stored,
+    std::vector<std::filesystem::path> const& map_folders);
 
 /// "27 of the 39 tensors that …/config.json asks for (map 'llama') are missing under their names
 /// (…)".

@@ -181,8 +181,25 @@ class CatalogBuilder {
     return catalog_.files[source_.stored.chunks[tensor.first_chunk].item.file];
   }
 
+  /// "nvfp4.input_scale", which weights of the scheme may lack.
+  bool is_optional_part(std::string const& word) const {
+    return std::ranges::any_of(model_.schemes(), [&](QuantScheme const& scheme) {
+      return std::ranges::any_of(scheme.parts, [&](QuantPart const& part) {
+        return part.optional && word == fmt::format("{}.{}", scheme.name, part.name);
+      });
+    });
+  }
+
   [[noreturn]] void fail_lacking(StoredShare const& share, StoredName const& name) const {
     std::string const& entry = side_.entry_place(name.entry);
+    if (is_optional_part(side_.part(name.entry)))
+      fail(
+          ErrorKind::source,
+          "{}: lacks '{}', which other stored parts of the same weight have. A quantiser leaves "
+          "this number out where it saw no input, as of an expert that no token reached, and a map "
+          "carries it for all of them or for none. Calibrate with more data; or set model.map = "
+          "\"none\", which keeps the tensors of a Hugging Face folder as they are stored.",
+          share.where, name.name);
     switch (source_.storage) {
       case Storage::shares:
         fail(ErrorKind::source,

@@ -334,6 +334,7 @@ class SourceReader {
     result_.catalog = std::move(found.catalog);
     result_.left_out = std::move(found.left_out);
     result_.adds = side.adds();
+    result_.casts = side.casts();
     if (look_) look_(result_, side);
   }
 

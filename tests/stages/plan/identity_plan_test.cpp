@@ -314,7 +314,7 @@ TEST(IdentityNames, OfAFolderAsItIsAreItsOwnMatter) {
 }
 
 TEST(IdentityCatalogue, HasATensorForEachName) {
-  JobPlan const plan = identity_catalogue(two_tensors().value, "");
+  JobPlan const plan = identity_catalogue(two_tensors().value, {});
   ASSERT_EQ(plan.model->tensors().size(), 2U);
   EXPECT_EQ(plan.source.blobs.size(), 2U);
   EXPECT_TRUE(plan.files.empty());
