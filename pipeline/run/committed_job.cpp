@@ -50,13 +50,17 @@ void check_itself(JobRun const& run, PlannedJob const& job, std::filesystem::pat
   SelfCheckRequest request;
   request.sides.a = run.spec.source.path;
   request.sides.b = folder;
-  request.sides.map = run.spec.model.map;
-  if (job.plan.stored_names) request.sides.map = "none";
-  request.sides.config_a = run.spec.source.config;
-  request.sides.prefix_a = run.spec.source.prefix;
-  request.sides.prefix_b = run.spec.target.prefix;
+  request.sides.by_records = false;  // the job says how both are read
+  request.sides.terms_a = {
+      .map = job.plan.stored_names ? "none" : run.spec.model.map,
+      .config = run.spec.source.config,
+      .prefix = run.spec.source.prefix,
+      .vocab = run.spec.model.true_vocab_size,
+      .tp = run.spec.source.tp,
+      .etp = run.spec.source.etp,
+  };
+  request.sides.terms_b.prefix = run.spec.target.prefix;
   request.sides.map_folders = run.context.map_folders;
-  request.sides.vocab = run.spec.model.true_vocab_size;
   request.elements = static_cast<std::uint64_t>(run.spec.run.self_check);
   request.seed = std::strtoull(committed.verified.total.substr(0, 16).c_str(), nullptr, 16);
   request.changed = merged_tensors(job.plan);
@@ -67,8 +71,8 @@ void check_itself(JobRun const& run, PlannedJob const& job, std::filesystem::pat
        {std::pair(given.empty() ? run.spec.model.map : given, std::string()),
         std::pair(given.empty() ? std::string("auto") : given, std::string()),
         std::pair(given.empty() ? std::string("auto") : given, run.spec.source.config)}) {
-    request.sides.map_b = map;
-    request.sides.config_b = config;
+    request.sides.terms_b.map = job.plan.stored_names ? "none" : map;
+    request.sides.terms_b.config = config;
     committed.self_check = self_check(request, run.comm);
     if (committed.self_check->why_not.empty()) break;
   }

@@ -117,7 +117,9 @@ void check_settings(Checkpoint const& checkpoint, MapFile const& family, Model c
 
 Json stated_args(Checkpoint const& checkpoint, std::span<fs::path const> map_folders) {
   Json stored = args_of(checkpoint);
-  if (!checkpoint.shape || describe_a_model(stored)) return stored;
+  if (describe_a_model(stored)) return stored;
+  // What a run of another program leaves beside its state describes no model.
+  if (!checkpoint.shape) return checkpoint.names == NameOwner::megatron ? stored : Json();
   FoundShape const& shape = *checkpoint.shape;
   if (shape.facts.is_null()) return stored.is_null() ? stored : Json();
   MapFile const table = load_table(shape.table, map_folders);
