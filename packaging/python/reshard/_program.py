@@ -21,6 +21,12 @@ OPENMPI_LAUNCHERS = ("mpirun", "mpiexec", "orterun", "orted", "prterun", "prted"
 OF_LAUNCHERS = ("OMPI_COMM_WORLD_", "PMIX_", "PMI_", "PRTE_LAUNCHED", "ORTE_", "HYDI_", "MPI_LOCAL")
 
 
+def reading_options(map: str | None = None, config: str | os.PathLike[str] | None = None, prefix: str = "", side: str = "") -> list[str]:
+    """How a checkpoint is read where its files do not say so. `side`: "-a" or "-b" of a comparison."""
+    given = {"map": map, "config": None if config is None else os.fspath(config), "prefix": prefix}
+    return [word for name, value in given.items() if value for word in (f"--{name}{side}", value)]
+
+
 def program_path() -> str:
     """The program: `RESHARD_BIN`, or that of this package."""
     chosen = os.environ.get("RESHARD_BIN")
