@@ -127,7 +127,7 @@ scale = { name = "scale", dtype = ["F32"], blocks = [32, 64] }
   for (auto const& [kind, scheme] : {std::pair("block", "blocks"), std::pair("tensor", "one")}) {
     Model model(map, map, {Json::object().set("kind", kind), "facts", 0});
     model.set_schemes(evaluate_schemes(map, model));
-    Side const side(model, map, {});
+    Side const side(model, map, {false, {}, {}, {}, {}, "", true});
     Table const table = {{"d.0.fc1.weight", {DType::f8_e4m3, {64, 64}}},
                          {"d.0.fc1.scale", {DType::f32, {2, 1}}}};
     QuantFinder finder(model, side);
