@@ -1,6 +1,7 @@
 #include "pipeline/run/report_parts.hpp"
 
 #include <array>
+#include <cmath>
 #include <utility>
 
 #include "core/base/counted.hpp"
@@ -65,6 +66,9 @@ Json io_of(ChosenIo const& io) {
   if (io.read.empty()) return {};
   Json used;
   used.set("read", std::string(io.read)).set("write", std::string(io.write));
+  if (!io.read_trial.chosen.empty())
+    used.set("source_cached_percent",
+             static_cast<std::int64_t>(std::lround(100 * io.read_trial.cached_share)));
   if (!io.read_trial.rates.empty()) used.set("read_trial", rates_of(io.read_trial));
   if (!io.write_trial.rates.empty()) used.set("write_trial", rates_of(io.write_trial));
   return used;
