@@ -47,7 +47,7 @@ RunReport first_report(JobRun const& run, PlannedJob const& job) {
 void look_at_target(JobRun const& run, PlannedJob const& job, RunReport const& report) {
   together(run.comm, [&] {
     if (run.comm.rank() != 0) return;
-    check_target(run.spec, job.source, space_of(report));
+    check_target(run.spec, job.source, job.plan, space_of(report));
     look_at_place(run.spec.target.path, existing_target(run.spec));
   });
 }

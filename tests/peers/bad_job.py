@@ -17,6 +17,7 @@ from reshard_job import BINARY, job_text
 
 USAGE, SOURCE, TARGET, IO, RESOURCES, SELF_CHECK, STALL, INTERRUPTED = 2, 3, 4, 5, 6, 7, 8, 75
 TIMEOUT_SECONDS = 30
+MARK = "generation_config.json"  # in the old target: its name is one of a checkpoint, so target.replace removes it
 # Of Open MPI: no look for fast networks at the start, no second of grace at the end when a rank has exited with a code.
 ENVIRONMENT = {"OMPI_MCA_pml": "ob1", "OMPI_MCA_odls_base_sigkill_timeout": "0"} | os.environ | {"OMP_NUM_THREADS": "1"}
 
@@ -124,9 +125,9 @@ class BadJobs:
     signal = staticmethod(send)
 
     def old_target(self):
-        """A checkpoint where the target is to be, and a file in it that shows whether it is still there."""
+        """A checkpoint where the target is to be, and a file of its own in it that shows whether it is still there."""
         bad_sources.copy_of("flat", self.target)
-        (self.target / "old").write_text("precious")
+        (self.target / MARK).write_text("precious")
         return listing(self.parent)
 
     def left(self, ending):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import bad_sources
-from bad_job import IO, SELF_CHECK, TARGET, USAGE, Running, command_of, expect, listing, wait_until
+from bad_job import IO, MARK, SELF_CHECK, TARGET, USAGE, Running, command_of, expect, listing, wait_until
 from reshard_job import BINARY, tree_hashes
 
 SHIM = os.environ.get("RESHARD_CALL_SHIM")
@@ -236,9 +236,9 @@ def test_a_published_target_stays_when_its_name_cannot_be_made_durable(bad_jobs,
         assert outcome.code == IO, f"none of {number} syncs was the last one: {outcome.error}"
         if "is complete and in place" in outcome.error:
             break
-        assert (bad_jobs.target / "old").exists()
+        assert (bad_jobs.target / MARK).exists()
     assert tree_hashes(bad_jobs.target) == whole("dense") and verified(bad_jobs)[0]
-    assert (bad_jobs.part() / "old").read_text() == "precious", "until the new name is durable"
+    assert (bad_jobs.part() / MARK).read_text() == "precious", "until the new name is durable"
     assert bad_jobs.command("clean", bad_jobs.target).code == 0
     assert [path.name for path in bad_jobs.parent.iterdir()] == ["target"]
 
@@ -251,7 +251,7 @@ def test_a_mount_point_is_refused_before_any_work(place, bad_jobs):
     job.write_text(bad_jobs.text(bad_sources.original("dense"), target_options={"replace": True}))
     outcome = with_mounts(bad_jobs, f"{inside} {bad_jobs.target}", "run", job)
     expect(outcome, TARGET, ("is a mount point", "below it"))
-    assert {path.name for path in bad_jobs.parent.iterdir()} == {"target"} and (bad_jobs.target / "old").exists()
+    assert {path.name for path in bad_jobs.parent.iterdir()} == {"target"} and (bad_jobs.target / MARK).exists()
 
 
 # --- two renames ------------------------------------------------------------------------------------------------------------
@@ -263,7 +263,7 @@ def killed_between_two_renames(jobs):
     jobs.old_target()
     outcome = run(jobs, "dense", NO_EXCHANGE, "rename:.part-:kill:1", replace=True)
     assert outcome.code in (137, -9), outcome
-    assert not jobs.target.exists() and (jobs.left("old") / "old").read_text() == "precious" and jobs.part().is_dir()
+    assert not jobs.target.exists() and (jobs.left("old") / MARK).read_text() == "precious" and jobs.part().is_dir()
 
 
 def test_where_names_cannot_be_exchanged_two_renames_do(bad_jobs, whole):
@@ -286,7 +286,7 @@ def test_after_a_kill_between_two_renames_clean_gives_the_old_one_its_name_back(
     killed_between_two_renames(bad_jobs)
     outcome = bad_jobs.command("clean", bad_jobs.target)
     assert outcome.code == 0 and "was renamed back" in outcome.out, outcome.error
-    assert (bad_jobs.target / "old").read_text() == "precious"
+    assert (bad_jobs.target / MARK).read_text() == "precious"
     assert [path.name for path in bad_jobs.parent.iterdir()] == ["target"]
 
 
@@ -294,7 +294,7 @@ def test_when_the_second_rename_fails_the_old_one_gets_its_name_back(bad_jobs, w
     bad_jobs.old_target()
     outcome = run(bad_jobs, "dense", NO_EXCHANGE, "rename:.part-:EACCES:1:1", replace=True)
     expect(outcome, TARGET, ("cannot be renamed", "is kept"))
-    assert (bad_jobs.target / "old").read_text() == "precious"
+    assert (bad_jobs.target / MARK).read_text() == "precious"
     assert bad_jobs.names() == {"target", ".target.part", ".target.resume"}
     assert run(bad_jobs, "dense", NO_EXCHANGE, replace=True).code == 0
     assert tree_hashes(bad_jobs.target) == whole("dense")
