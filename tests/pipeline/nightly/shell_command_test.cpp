@@ -84,6 +84,7 @@ TEST(ShellCommand, LosesWhatALauncherSaidToItsRank) {
                               "OMPI_ALLOW_RUN_AS_ROOT=1",
                               "RESHARD_TARGET=old",
                               "SLURM_JOB_ID=7",
+                              "SLURM_STEP_NUM_TASKS=4",
                               nullptr};
   EXPECT_EQ(environment_for_commands(ours, {{"RESHARD_TARGET", "new"}}),
             (std::vector<std::string>{"HOME=/root", "OMPI_ALLOW_RUN_AS_ROOT=1", "SLURM_JOB_ID=7",
