@@ -20,10 +20,23 @@ using safetensors::shown;
 
 /// Weights of other formats, and names that we write ourselves: never sidecars
 /// (docs/formats/huggingface.md, rule 17).
-constexpr std::array not_sidecars = {
-    "*.distcp", "*.safetensors", "*.index.json",  "*.bin",     "*.pt",      "*.pth",
-    "*.ckpt",   "*.gguf",        "reshard.json",  "*.h5",      "*.msgpack", "*.onnx",
-    "*.npz",    "config.json",   "manifest.json", "sha256sums"};
+constexpr std::array not_sidecars = {"*.distcp",
+                                     "*.safetensors",
+                                     "*.index.json",
+                                     "*.bin",
+                                     "*.pt",
+                                     "*.pth",
+                                     "*.ckpt",
+                                     "*.gguf",
+                                     "reshard.json",
+                                     "*.h5",
+                                     "*.msgpack",
+                                     "*.onnx",
+                                     "*.npz",
+                                     "config.json",
+                                     "manifest.json",
+                                     "sha256sums",
+                                     "safetensors_metadata.json"};
 
 /// A folder with the same weights in the form in which Meta trains.
 constexpr std::string_view meta_weights = "original";
@@ -147,6 +160,12 @@ void read_config(Folder& folder, std::vector<std::string> const& names) {
   fs::path const path = readable_member(folder.path, config_name);
   folder.config_text = read_text_file(path, largest_config_bytes);
   folder.config = parse_config(folder.config_text, path.string());
+}
+
+void read_metadata(Folder& folder, std::vector<std::string> const& names) {
+  if (!std::ranges::binary_search(names, metadata_file_name)) return;
+  fs::path const path = readable_member(folder.path, metadata_file_name);
+  folder.file_metadata = parse_metadata(read_text_file(path, largest_index_bytes), path.string());
 }
 
 /// A folder of peft, which has an adapter's weights and no model's.
@@ -278,6 +297,7 @@ Folder open_reference(fs::path const& path) {
   if (folder.config.is_null() && !adapter)
     fail(ErrorKind::usage,
          "{}: has no config.json. Name a folder of this model as target.reference.", path.string());
+  read_metadata(folder, names);
   find_sidecars(folder, names);
   if (path.filename() != carried_name && !adapter) return folder;
   read_adapter_config(folder, names);
