@@ -14,9 +14,11 @@ namespace fs = std::filesystem;
 constexpr char const* core_map = "mcore";
 constexpr char const* quant_map = "quant";
 constexpr char const* adapter_map = "adapters";
+constexpr char const* args_map = "args";
 
 bool is_family(fs::path const& file) {
-  return file.stem() != core_map && file.stem() != quant_map && file.stem() != adapter_map;
+  return file.stem() != core_map && file.stem() != quant_map && file.stem() != adapter_map &&
+         file.stem() != args_map;
 }
 
 std::vector<std::string> map_names(fs::path const& folder) {

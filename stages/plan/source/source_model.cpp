@@ -8,7 +8,9 @@
 #include "core/formats/megatron/traits.hpp"
 #include "core/mapping/quant_finder.hpp"
 #include "stages/plan/adapter/adapter_source.hpp"
+#include "stages/plan/config/args_meaning.hpp"
 #include "stages/plan/source/core_side.hpp"
+#include "stages/plan/source/family_choice.hpp"
 #include "stages/plan/source/family_model.hpp"
 #include "stages/plan/source/flat_states.hpp"
 #include "stages/plan/source/kept_tensors.hpp"
@@ -89,6 +91,10 @@ class SourceReader {
     choose(need_family);
     bool const parts = take_config_of_parts();
     if (parts) choose(true);
+    if (source_.names == NameOwner::megatron) {
+      refuse_other_rows(result_.maps.core, result_.args, place());
+      settle_family();
+    }
     if (result_.maps.family && result_.maps.family->axes.empty()) take_names_alone();
     for (auto const& [key, size] :
          {std::pair("tp", request_.source_tp), std::pair("etp", request_.source_etp)})
@@ -135,6 +141,18 @@ class SourceReader {
           maps.core, maps.core,
           ModelFacts{result_.args, "args", carried_vocab(source_, request_, result_)});
     }
+  }
+
+  /// Where args alone chose the family whose config.json the target gets.
+  void settle_family() {
+    if (request_.map != "auto" || !to_huggingface() || !result_.config.is_null() ||
+        result_.args.is_null() || !result_.maps.family || result_.maps.family->config.empty())
+      return;
+    FamilyChoice choice =
+        settled_family(result_.maps, request_, args_that_say(source_, result_.args),
+                       source_.shape ? source_.shape->origin : "");
+    if (choice.family) result_.maps.family = std::move(choice.family);
+    if (!choice.warning.empty()) result_.warnings.push_back(std::move(choice.warning));
   }
 
   /// Whether a Megatron source has parts beside its language model that args say nothing of: then
