@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 import family_models_hybrid
@@ -262,3 +263,67 @@ def test_dequantising_needs_a_map(target, program, folder, scratch):
     dcp = program.run(folder, scratch / "dcp", "dcp")
     outcome = program.attempt(dcp, scratch / "out", target, model={"quant": "dequantise-bf16"})
     refused(outcome, 2, 'quant = "dequantise-bf16": names are kept')
+
+
+# --- headers of safetensors files -------------------------------------------------------------------------------------
+
+
+def with_metadata(folder):
+    """Tensors of a quantiser whose class is in the header alone, as transformers saves those of torchao, in two files."""
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps({"model_type": "of_no_map"}))
+    weight_map, described = {}, {"format": "pt", "tensor_names": '["a", "b"]', "a": '{"_type": "Int8Tensor"}', "b": '{"_type": "Int8Tensor"}'}
+    for number, name in enumerate("ab", 1):
+        file = f"model-0000{number}-of-00002.safetensors"
+        save_file({f"{name}._weight_qdata": torch.arange(24, dtype=torch.int8).reshape(4, 6), f"{name}._weight_scale": torch.rand(4)}, folder / file, metadata=described)
+        weight_map |= {f"{name}._weight_{part}": file for part in ("qdata", "scale")}
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
+    return folder
+
+
+def metadata_of(folder):
+    result = {}
+    for file in sorted(folder.glob("*.safetensors")):
+        with safe_open(file, "pt") as opened:
+            result[file.name] = opened.metadata()
+    return result
+
+
+@pytest.mark.parametrize("between", ["dcp", "hdf5"])
+def test_metadata_of_safetensors_files_travels(between, program, scratch):
+    source = with_metadata(scratch / "source")
+    names_kept = {"model": {"map": "none"}}
+    held = program.run(source, scratch / "held", between, **names_kept)
+    back = program.run(held, scratch / "back", "huggingface", **names_kept)
+    assert set(map(json.dumps, metadata_of(back).values())) == set(map(json.dumps, metadata_of(source).values()))
+    assert_same_tensors(read_hf(back), read_hf(source))
+    again = program.run(held, scratch / "again", "huggingface", target_options={"reference": source}, **names_kept)
+    assert metadata_of(again) == metadata_of(source)
+
+
+def test_metadata_without_a_config_is_named(program, scratch):
+    source = with_metadata(scratch / "source")
+    (source / "config.json").unlink()
+    outcome = program.attempt(source, scratch / "held", "dcp", model={"map": "none"})
+    warned(outcome, 'more metadata than "format" (', "target.reference")
+
+
+# --- args that change the function ------------------------------------------------------------------------------------
+
+
+def test_args_that_a_config_cannot_hold_are_named(program, folder, scratch):
+    tree = program.run(folder, scratch / "tree", "megatron", target_options={"layout": ONE.toml()})
+    change_args(tree, use_mup=True, mup_output_mult=2.0, moe_unheard_of=3)
+    for options in ({}, {"target_options": {"reference": folder}}):
+        outcome = program.attempt(tree, scratch / f"out{len(options)}", "huggingface", **options)
+        warned(outcome, "use_mup", "moe_unheard_of = 3")
+
+
+def test_a_config_that_names_a_shorter_dtype_than_the_weights_is_named(program, folder, scratch):
+    tensors = {name: tensor.float() for name, tensor in read_hf(folder).items()}
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "dtype": "bfloat16", "torch_dtype": "bfloat16"}))
+    held = program.run(folder, scratch / "held", "dcp")
+    outcome = program.attempt(held, scratch / "out", "huggingface")
+    warned(outcome, "tensors of the target are F32", 'dtype = "bfloat16"')
