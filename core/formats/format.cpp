@@ -6,6 +6,7 @@
 
 #include "core/base/sight.hpp"
 #include "core/base/text.hpp"
+#include "core/containers/saves.hpp"
 #include "core/formats/foreign.hpp"
 #include "core/formats/manifest/manifest.hpp"
 #include "core/formats/megatron/writer.hpp"
@@ -228,6 +229,8 @@ Checkpoint open_checkpoint(fs::path const& given, FormatId wanted, OpenChoice ch
          path.string(), checkpoint.format->name(), name(wanted));
   });
   exchange.together_seeing([&] {
+    if (std::string note = newer_saves_note(given, checkpoint.folder); !note.empty())
+      checkpoint.warnings.insert(checkpoint.warnings.begin(), std::move(note));
     if (checkpoint.names != NameOwner::megatron) return;
     checkpoint.shape = find_shape(checkpoint.folder, args_of(checkpoint));
     if (!checkpoint.shape) return;

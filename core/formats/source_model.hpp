@@ -16,6 +16,7 @@
 #include "core/mapping/model.hpp"
 #include "core/mapping/side.hpp"
 #include "core/plan/catalog.hpp"
+#include "core/plan/padding_rows.hpp"
 
 namespace reshard {
 
@@ -51,6 +52,7 @@ struct SourceModel {
   std::vector<PipelineChunk> chunks;  ///< of a source whose storage is shares
   Catalog catalog;
   LeftOut left_out;
+  std::vector<PaddingRows> padding;  ///< what the source has behind the model's vocabulary
   std::optional<DType> computing;  ///< of weights whose places masters took
   std::string adapter;             ///< how the adapters of the source are named (SideOptions)
   bool adapters_apart = false;     ///< likewise

@@ -70,11 +70,33 @@ class ModelBuilder {
     Json const value = named(axis.name);
     if (value.is_null()) return;
     auto const* size = value.integer();
+    if (size == nullptr) refuse_odd_fact(axis);
     if (size == nullptr || *size < 0)
       fail(ErrorKind::usage, "{}: axis '{}' = '{}' is {}, a size is needed. Check {}.",
            definitions_.name, axis.name, axis.expression.text(), value.dump(), facts_.origin);
     if (*size == 0) return;
     model_.axes_.add(axis.name, *size);
+  }
+
+  /// An Error that names the fact that makes a size something else than an integer, where one does.
+  void refuse_odd_fact(NamedExpression const& axis) const {
+    std::vector<std::string> words = axis.expression.keys();
+    for (std::size_t w = 0; w < words.size(); ++w) {
+      NamedExpression const* definition = words[w] == axis.name ? nullptr : find(words[w]);
+      if (definition != nullptr)
+        for (std::string& inner : definition->expression.keys())
+          if (!std::ranges::count(words, inner)) words.push_back(std::move(inner));
+      Json const value = fact(facts_.facts, words[w]);
+      std::string const* text = value.text();
+      bool const as_text =
+          text != nullptr && !text->empty() && text->front() >= '0' && text->front() <= '9';
+      if (value.real() == nullptr && !as_text) continue;
+      fail(
+          ErrorKind::source,
+          "{}: '{}' is {}, and the size '{}' is made of it ({}): an integer is needed. Correct it, "
+          "or restore the file.",
+          facts_.origin, words[w], value.dump(), axis.name, axis.expression.text());
+    }
   }
 
   void add_set(std::string const& name) {

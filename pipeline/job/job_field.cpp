@@ -84,7 +84,7 @@ void add_model_and_run(std::vector<Field>& out) {
       "model", "true_vocab_size",
       [](JobSpec& job) -> std::int64_t& { return job.model.true_vocab_size; }, 0,
       std::numeric_limits<std::int64_t>::max(),
-      "Vocabulary rows without padding; 0 means: as in the source."));
+      "Vocabulary rows without padding, for the target's config.json and args, too; 0 means: as in the source."));
   out.push_back(choice<UnmappedChoice>(
       "model", "unmapped", [](JobSpec& job) -> UnmappedChoice& { return job.model.unmapped; },
       {"refuse", "keep", "drop"},

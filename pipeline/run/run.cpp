@@ -3,6 +3,7 @@
 #include <chrono>
 #include <filesystem>
 #include <memory>
+#include <utility>
 
 #include "core/base/activity.hpp"
 #include "core/base/capture.hpp"
@@ -130,6 +131,9 @@ RunReport carry_out(JobRun const& run, bool hears_others) {
   together(comm, [&] { check_stop(run, "before anything was written"); });
   SourceWatch const watch(job.source, job.described_by);
   report.replicas_compared = compare_replicas(run.spec, job, watch, comm);
+  RowsBehind behind = look_at_padding_left_out(job, watch, comm);
+  for (std::string& text : behind.warnings) report.warnings.push_back(std::move(text));
+  report.trained_padding = std::move(behind.notes);
   std::unique_ptr<TraceFile> const trace_file = open_trace(run, job);
   Trace trace;
   std::unique_ptr<GpuPath> const gpu = open_devices(run, job, report);

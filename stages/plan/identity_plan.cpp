@@ -264,15 +264,33 @@ class IdentityPlanner {
     std::set<std::string, std::less<>> names;
     for (NamedTensor const& tensor : tensors_) names.insert(request_.target_prefix + tensor.key);
     auto const expected = expected_names(files.config, names, request_.map_folders);
-    if (!expected || expected->lacking.empty()) return;
+    if (!expected) return;
+    for (auto const& [copy, of] : expected->copies) note_copy(copy, of);
+    if (expected->lacking.empty()) return;
     std::string text = origin() + ": " + lacking_sentence(*expected, names, config_name_of(files));
-    if (!expected->most_lack() || request_.map == "none")
-      return job_.warnings.push_back(std::move(text));
+    bool const refused = expected->most_lack() || expected->wrapped > 0;
+    if (!refused || request_.map == "none") return job_.warnings.push_back(std::move(text));
+    if (expected->wrapped > 0)
+      fail(ErrorKind::source,
+           "{}. Merge the adapter, or take the model out of peft (unload), before it is saved; or "
+           "set model.map = \"none\" to write the names unchanged.",
+           text);
     fail(ErrorKind::source,
          "{}. Convert the checkpoint that these were made from, remove a prefix with "
          "source.prefix, name a map with the source's names, or set model.map = \"none\" to write "
          "them unchanged.",
          text);
+  }
+
+  /// Two tensors under names of the target.
+  void note_copy(std::string const& copy, std::string const& of) {
+    auto const number = [&](std::string const& name) {
+      return job_.model->find_tensor(std::string_view(name).substr(request_.target_prefix.size()));
+    };
+    auto const a = number(copy);
+    auto const b = number(of);
+    if (a && b && tensors_[index(*a)].shape == tensors_[index(*b)].shape)
+      job_.declared_copies.emplace_back(*a, *b);
   }
 
   /// What is in the way of a load must not be in the target; leaving it out is the job's choice.

@@ -26,6 +26,7 @@
 #include "stages/plan/source/source_model.hpp"
 #include "stages/plan/source/state_policy.hpp"
 #include "stages/plan/source/trained_parameters.hpp"
+#include "stages/plan/source/vocabulary.hpp"
 #include "stages/plan/target_names.hpp"
 #include "stages/plan/value_changes.hpp"
 
@@ -71,6 +72,7 @@ class JobPlanner {
     settle_masters(source_, request_, model_);
     check_moments(source_, model_, job_.warnings);
     settle_configs(model_, source_, request_);
+    state_vocabulary(request_, model_);
     job_.warnings.insert(job_.warnings.end(), model_.warnings.begin(), model_.warnings.end());
     job_.map_name = model_.maps.family ? model_.maps.family->name : "";
     bool const adapter = !model_.model->adapter_ranks().empty();
@@ -79,6 +81,7 @@ class JobPlanner {
       require_megatron_form(*model_.model, model_.maps.family->name, "[target] format");
     job_.parts = model_.parts;
     job_.left_out = model_.left_out;
+    job_.padding = std::move(model_.padding);
     if (model_.maps.family && to_megatron() && !adapter) plain_ = model_.as_it_is();
     job_.model = std::move(model_.model);
     job_.source = std::move(model_.catalog);
@@ -86,7 +89,7 @@ class JobPlanner {
     job_.merged_adapter = model_.merged_adapter;
     dtypes_ = dtypes_of(job_.source);
     int const vocab = job_.model->axes().find("vocab");
-    if (model_.recorded_vocab && vocab >= 0)
+    if (model_.recorded_vocab && vocab >= 0 && request_.true_vocab_size == 0)
       job_.model->mean_only(static_cast<AxisId>(vocab), *model_.recorded_vocab);
     bool const made = source_.torch_optimizer && job_.model->slots().size() > 1;
     if (!made && source_.names == NameOwner::family && job_.model->slots().size() > 1)
@@ -109,6 +112,7 @@ class JobPlanner {
     job_.target.tensors.resize(job_.model->tensors().size());
     target_.lay_out(
         {source_, request_, *job_.model, model_, dtypes_, record_ ? &*record_ : nullptr}, job_);
+    restate_vocabulary(request_.true_vocab_size, job_);
     job_.target.shrink();
     if (adapter) check_adapter_places(*job_.model, model_.maps.core, job_.target);
     if (adapter || !job_.model->schemes().empty())

@@ -33,12 +33,16 @@ struct JobPlan : TargetDraft {
   /// Tensors that the target holds in the bytes of another, and that one (shared_matrices.hpp):
   /// they are no tensors of the plan.
   std::vector<std::pair<TensorId, TensorId>> same_as;
+  /// Where names are kept: stored tensors that by the config beside the target are copies of others
+  /// (a tied output layer), and these.
+  std::vector<std::pair<TensorId, TensorId>> declared_copies;
   Plan plan;
   /// What the plan leaves unread, and the digests of its tensors (Plan::unread), by DigestId.
   UnreadBytes unread;
   std::vector<std::uint64_t> recorded;
   std::string parts;  ///< SourceModel::parts
   LeftOut left_out;   ///< of the source
+  std::vector<PaddingRows> padding;  ///< likewise, behind the vocabulary
 };
 
 /// Finds the maps, builds both catalogues, joins them. Pure except for reading maps, the reference

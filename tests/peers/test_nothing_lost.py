@@ -248,6 +248,46 @@ def test_a_stored_head_that_a_tied_config_would_lose_is_refused(target, program,
     warned(program.attempt(folder, scratch / "out", target, source_options={"replicas": "first"}, **options), "lm_head.weight")
 
 
+def test_a_stored_head_that_a_tied_config_would_lose_is_refused_from_dcp(program, scratch):
+    """FSDP saves tied parameters twice. Into a Hugging Face folder names are kept: transformers would tie them."""
+    folder = save_family(scratch / "tied", FAMILIES["llama-tied"])
+    tensors = load_file(folder / "model.safetensors")
+    head = tensors["model.embed_tokens.weight"].clone()
+    for name, change in (("equal", 0), ("differs", 1)):
+        head[3, 2] += change
+        both = scratch / name
+        both.mkdir()
+        save_file({**tensors, "lm_head.weight": head}, both / "model.safetensors", {"format": "pt"})
+        source = program.run(both, scratch / f"{name}-dcp", "dcp")  # without a config
+        for target, options in (("huggingface", {"target_options": {"reference": folder}}), ("torch_dist", {"source_options": {"config": folder}})):
+            outcome = program.attempt(source, scratch / f"{name}-{target}", target, **options)
+            if not change:
+                assert outcome.returncode == 0, outcome.stderr
+                continue
+            refused(outcome, 3, '"lm_head.weight"', "should be a copy of", f"1 of {head.numel()} elements differ", "tie_word_embeddings = true")
+            assert not (scratch / f"{name}-{target}").exists()
+            options["source_options"] = options.get("source_options", {}) | {"replicas": "first"}
+            assert program.attempt(source, scratch / f"{name}-{target}", target, **options).returncode == 0
+
+
+@pytest.mark.parametrize("target", ["torch_dist", "huggingface"])
+def test_an_embedding_on_the_last_stage_that_differs_is_refused(target, program, scratch):
+    """Megatron's own copy of a tied embedding, whatever its size; equal CRC-32 are not read."""
+    folder = save_family(scratch / "tied", FAMILIES["llama-tied"])
+    layout = Layout(tp=2, pp=2)
+    source = program.run(folder, scratch / "tree", "megatron", target_options={"layout": layout.toml(), "transformer_impl": "local"})
+    assert program.attempt(source, scratch / "out", target).returncode == 0
+    for name in ("reshard.json", "SHA256SUMS"):
+        (source / name).unlink()
+    file = next(source.glob("*/mp_rank_01_001/model_optim_rng.pt"))
+    content = torch.load(file, weights_only=False)
+    (key,) = [key for key in content["model"] if key.endswith(("output_layer.weight", "word_embeddings.weight"))]
+    content["model"][key][1, 2] += 1
+    torch.save(content, file)
+    outcome = program.attempt(source, scratch / "again", target)
+    refused(outcome, 3, "should be a copy of", "1 of ", "source.replicas")
+
+
 @pytest.mark.long
 def test_inputs_of_a_mixer_stay_whole_in_fsdp(program, scratch):
     """torch_dist has a key for each part of them, Megatron-FSDP one for all."""

@@ -158,7 +158,8 @@ void add_rank_files(Folder& found, std::vector<std::string> const& names) {
   found.split = models.empty();
   found.model_files = by_rank(found.split ? split_models : models, found.folder);
   if (!found.universal) found.optimizer_files = by_rank(optimizers, found.folder);
-  if (found.universal) found.model_files.resize(1);
+  // Frozen parameters lie in those of all ranks of stage 3.
+  if (found.universal && !found.split) found.model_files.resize(1);
   if (found.split && !found.universal && found.model_files.size() != found.optimizer_files.size())
     fail(ErrorKind::source,
          "{}: has {} of model states and {} of optimizer states: stage 3 has one of each "

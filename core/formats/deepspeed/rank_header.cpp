@@ -135,6 +135,12 @@ class Reader {
     found.stage = stage_of(document_.root);
     found.scales_loss = is_true(document_.find(document_.root, "dynamic_loss_scale"));
     add_settings(found, document_.find(document_.root, "param_groups"));
+    NodeId const base = document_.find(document_.root, "optimizer_state_dict");
+    for (std::size_t g = 0;; ++g) {
+      NodeId const states = state_of(base, g);
+      if (states == no_node) break;
+      add_step(found.groups.emplace_back(), document_.find(states, "step"));
+    }
     return found;
   }
 

@@ -179,6 +179,7 @@ Inspection DeepSpeedFormat::describe(fs::path const& path,
       run.ranks, run.steps, dtypes_text, slots.empty() ? "none" : listed(slots),
       uses_of(checkpoint));
   result.notes = checkpoint.warnings;
+  result.folder = checkpoint.folder;
   return result;
 }
 

@@ -18,6 +18,7 @@
 #include "core/base/text.hpp"
 #include "core/base/tree.hpp"
 #include "core/base/workers.hpp"
+#include "core/containers/saves.hpp"
 
 namespace reshard::megatron {
 namespace {
@@ -279,11 +280,10 @@ Directory open_tracked(fs::path const& root, std::vector<Entry> const& entries) 
   auto const wanted =
       step.release ? std::string(release_name) : iteration_directory_name(step.iteration);
   if (names.empty()) {
-    auto const there = step_names(entries);
     fail(
         ErrorKind::source,
         "{}: {} names {}, but the iterations here are: {}. Give one of them by its path, or restore the missing one.",
-        root.string(), tracker_name, wanted, there.empty() ? "none" : listed(there, 6));
+        root.string(), tracker_name, wanted, listed_saves(saves_of_run(root)));
   }
   auto const exact = std::find(names.begin(), names.end(), wanted);
   if (exact == names.end() && names.size() > 1)
@@ -298,12 +298,17 @@ Directory open_untracked(fs::path const& root, std::vector<Entry> const& entries
   auto const names = step_names(entries);
   if (names.size() != 1) {
     refuse_other_formats(root, entries);
+    if (names.size() > 1)
+      fail(
+          ErrorKind::source,
+          "{}: holds {} iterations and no {}, which names one of them: {}. Give one of them by its "
+          "path.",
+          root.string(), names.size(), tracker_name, listed_saves(saves_of_run(root)));
     fail(
         ErrorKind::source,
         "{}: expected {}, one iter_* or release directory, or mp_rank_* directories; found {}. Give {}.",
         root.string(), tracker_name, first_names(entries),
-        names.empty() ? "the directory of a Megatron checkpoint"
-                      : "one of the iterations by its path");
+        "the directory of a Megatron checkpoint");
   }
   auto found = read_iteration(root, root, root / names.front(), *parse_step(names.front()));
   found.notes.push_back(

@@ -18,13 +18,37 @@ bool has_like(Names const& stored, std::string_view name) {
                              [&](std::string const& known) { return matches_glob(name, known); });
 }
 
-/// As it is, or in parts: "….qweight" and "…_scale" for "….weight".
+constexpr std::string_view usual = "weight";
+
+/// As it is, or in parts: "….qweight", "….weight_scale" and "….weight.absmax" for "….weight".
 bool holds(Names const& stored, std::string_view name) {
-  constexpr std::string_view usual = "weight";
-  std::string_view const start =
-      name.ends_with(usual) ? name.substr(0, name.size() - usual.size()) : name;
-  auto const at = stored.lower_bound(start);
-  return at != stored.end() && at->starts_with(start);
+  if (stored.contains(name)) return true;
+  bool const is_weight = name.ends_with(usual);
+  std::string_view const start = is_weight ? name.substr(0, name.size() - usual.size()) : name;
+  for (auto at = stored.lower_bound(start); at != stored.end() && at->starts_with(start); ++at) {
+    std::string_view const rest = std::string_view(*at).substr(start.size());
+    if (rest.find('.') == std::string_view::npos && !(is_weight && rest.ends_with("bias")))
+      return true;
+    if (is_weight && rest.starts_with(usual) && rest[usual.size()] == '.') return true;
+  }
+  return false;
+}
+
+/// Whether peft has put a layer around the module: "q_proj.base_layer.weight".
+bool is_wrapped(Names const& stored, std::string_view name) {
+  std::size_t const dot = name.rfind('.');
+  return dot != std::string_view::npos &&
+         stored.contains(std::string(name.substr(0, dot)) + ".base_layer" +
+                         std::string(name.substr(dot)));
+}
+
+/// The name of the only stored tensor that is one tensor of the model; "" where there is none.
+std::string name_of(Side const& side, std::vector<StoredName> const& names, TensorId tensor) {
+  for (StoredName const& name : names)
+    if (auto const& tensors = side.tensors(name.entry);
+        !name.copy && tensors.size() == 1 && tensors.front() == tensor && name.positions.empty())
+      return name.name;
+  return "";
 }
 
 /// A family's model by a config, with the tensors that are stored.
@@ -51,8 +75,12 @@ ExpectedNames compare(MapChoice const& maps, Json const& config, Names const& st
   for (TensorId const tensor : side.required_tensors())
     required[static_cast<std::size_t>(tensor)] = true;
   ExpectedNames result{maps.family->name, 0, {}};
-  for (StoredName const& name : side.names(nullptr)) {
+  std::vector<StoredName> const names = side.names(nullptr);
+  for (StoredName const& name : names) {
     auto const& tensors = side.tensors(name.entry);
+    if (name.copy && tensors.size() == 1 && stored.contains(name.name))
+      if (std::string of = name_of(side, names, tensors.front()); stored.contains(of))
+        result.copies.emplace_back(name.name, std::move(of));
     if (name.copy || std::ranges::none_of(tensors, [&](TensorId tensor) {
           return required[static_cast<std::size_t>(tensor)];
         }))
@@ -62,7 +90,9 @@ ExpectedNames compare(MapChoice const& maps, Json const& config, Names const& st
                        std::ranges::any_of(name.aliases, [&](std::string const& alias) {
                          return holds(stored, alias);
                        });
-    if (!there) result.lacking.push_back(name.name);
+    if (there) continue;
+    result.lacking.push_back(name.name);
+    if (is_wrapped(stored, name.name)) ++result.wrapped;
   }
   return result;
 }
@@ -116,11 +146,18 @@ std::string lacking_sentence(ExpectedNames const& expected, Names const& stored,
                              std::string const& config_name) {
   constexpr std::size_t most_shown = 3;
   std::vector<std::string> const names(stored.begin(), stored.end());
+  std::string const wrapped =
+      expected.wrapped == 0
+          ? ""
+          : fmt::format(
+                ". {} of them are stored with \".base_layer\" in their names, as peft wraps "
+                "a module that it adapts",
+                expected.wrapped);
   return fmt::format(
       "{} of the {} tensors that {} asks for (map '{}') are missing under their names ({}): "
-      "transformers would fill them with random values. The stored names are {}",
+      "transformers would fill them with random values. The stored names are {}{}",
       expected.lacking.size(), expected.count, config_name, expected.family,
-      listed(expected.lacking, most_shown), listed(names, most_shown));
+      listed(expected.lacking, most_shown), listed(names, most_shown), wrapped);
 }
 
 }  // namespace reshard

@@ -6,6 +6,7 @@
 
 #include "core/base/counted.hpp"
 #include "core/formats/megatron/root.hpp"
+#include "core/mapping/map_file.hpp"
 #include "core/mapping/placed_name.hpp"
 #include "stages/plan/source/dequantised.hpp"
 #include "stages/plan/source/restride.hpp"
@@ -38,6 +39,7 @@ class CatalogBuilder {
     for (std::filesystem::path const& file : source.files) catalog_.files.push_back(file.string());
     catalog_.blobs.reserve(source.stored.chunks.size());
     explained_.resize(source.stored.tensors.size(), false);
+    vocab_ = model.axes().find("vocab");
   }
 
   SourceCatalog run(StoredShares const& shares) {
@@ -71,7 +73,7 @@ class CatalogBuilder {
       add_share(share, names.front(), SlotId(s));
     }
     catalog_.shrink();
-    return {std::move(catalog_), left_out()};
+    return {std::move(catalog_), left_out(), std::move(padding_)};
   }
 
  private:
@@ -209,12 +211,13 @@ class CatalogBuilder {
              share.where, name.name, entry);
       case Storage::chunks:
         fail_behind_prefix(share, name);
+        fail_wrapped(share, name);
         fail(ErrorKind::source,
              "{}: lacks '{}', which {} expects. The save was interrupted, or the config or the "
              "map belongs to another checkpoint: check source.config and model.map, or choose "
              "another save.",
              share.where, name.name, entry);
-      case Storage::whole: break;
+      case Storage::whole: fail_wrapped(share, name); break;
     }
     // Only an index can say that a tensor should be there.
     bool const listed_there =
@@ -225,6 +228,18 @@ class CatalogBuilder {
              : "Weights and config.json belong to different models, or the map does not "
                "describe this form of the model: compare both, or name another map with "
                "model.map");
+  }
+
+  /// The Error where peft has put a layer around the module.
+  void fail_wrapped(StoredShare const& share, StoredName const& name) const {
+    std::size_t const dot = name.name.rfind('.');
+    if (dot == std::string::npos) return;
+    std::string const wrapped = name.name.substr(0, dot) + ".base_layer" + name.name.substr(dot);
+    if (share.tensors.find(wrapped) == share.tensors.end()) return;
+    fail(ErrorKind::source,
+         "{}: '{}' is stored as '{}', as peft wraps a module that it adapts. Merge the adapter, or "
+         "take the model out of peft (unload), and save it again.",
+         share.where, name.name, wrapped);
   }
 
   /// The Error where this name is there behind a prefix that other keys have too.
@@ -266,6 +281,7 @@ class CatalogBuilder {
       StoredChunk const& chunk = source_.stored.chunks[c];
       auto const sizes = source_.stored.sizes(chunk);
       set_pieces(share, name, c, placed);
+      if (slot == SlotId::weight) note_padding(share, name, tensor, c);
       for (InternedPiece& piece : pieces_) piece.tensor = model_.in_slot(piece.tensor, slot);
       Blob blob{chunk.item.file, source_.stored.payload_offset_bytes(c), tensor.dtype, tensor.name};
       if (rounds)
@@ -274,6 +290,46 @@ class CatalogBuilder {
             ViewKind::round, dtype);
       catalog_.add(std::move(blob), pieces_, name.copy);
     }
+  }
+
+  /// Rows of the vocabulary that a chunk has and the model does not: pieces_ are those of the
+  /// chunk.
+  void note_padding(StoredShare const& share, StoredName const& name, StoredTensor const& tensor,
+                    std::size_t c) {
+    auto const& tensors = side_.tensors(name.entry);
+    if (vocab_ < 0 || tensors.size() != 1 || name.copy || source_.storage == Storage::whole ||
+        source_.stored.strides.contains(c) || bits(tensor.dtype) % 8 != 0)
+      return;
+    auto const& axes = model_.tensor(tensors.front()).axes;
+    StoredChunk const& chunk = source_.stored.chunks[c];
+    auto const sizes = source_.stored.sizes(chunk);
+    if (axes.empty() || axes.front().axis != static_cast<AxisId>(vocab_) || axes.front().div != 1 ||
+        sizes.size() != axes.size() || sizes.front() == 0)
+      return;
+    Index reach = 0;
+    for (InternedPiece const& piece : pieces_) {
+      Index last = piece.offset;
+      for (PieceDigit const& digit : form_digits(piece.form))
+        last += (digit.count - 1) * digit.stride;
+      reach = std::max(reach, last + 1);
+    }
+    Index const elements =
+        checked_volume({sizes.data() + 1, sizes.size() - 1}, ErrorKind::source, tensor.name.text());
+    if (elements == 0) return;
+    Index const held = (reach + elements - 1) / elements;
+    if (held >= sizes.front()) return;
+    AxisRule const* const rule = side_.rank_rule(name.entry, static_cast<AxisId>(vocab_));
+    Index const begin = in_chunks() ? source_.stored.offsets(chunk).front()
+                        : rule != nullptr
+                            ? side_.mesh().coordinate(share.place.at, rule->mesh) * sizes.front()
+                            : 0;
+    if (!padded_.emplace(tensors.front(), begin + held).second) return;
+    auto const row_bytes =
+        static_cast<std::uint64_t>(elements) * static_cast<std::uint64_t>(bits(tensor.dtype)) / 8;
+    padding_.push_back(
+        {tensors.front(), chunk.item.file,
+         source_.stored.payload_offset_bytes(c) + static_cast<std::uint64_t>(held) * row_bytes,
+         tensor.dtype, begin + held, sizes.front() - held, row_bytes});
   }
 
   /// Puts the pieces of a chunk into pieces_.
@@ -349,6 +405,9 @@ class CatalogBuilder {
   CatalogChoice const& choice_;
   std::vector<bool> explained_;
   std::map<std::size_t, std::string> dropped_;  ///< by number of the stored tensor: its key
+  int vocab_ = -1;                              ///< the axis
+  std::vector<PaddingRows> padding_;
+  std::set<std::pair<TensorId, Index>> padded_;  ///< first rows of padding_
   Catalog catalog_;
   std::vector<InternedPiece> pieces_;            ///< of the chunk that is added
   std::vector<std::vector<PlacedName>> placed_;  ///< of the names of each chunk; empty for a source

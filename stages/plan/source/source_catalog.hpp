@@ -6,6 +6,7 @@
 
 #include "core/formats/left_out.hpp"
 #include "core/plan/catalog.hpp"
+#include "core/plan/padding_rows.hpp"
 #include "stages/plan/source/stored_shares.hpp"
 
 namespace reshard {
@@ -23,6 +24,7 @@ struct CatalogChoice {
 struct SourceCatalog {
   Catalog catalog;
   LeftOut left_out;
+  std::vector<PaddingRows> padding;  ///< of weights; of replicas one
 };
 
 /// Marks tensors that the source lacks and may lack as not existing (settle_optional), and states

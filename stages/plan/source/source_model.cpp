@@ -351,6 +351,7 @@ class SourceReader {
                        {settling(side), map_names, request_.dequantise});
     result_.catalog = std::move(found.catalog);
     result_.left_out = std::move(found.left_out);
+    result_.padding = std::move(found.padding);
     result_.adds = side.adds();
     result_.casts = side.casts();
     if (look_) look_(result_, side);
