@@ -19,11 +19,11 @@ void touch(fs::path const& file) {
 }
 
 /// iter_0000005 and 10 are complete, 20 has lost a file; 30 never got its .metadata.
-struct Run {
+struct RunFolder {
   ScratchFolder folder{"saves"};
   fs::path root = folder.path() / "run";
 
-  Run() {
+  RunFolder() {
     for (char const* file :
          {"iter_0000005/mp_rank_00/model_optim_rng.pt",
           "iter_0000010/mp_rank_00/model_optim_rng.pt", "iter_0000010/mp_rank_01/model_rng.pt",
@@ -44,7 +44,7 @@ TEST(Saves, StepsAreAtTheEndOfNames) {
 }
 
 TEST(Saves, AreListedWithWhatTheyLack) {
-  Run const run;
+  RunFolder const run;
   EXPECT_EQ(listed_saves(saves_of_run(run.root)),
             "iter_0000030 (has no .metadata, which is written last), iter_0000020 (mp_rank_01 has "
             "no model_optim_rng.pt), iter_0000010 (complete), iter_0000005 (complete)");
@@ -52,7 +52,7 @@ TEST(Saves, AreListedWithWhatTheyLack) {
 }
 
 TEST(Saves, NewerOnesAreNamed) {
-  Run const run;
+  RunFolder const run;
   std::string const place = run.root.string();
   EXPECT_EQ(run.note("iter_0000010"),
             place +
@@ -70,7 +70,7 @@ TEST(Saves, NewerOnesAreNamed) {
 }
 
 TEST(Saves, WhatTheUserNamedIsNoChoice) {
-  Run const run;
+  RunFolder const run;
   EXPECT_EQ(newer_saves_note(run.root / "iter_0000005", run.root / "iter_0000005"), "");
   EXPECT_EQ(newer_saves_note(run.root / "iter_0000005", run.root / "iter_0000005/weights"), "");
   EXPECT_EQ(run.note("logs_7"), "");
@@ -80,7 +80,7 @@ TEST(Saves, WhatTheUserNamedIsNoChoice) {
 }
 
 TEST(Saves, ATrackerThatSaysNothingIsRefusedWithWhatIsThere) {
-  Run const run;
+  RunFolder const run;
   write_text_file(run.root / tracker_name, "");
   try {
     read_tracker(run.root, "give a folder");

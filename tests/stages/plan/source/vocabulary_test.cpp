@@ -241,12 +241,13 @@ TEST(RowsLeftOut, LieBehindThoseThatAreRead) {
   for (PaddingRows const& one : plan.padding) {
     EXPECT_EQ(one.row_bytes, 2 * hidden);
     if (one.first_row != 50) continue;
-    for (Blob const& blob : plan.source.blobs)
-      if (blob.file == one.file &&
-          blob.name.ends_with(plan.model->tensor(one.tensor).name == "embed"
-                                  ? "word_embeddings.weight"
-                                  : "output_layer.weight"))
-        EXPECT_EQ(one.offset_bytes, blob.offset_bytes + 50 * one.row_bytes);
+    std::string const ending = plan.model->tensor(one.tensor).name == "embed"
+                                   ? "word_embeddings.weight"
+                                   : "output_layer.weight";
+    for (Blob const& blob : plan.source.blobs) {
+      if (blob.file != one.file || !blob.name.ends_with(ending)) continue;
+      EXPECT_EQ(one.offset_bytes, blob.offset_bytes + 50 * one.row_bytes);
+    }
   }
 }
 
