@@ -72,8 +72,10 @@ class ModelBuilder {
     auto const* size = value.integer();
     if (size == nullptr) refuse_odd_fact(axis);
     if (size == nullptr || *size < 0)
-      fail(ErrorKind::usage, "{}: axis '{}' = '{}' is {}, a size is needed. Check {}.",
-           definitions_.name, axis.name, axis.expression.text(), value.dump(), facts_.origin);
+      // No map makes fractions: the source states one.
+      fail(value.real() != nullptr ? ErrorKind::source : ErrorKind::usage,
+           "{}: axis '{}' = '{}' is {}, a size is needed. Check {}.", definitions_.name, axis.name,
+           axis.expression.text(), value.dump(), facts_.origin);
     if (*size == 0) return;
     model_.axes_.add(axis.name, *size);
   }

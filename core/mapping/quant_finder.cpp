@@ -62,6 +62,24 @@ std::optional<QuantMatch> match_quantised(Model const& model, Side const& side,
   return std::nullopt;
 }
 
+std::string quantised_fault(Model const& model, Side const& side, StoredName const& name,
+                            SidePlace const& place, FindTensor const& find) {
+  if (!side.part(name.entry).empty() || side.quantised_expression(name.entry).dims.size() < 2)
+    return "";
+  for (QuantScheme const& scheme : model.schemes()) {
+    if (scheme.beside) continue;
+    auto const is_there = [&](QuantPart const& part) {
+      auto const there =
+          find(part_name(side.weight_name(name.entry, name.name, part), part.stored));
+      return part.optional || (there && std::ranges::count(part.dtypes, there->dtype) > 0);
+    };
+    if (!std::ranges::all_of(scheme.parts, is_there)) continue;
+    for (QuantPart const& part : scheme.parts)
+      if (std::string fault = side.part_fault(name, part, place); !fault.empty()) return fault;
+  }
+  return "";
+}
+
 std::vector<QuantMatch> match_beside(Model const& model, Side const& side, StoredName const& name,
                                      SidePlace const& place, FindTensor const& find) {
   std::vector<QuantMatch> result;

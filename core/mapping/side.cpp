@@ -222,6 +222,18 @@ std::optional<std::vector<Index>> Side::part_shape(StoredName const& name, Quant
   return SideFront::shape(name, *known);
 }
 
+std::string Side::part_fault(StoredName const& name, QuantPart const& part,
+                             SidePlace const& place) const {
+  SideEntry const& entry = impl_->entries[name.entry];
+  if (entry.view || !entry.part.empty() || entry.written->as_it_is) return "";
+  try {
+    (void)impl_->shares.part_shape(entry, part, place);
+    return "";
+  } catch (Error const& error) {
+    return error.sentence();
+  }
+}
+
 LayoutExpr const& Side::quantised_expression(std::uint32_t entry) const {
   return impl_->entries[entry].quantised;
 }

@@ -121,6 +121,9 @@ class Side {
   /// included; nothing where blocks do not fit.
   std::optional<std::vector<Index>> part_shape(StoredName const& name, QuantPart const& part,
                                                SidePlace const& place) const;
+  /// Why it has none, as a sentence without its dot; "" where it has one.
+  std::string part_fault(StoredName const& name, QuantPart const& part,
+                         SidePlace const& place) const;
   /// The layout expression of the weight that the parts of an entry are made from, and what it
   /// means in a place: the weight as it is when its values are computed from the parts.
   LayoutExpr const& quantised_expression(std::uint32_t entry) const;

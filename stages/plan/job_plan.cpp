@@ -25,6 +25,7 @@
 #include "stages/plan/source/settled_configs.hpp"
 #include "stages/plan/source/source_model.hpp"
 #include "stages/plan/source/state_policy.hpp"
+#include "stages/plan/source/stated_args.hpp"
 #include "stages/plan/source/trained_parameters.hpp"
 #include "stages/plan/source/vocabulary.hpp"
 #include "stages/plan/target_names.hpp"
@@ -40,12 +41,11 @@ SourceModel read_described(Checkpoint const& source, TargetRequest const& reques
   auto const failed = capture([&] { model = read_source_model(source, request, carry_states); });
   if (!failed) return model;
   if (failed->kind() == ErrorKind::source && source.names == NameOwner::megatron &&
-      source.storage == Storage::chunks && !source.has_common_file &&
+      source.storage == Storage::chunks && !source.has_common_file && !source.shape &&
       request.source_config.empty() && args_of(source).is_null())
     fail(ErrorKind::source,
-         "{}: {} is missing, and nothing else describes the model. Restore it from the original, "
-         "or set source.config to the config.json of the same model.",
-         source.folder.string(), dcp::common_name);
+         "{}: has neither {} nor args in another place, so nothing here describes the model. {}.",
+         source.folder.string(), dcp::common_name, way_to_a_config(source));
   throw *failed;
 }
 

@@ -260,8 +260,9 @@ std::vector<std::string> absent_parts(Checkpoint const& checkpoint) {
                     backend_name));
   if (!checkpoint.has_common_file && !has_common_object(checkpoint.stored))
     absent.push_back(fmt::format(
-        "{} is missing, and no object has the common state: nothing describes the model, and "
-        "Megatron does not load the folder. Restore it from the original.",
+        "{} is missing, and no object has the common state: no args describe the model, and "
+        "Megatron does not load the folder. Restore it from the original, or convert the folder "
+        "with the model's config.json (source.config): the target has one.",
         common_name));
   return absent;
 }

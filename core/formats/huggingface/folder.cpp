@@ -131,6 +131,25 @@ void check_files(Folder const& folder) {
     readable_member(folder.path, folder.files[f], kinds[f]);
 }
 
+/// Rule 3: of Mistral's own files there is no map.
+[[noreturn]] void fail_without_weights(Folder const& folder,
+                                       std::vector<std::string> const& names) {
+  auto const own = std::ranges::find_if(names, [](std::string const& name) {
+    return matches_glob("consolidated*.safetensors", name);
+  });
+  if (own == names.end())
+    fail(ErrorKind::source,
+         "{}: holds neither {} nor a *.safetensors file. Name the folder with the weights.",
+         folder.path.string(), index_name);
+  bool const settings = std::ranges::find(names, "params.json") != names.end();
+  fail(ErrorKind::source,
+       "{}: holds {}{}: weights under Mistral's own names, which no map describes, and neither {} "
+       "nor {}. Use the model's Hugging Face files, which most of Mistral's repositories have, "
+       "too; or make them with convert_mistral_weights_to_hf.py of transformers.",
+       folder.path.string(), shown(*own), settings ? " and params.json" : "", index_name,
+       single_file_name);
+}
+
 /// Rules 2 to 4.
 void find_single_file(Folder& folder, std::vector<std::string> const& names) {
   std::vector<std::string> const found = matching(names, is_single_candidate);
@@ -149,9 +168,7 @@ void find_single_file(Folder& folder, std::vector<std::string> const& names) {
         "{}: the weights are pickled ({}), expected *.safetensors. Save the model once with save_pretrained, then run again.",
         folder.path.string(), listed(pickled, 4));
   } else {
-    fail(ErrorKind::source,
-         "{}: holds neither {} nor a *.safetensors file. Name the folder with the weights.",
-         folder.path.string(), index_name);
+    fail_without_weights(folder, names);
   }
 }
 

@@ -165,8 +165,14 @@ bool deepspeed_file(std::string_view name) {
 
 /// Says what the directory is when it is no legacy checkpoint but one we know; returns otherwise.
 void refuse_other_formats(fs::path const& path, std::vector<Entry> const& entries) {
-  for (std::string_view const sign : {".metadata", "metadata.json", "common.pt"})
-    if (has(entries, sign)) refuse_distributed(path, sign);
+  if (has(entries, ".metadata")) refuse_distributed(path, ".metadata");
+  for (std::string_view const sign : {"metadata.json", "common.pt"})
+    if (has(entries, sign))
+      fail(ErrorKind::source,
+           "{}: holds {} of a distributed checkpoint (Megatron's --ckpt-format torch_dist) and no "
+           ".metadata, which is written last. The save or the copy is incomplete: choose another "
+           "save.",
+           path.string(), sign);
   for (auto const& entry : entries)
     if (!entry.directory && deepspeed_file(entry.name))
       fail(ErrorKind::source,

@@ -9,6 +9,7 @@
 #include "core/mapping/map_file.hpp"
 #include "core/mapping/placed_name.hpp"
 #include "stages/plan/source/dequantised.hpp"
+#include "stages/plan/source/other_form.hpp"
 #include "stages/plan/source/restride.hpp"
 #include "stages/plan/source/source_names.hpp"
 
@@ -108,7 +109,7 @@ class CatalogBuilder {
   void add_alike(StoredShare const& share, std::vector<std::vector<StoredName>> const& names,
                  KnownTable& table) {
     for (KnownTensor& known : table.tensors)
-      add_tensor(share, names[share.chunk][known.name],
+      add_tensor(share, names[share.chunk],
                  source_.stored.tensors[share.first_tensor + known.at], SlotId::weight, known);
     for (auto const& [at, key] : table.dropped) dropped_.emplace(share.first_tensor + at, key);
   }
@@ -125,11 +126,11 @@ class CatalogBuilder {
       auto const at = find(share.tensors, name, share.where);
       if (!at) {
         if (name.copy || partial || choice_.partial) continue;
-        fail_lacking(share, name);
+        fail_lacking(share, name, names);
       }
       explained_[*at] = true;
       KnownTensor known{*at - share.first_tensor, n};
-      add_tensor(share, name, source_.stored.tensors[*at], slot, known);
+      add_tensor(share, names, source_.stored.tensors[*at], slot, known);
       if (table != nullptr) table->tensors.push_back(known);
       if (partial)
         for (TensorId const tensor : side_.tensors(name.entry))
@@ -160,7 +161,8 @@ class CatalogBuilder {
            "source.config to the model's config.json, whose map may describe it; or set "
            "model.unmapped = \"drop\" to convert only the language model.",
            file_of(tensor), tensor.name, choice_.map_names);
-    fail_unexplained(file_of(tensor), tensor.name, names, model_, choice_.map_names);
+    fail_unexplained(file_of(tensor), tensor.name, names, model_, choice_.map_names,
+                     choice_.method);
   }
 
   LeftOut left_out() const {
@@ -192,7 +194,8 @@ class CatalogBuilder {
     });
   }
 
-  [[noreturn]] void fail_lacking(StoredShare const& share, StoredName const& name) const {
+  [[noreturn]] void fail_lacking(StoredShare const& share, StoredName const& name,
+                                 std::vector<StoredName> const& names) const {
     std::string const& entry = side_.entry_place(name.entry);
     if (is_optional_part(side_.part(name.entry)))
       fail(
@@ -202,32 +205,72 @@ class CatalogBuilder {
           "carries it for all of them or for none. Calibrate with more data; or set model.map = "
           "\"none\", which keeps the tensors of a Hugging Face folder as they are stored.",
           share.where, name.name);
+    if (!side_.part(name.entry).empty()) fail_lacking_part(share, name, names);
+    if (source_.storage != Storage::shares) {
+      fail_behind_prefix(share, name);
+      fail_wrapped(share, name);
+    }
+    if (std::string const form = other_form(share, names, name); !form.empty())
+      fail(ErrorKind::source, "{}: '{}', which {} expects, is not stored. {}.", share.where,
+           name.name, entry, form);
+    std::string const found = found_of(share, names);
     switch (source_.storage) {
       case Storage::shares:
         fail(ErrorKind::source,
-             "{}: lacks '{}', which {} expects here. The save was interrupted, or the parallel "
-             "sizes or the map belong to another checkpoint: choose another save, or check "
-             "model.map.",
-             share.where, name.name, entry);
+             "{}: lacks '{}', which {} expects here; {}. The file is of another rank or layout, or "
+             "its args or the map describe another model: compare its names with those of another "
+             "rank (reshard ls), and check model.map.",
+             share.where, name.name, entry, found);
       case Storage::chunks:
-        fail_behind_prefix(share, name);
-        fail_wrapped(share, name);
         fail(ErrorKind::source,
-             "{}: lacks '{}', which {} expects. The save was interrupted, or the config or the "
-             "map belongs to another checkpoint: check source.config and model.map, or choose "
-             "another save.",
-             share.where, name.name, entry);
-      case Storage::whole: fail_wrapped(share, name); break;
+             "{}: lacks '{}', which {} expects; {}. The config or the map is of another model, or "
+             "the save leaves parts of the model out, such as frozen parameters: check "
+             "source.config and model.map, or keep the names with model.map = \"none\".",
+             share.where, name.name, entry, found);
+      case Storage::whole: break;
     }
     // Only an index can say that a tensor should be there.
-    bool const listed_there =
-        std::binary_search(source_.promised.begin(), source_.promised.end(), SharedText(name.name));
-    fail(ErrorKind::source, "{}: lacks '{}', which {} expects. {}.", share.where, name.name, entry,
-         listed_there
-             ? "The index lists it, so the download is incomplete: download the folder again"
-             : "Weights and config.json belong to different models, or the map does not "
-               "describe this form of the model: compare both, or name another map with "
-               "model.map");
+    if (std::binary_search(source_.promised.begin(), source_.promised.end(),
+                           SharedText(name.name)))
+      fail(ErrorKind::source,
+           "{}: lacks '{}', which {} expects. The index lists it, and its file does not hold it: "
+           "the two are of different saves. Restore the folder from the original.",
+           share.where, name.name, entry);
+    fail(ErrorKind::source,
+         "{}: lacks '{}', which {} expects; {}. The folder is incomplete, config.json is of "
+         "another model, or the map does not describe this form of it: compare the names with "
+         "those of the original (reshard ls), or name another map with model.map.",
+         share.where, name.name, entry, found);
+  }
+
+  /// "20 of the 21 expected names are there".
+  std::string found_of(StoredShare const& share, std::vector<StoredName> const& names) const {
+    std::size_t expected = 0;
+    std::size_t there = 0;
+    for (StoredName const& name : names) {
+      if (name.copy) continue;
+      ++expected;
+      there += find(share.tensors, name, share.where) ? 1 : 0;
+    }
+    return fmt::format("{} of the {} expected names are there", there, expected);
+  }
+
+  /// A part of a quantised weight that others have which are stored as one tensor elsewhere.
+  [[noreturn]] void fail_lacking_part(StoredShare const& share, StoredName const& name,
+                                      std::vector<StoredName> const& names) const {
+    std::size_t expected = 0;
+    std::size_t there = 0;
+    for (StoredName const& other : names)
+      if (other.entry == name.entry) {
+        ++expected;
+        there += find(share.tensors, other, share.where) ? 1 : 0;
+      }
+    fail(ErrorKind::source,
+         "{}: lacks '{}', a part of a quantised weight, and {} of the {} weights that the same "
+         "line of the map describes have it. Formats that join these weights need it of each: "
+         "take the original folder or quantise again; or set model.map = \"none\" to keep the "
+         "stored tensors as they are, in a Hugging Face folder, DCP or HDF5.",
+         share.where, name.name, there, expected);
   }
 
   /// The Error where peft has put a layer around the module.
@@ -252,18 +295,26 @@ class CatalogBuilder {
     std::string_view const prefix = *prefixes.begin();
     auto const behind = static_cast<std::size_t>(std::ranges::count_if(
         share.tensors, [&](auto const& one) { return one.first.starts_with(prefix); }));
-    fail(ErrorKind::source,
-         "{}: '{}' is stored as '{}{}', and {} of {} {} with '{}'. Set source.prefix = \"{}\"{}.",
-         share.where, name.name, prefix, name.name, behind, counted(share.tensors.size(), "key"),
-         agreeing(behind, "begins", "begin"), prefix, prefix,
+    std::string const stored =
+        fmt::format("{}: '{}' is stored as '{}{}{}', and {} of {} {} with '{}{}'.", share.where,
+                    name.name, choice_.prefix, prefix, name.name, behind,
+                    counted(share.tensors.size(), "key"), agreeing(behind, "begins", "begin"),
+                    choice_.prefix, prefix);
+    if (source_.storage == Storage::whole)
+      fail(ErrorKind::source,
+           "{} Name a map that has these names with model.map, or keep them with model.map = "
+           "\"none\".",
+           stored);
+    fail(ErrorKind::source, "{} Set source.prefix = \"{}{}\"{}.", stored, choice_.prefix, prefix,
          behind == share.tensors.size()
              ? ""
              : "; the map does not describe the other keys, and model.unmapped = \"drop\" "
                "leaves them out");
   }
 
-  void add_tensor(StoredShare const& share, StoredName const& name, StoredTensor const& tensor,
-                  SlotId slot, KnownTensor& known) {
+  void add_tensor(StoredShare const& share, std::vector<StoredName> const& names,
+                  StoredTensor const& tensor, SlotId slot, KnownTensor& known) {
+    StoredName const& name = names[known.name];
     auto const rounded = source_.stored.rounded.find(
         static_cast<std::size_t>(&tensor - source_.stored.tensors.data()));
     bool const rounds = rounded != source_.stored.rounded.end() && slot == SlotId::weight;
@@ -275,7 +326,7 @@ class CatalogBuilder {
                    layout != nullptr ? layout->file_shape
                    : in_chunks()     ? side_.shape(name)
                                      : side_.layout(name.entry, share.place).file_shape,
-                   side_, name.entry, model_);
+                   side_, name.entry, model_, [&] { return other_form(share, names, name); });
     known.layout = layout;
     for (std::size_t c = tensor.first_chunk; c < tensor.first_chunk + tensor.chunk_count; ++c) {
       StoredChunk const& chunk = source_.stored.chunks[c];
@@ -330,6 +381,17 @@ class CatalogBuilder {
         {tensors.front(), chunk.item.file,
          source_.stored.payload_offset_bytes(c) + static_cast<std::uint64_t>(held) * row_bytes,
          tensor.dtype, begin + held, sizes.front() - held, row_bytes});
+  }
+
+  /// What is known of a weight that is not stored as the map expects; "" for nothing.
+  std::string other_form(StoredShare const& share, std::vector<StoredName> const& names,
+                         StoredName const& name) const {
+    if (std::string const fault = quantised_fault(model_, side_, name, share.place,
+                                                  finder_over(share.tensors, source_.stored));
+        !fault.empty())
+      return straddling_words(fault);
+    std::string const beside = unnamed_beside(name.name, share.tensors, names, source_.stored);
+    return beside.empty() ? "" : other_form_words(beside, choice_.method);
   }
 
   /// Puts the pieces of a chunk into pieces_.

@@ -18,6 +18,9 @@ struct CatalogChoice {
   bool dequantise = false;  ///< quantised weights (Model::schemes) are BF16 values, computed while
                             ///< they are read
   bool partial = false;     ///< what the source lacks is left out
+  std::string prefix = {};  ///< source.prefix, for messages
+  std::string method = {};  ///< by which config.json states that weights are quantised
+                            ///< (quantised_by()), for messages
 };
 
 /// The pieces of a source, and what of it the map drops.

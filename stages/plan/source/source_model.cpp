@@ -21,6 +21,7 @@
 #include "stages/plan/source/mlite_keys.hpp"
 #include "stages/plan/source/mlite_options.hpp"
 #include "stages/plan/source/model_class.hpp"
+#include "stages/plan/source/other_form.hpp"
 #include "stages/plan/source/quant_source.hpp"
 #include "stages/plan/source/source_facts.hpp"
 #include "stages/plan/source/source_names.hpp"
@@ -86,7 +87,8 @@ class SourceReader {
                              (logical() && !source_.map.empty()) || source_.adapter;
     auto const choose = [&](bool need) {
       result_.maps =
-          choose_maps(request_.map, request_.map_folders, result_.config, result_.args, need);
+          choose_maps(request_.map, request_.map_folders, result_.config, result_.args, need,
+                      source_.shape ? source_.shape->origin : "");
     };
     choose(need_family);
     bool const parts = take_config_of_parts();
@@ -95,6 +97,10 @@ class SourceReader {
       refuse_other_rows(result_.maps.core, result_.args, place());
       settle_family();
     }
+    // A family's copy that a job names leaves out what it wants, whatever names the source has.
+    if (source_.names == NameOwner::megatron && result_.maps.family)
+      result_.maps.core.drop.insert(result_.maps.core.drop.end(), result_.maps.family->drop.begin(),
+                                    result_.maps.family->drop.end());
     if (result_.maps.family && result_.maps.family->axes.empty()) take_names_alone();
     for (auto const& [key, size] :
          {std::pair("tp", request_.source_tp), std::pair("etp", request_.source_etp)})
@@ -348,7 +354,11 @@ class SourceReader {
   void catalogue(Side const& side, std::string const& map_names) {
     SourceCatalog found =
         source_catalog(*result_.model, side, source_, result_.view, result_.chunks,
-                       {settling(side), map_names, request_.dequantise});
+                       {.settles = settling(side),
+                        .map_names = map_names,
+                        .dequantise = request_.dequantise,
+                        .prefix = request_.source_prefix,
+                        .method = quantised_by(result_.config)});
     result_.catalog = std::move(found.catalog);
     result_.left_out = std::move(found.left_out);
     result_.padding = std::move(found.padding);

@@ -129,8 +129,8 @@ void check_moments(Checkpoint const& source, SourceModel const& read,
       without.push_back(model.tensor(weight).name);
     if (has_first != has_second && adam)
       fail(ErrorKind::source,
-           "{}: '{}' has {} and lacks {}, which Adam keeps together. The file is damaged: restore "
-           "it, or set source.optimizer = \"drop\".",
+           "{}: '{}' has {} and lacks {}, which Adam keeps together. Restore the checkpoint "
+           "from the original, or set source.optimizer = \"drop\".",
            source.place, model.tensor(weight).name, has_first ? "exp_avg" : "exp_avg_sq",
            has_first ? "exp_avg_sq" : "exp_avg");
   }
@@ -142,8 +142,8 @@ void check_moments(Checkpoint const& source, SourceModel const& read,
         listed(without, 4)));
   if (!any)
     fail(ErrorKind::source,
-         "{}: lists optimizer state ({}) and holds none. The file is damaged: restore it, or "
-         "set source.optimizer = \"drop\".",
+         "{}: lists optimizer state ({}) and holds none of any parameter of the model. Restore the "
+         "checkpoint from the original, or set source.optimizer = \"drop\".",
          source.place, fmt::join(read.view.states, ", "));
 }
 
