@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any, Union
 
+from ._errors import ReshardError, error_of
 from ._job_text import job_text, value_text
 from ._program import call, call_with_code, reading_options
 
@@ -95,4 +97,7 @@ def _with_job(
     with tempfile.NamedTemporaryFile("w", prefix=".reshard-job-", suffix=".toml", dir=None if launcher is None else os.curdir, encoding="utf-8") as file:
         file.write(job_text(job))
         file.flush()
-        return call([command, file.name, *words], ranks=ranks, launcher=launcher, progress=progress)
+        try:
+            return call([command, file.name, *words], ranks=ranks, launcher=launcher, progress=progress)
+        except ReshardError as error:  # the file is gone then, and its lines with it
+            raise error_of(re.sub(re.escape(file.name) + r"(:\d+)*", "job", error.sentence), error.code) from None
