@@ -119,10 +119,11 @@ def test_a_form_of_weights_that_no_map_has_is_named_and_kept_by_names(form, prog
 
 def test_blocks_that_straddle_heads_are_named(program, folder, scratch):
     """The scales are there: it is no incomplete download."""
-    blocks = lambda size: (size + 127) // 128  # noqa: E731
-    rewrite(folder, of_projections(lambda module, weight: {
-        module + "weight": weight.to(torch.float8_e4m3fn), module + "weight_scale_inv": torch.ones(blocks(weight.shape[0]), blocks(weight.shape[1]))}),
-        {"quant_method": "fp8", "weight_block_size": [5, 128]})
+    def in_blocks(module, weight):
+        rows, columns = ((size + block - 1) // block for size, block in zip(weight.shape, (5, 128)))
+        return {module + "weight": weight.to(torch.float8_e4m3fn), module + "weight_scale_inv": torch.ones(rows, columns)}
+
+    rewrite(folder, of_projections(in_blocks), {"quant_method": "fp8", "weight_block_size": [5, 128]})
     outcome = program.attempt(folder, scratch / "out", "torch_dist")
     assert outcome.returncode == 3, outcome.stderr
     assert "Its scales are there, and cannot be cut as the weight is: " in outcome.stderr and "blocks of 5 straddle" in outcome.stderr, outcome.stderr
@@ -137,7 +138,7 @@ def test_the_scale_of_an_expert_that_others_have_is_named(program, scratch):
         if ".experts." not in name:
             return {name: weight}
         rows, columns = weight.shape
-        parts = {name: torch.zeros(rows, columns // 2, dtype=torch.uint8), name + "_scale": torch.ones(rows, columns // 16).to(torch.float8_e4m3fn),
+        parts = {name: torch.zeros(rows, columns // 2, dtype=torch.uint8), name + "_scale": torch.ones(rows, -(-columns // 16)).to(torch.float8_e4m3fn),
                  name + "_scale_2": torch.tensor(0.5), name.removesuffix("weight") + "input_scale": torch.tensor(0.5)}
         if ".layers.1." in name and ".experts.1." in name:
             lost.append(name.removesuffix("weight") + "input_scale")

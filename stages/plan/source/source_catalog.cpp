@@ -250,7 +250,7 @@ class CatalogBuilder {
     for (StoredName const& name : names) {
       if (name.copy) continue;
       ++expected;
-      there += find(share.tensors, name, share.where) ? 1 : 0;
+      there += find(share.tensors, name, share.where) ? 1U : 0U;
     }
     return fmt::format("{} of the {} expected names are there", there, expected);
   }
@@ -263,7 +263,7 @@ class CatalogBuilder {
     for (StoredName const& other : names)
       if (other.entry == name.entry) {
         ++expected;
-        there += find(share.tensors, other, share.where) ? 1 : 0;
+        there += find(share.tensors, other, share.where) ? 1U : 0U;
       }
     fail(ErrorKind::source,
          "{}: lacks '{}', a part of a quantised weight, and {} of the {} weights that the same "

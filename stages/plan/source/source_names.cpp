@@ -51,8 +51,9 @@ std::string droppable(std::string const& map_names) {
 /// The known weight in whose module a tensor is; "" for none.
 std::string weight_of(std::string_view tensor, std::vector<std::string> const& known) {
   for (std::string const& name : known) {
-    std::string_view const module = std::string_view(name).substr(0, name.rfind('.') + 1);
-    if (name.ends_with(".weight") && tensor.starts_with(module)) return name;
+    std::size_t const end = name.rfind('.') + 1;
+    bool const weight = std::string_view(name).substr(end).starts_with("weight");
+    if (weight && tensor.starts_with(std::string_view(name).substr(0, end))) return name;
     if (tensor.starts_with(name + "_")) return name;
   }
   return "";
