@@ -6,6 +6,7 @@
 
 #include "core/base/capture.hpp"
 #include "core/base/counted.hpp"
+#include "core/base/text.hpp"
 #include "core/containers/dcp/directory.hpp"
 #include "core/formats/format.hpp"
 #include "core/formats/model_files.hpp"
