@@ -5,12 +5,15 @@
 
 #include "core/base/activity.hpp"
 #include "core/base/capture.hpp"
+#include "core/base/heap.hpp"
 #include "pipeline/target/source_manifest.hpp"
 #include "pipeline/target/source_records.hpp"
+#include "pipeline/verify/target_gate.hpp"
 
 namespace reshard {
 namespace {
 
+namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
 /// An Error when what was read is not what the source is now, or was when it was saved.
@@ -42,7 +45,7 @@ std::set<std::string> merged_tensors(JobPlan const& plan) {
 
 /// With run.self_check: an Error of kind self_check when values of the target in `folder` are not
 /// those of the source. The first half of the model's digest is the seed.
-void check_itself(JobRun const& run, PlannedJob const& job, std::filesystem::path const& folder,
+void check_itself(JobRun const& run, PlannedJob const& job, fs::path const& folder,
                   CommittedJob& committed) {
   if (run.spec.run.self_check == 0) return;
   Clock::time_point const start = Clock::now();
@@ -91,7 +94,14 @@ void check_itself(JobRun const& run, PlannedJob const& job, std::filesystem::pat
   });
 }
 
-/// Reads the target back, compares it with the source and seals it.
+/// An Error of kind self_check when the target is none that a later job could read.
+void read_as_source(JobRun const& run, PlannedJob const& job, fs::path const& folder) {
+  begin_phase("opening the target as a source");
+  return_free_memory();
+  pass_gate({run.spec, job.source, job.plan, folder, run.context.map_folders}, run.comm);
+}
+
+/// Reads the target back, compares it with the source, opens it as one and seals it.
 void verify(JobRun const& run, PlannedJob const& job, FilledTarget const& target,
             CompletedTarget& completed, CommittedJob& committed) {
   run.progress.begin(
@@ -108,6 +118,7 @@ void verify(JobRun const& run, PlannedJob const& job, FilledTarget const& target
     committed.verified =
         verify_target(target.task, target.claimed, target.begun, target.rounds, completed, watch);
     check_itself(run, job, target.claimed.target.folder(), committed);
+    read_as_source(run, job, target.claimed.target.folder());
     seal_target(target.task, target.claimed, completed);
   });
   run.progress.end(read_back, false);

@@ -73,6 +73,15 @@ TensorDigest object_digest(JobPlan const& plan, OpaqueCopy const& copy, std::uin
 
 }  // namespace
 
+std::vector<TensorDigest> recorded_tensors(JobPlan const& plan,
+                                           std::span<std::uint64_t const> digests) {
+  std::vector<TensorDigest> tensors =
+      tensor_list(*plan.model, plan.target, !plan.stored_names, digests, plan.target_adds);
+  name_masters(plan, tensors);
+  add_shared(plan, tensors);
+  return tensors;
+}
+
 Manifest target_manifest(JobSpec const& spec, JobPlan const& plan, TargetContents const& contents,
                          SourceFacts const& source) {
   Manifest made;
@@ -98,10 +107,7 @@ Manifest target_manifest(JobSpec const& spec, JobPlan const& plan, TargetContent
   if (source.record.find("nightly") != nullptr && made.files.empty())
     made.source.set("files", file_names(plan, contents.small_files));
   made.job = Json(job::recorded_text(spec));
-  made.tensors =
-      tensor_list(*plan.model, plan.target, !plan.stored_names, contents.digests, plan.target_adds);
-  name_masters(plan, made.tensors);
-  add_shared(plan, made.tensors);
+  made.tensors = recorded_tensors(plan, contents.digests);
   for (std::size_t i = 0; i < plan.opaque.size(); ++i)
     made.objects.push_back(
         object_digest(plan, plan.opaque[i], contents.digests[plan.model->tensors().size() + i]));

@@ -191,6 +191,25 @@ def wait_until(condition, seconds=10):
         time.sleep(0.001)
 
 
+def shim(*rules):
+    """The prefix of a command whose calls get these answers (tests/support/call_shim.cpp)."""
+    return ["env", f"LD_PRELOAD={os.environ['RESHARD_CALL_SHIM']}", f"RESHARD_CALLS={';'.join(rules)}"]
+
+
+class Held:
+    """A job that stops at a call until it is let go."""
+
+    def __init__(self, jobs, text, rule, *rules, **options):
+        self.file = jobs.scratch / f"hold{jobs.count}"
+        self.job = jobs.start(text, prefix=shim(f"{rule}:hold={self.file}:0:1", *rules), **options)
+        wait_until(lambda: Path(f"{self.file}.reached").exists() or self.job.process.poll() is not None, 30)
+        assert self.job.process.poll() is None, self.job.wait()
+
+    def go(self):
+        Path(f"{self.file}.go").touch()
+        return self.job.wait()
+
+
 @dataclass(frozen=True)
 class Case:
     """A job that is refused: from which source, damaged how, with which options of BadJobs.text, and what is said."""
