@@ -18,20 +18,13 @@
 #include "pipeline/target/own_manifest.hpp"
 #include "pipeline/target/target_check.hpp"
 #include "pipeline/target/target_manifest.hpp"
+#include "pipeline/verify/reading_terms.hpp"
 #include "stages/read/open_source.hpp"
 
 namespace reshard {
 namespace {
 
 namespace fs = std::filesystem;
-
-/// What a reader is told of a target.
-struct Reading {
-  std::string map;
-  std::string prefix;
-  fs::path config;
-  friend bool operator==(Reading const&, Reading const&) = default;
-};
 
 /// How the tensors that a reader finds differ from those that are recorded, as a sentence without
 /// its dot; "" when they are the same.
@@ -68,40 +61,50 @@ class Gate {
     std::optional<Error> fault =
         capture([&] { together_seeing(comm_, [&] { own = find_manifest(target_.folder); }); });
     if (own)
-      recorded_ = std::move(own->tensors);
+      recorded_ = *std::move(own);
     else
-      recorded_ = recorded_tensors(
+      recorded_.tensors = recorded_tensors(
           target_.plan, std::vector<std::uint64_t>(target_.plan.model->tensors().size(), 0));
     if (!fault) fault = read();
     if (fault) refuse(*fault);
-    return {recorded_.size()};
+    return {recorded_.tensors.size()};
   }
 
  private:
-  /// As the record alone says, else with the keys of the job, else with the config of its source as
-  /// well, which a target of a family's names may not hold. Where none finds what is recorded, the
-  /// last one, which knows most, says why.
+  /// Without any terms, else with those of the record, else with the keys of the job, else with the config
+  /// of its source as well, which a target of a family's names may not hold. Where none finds what
+  /// is recorded, the last one, which knows most, says why.
   std::optional<Error> read() {
     JobSpec const& spec = target_.spec;
     bool const kept = target_.plan.stored_names;
-    std::string const given = kept                      ? "none"
-                              : spec.target.map.empty() ? spec.model.map
-                                                        : spec.target.map;
-    Reading const alone{kept ? "none" : "auto", "", ""};
-    Reading const asked{given, spec.target.prefix, ""};
-    std::optional<Error> fault = try_as(alone);
-    if (fault && asked != alone) fault = try_as(asked);
+    ReadingTerms terms;
+    if (kept) terms.map = "none";
+    auto fault = try_as(terms);
+    if (fault) {
+      ReadingTerms recorded;
+      together_seeing(comm_, [&] { recorded = terms_of_target(recorded_, target_.map_folders); });
+      fault = try_other(completed(terms, recorded), *fault);
+    }
+    if (!kept) terms.map = spec.target.map.empty() ? spec.model.map : spec.target.map;
+    terms.prefix = spec.target.prefix;
+    if (fault) fault = try_other(terms, *fault);
     if (!fault || kept) return fault;
-    Reading described = asked;
     together_seeing(comm_, [&] {
       auto const files = files_of(target_.source, spec.source.config);
-      if (files && !files->config.is_null()) described.config = files->path;
+      if (files && !files->config.is_null()) terms.config = files->path;
     });
-    return described == asked ? fault : try_as(described);
+    return try_other(terms, *fault);
   }
 
-  std::optional<Error> try_as(Reading const& reading) {
-    auto fault = capture([&] { read_as(reading); });
+  /// `before`, where that was tried.
+  std::optional<Error> try_other(ReadingTerms const& terms, Error const& before) {
+    return std::ranges::find(tried_, terms) == tried_.end() ? try_as(terms)
+                                                            : std::optional<Error>(before);
+  }
+
+  std::optional<Error> try_as(ReadingTerms const& terms) {
+    tried_.push_back(terms);
+    auto fault = capture([&] { read_as(terms); });
     if (fault && !is_of_readers(*fault)) throw *fault;
     return fault;
   }
@@ -110,7 +113,7 @@ class Gate {
     return error.kind() == ErrorKind::source || error.kind() == ErrorKind::usage;
   }
 
-  void read_as(Reading const& reading) {
+  void read_as(ReadingTerms const& reading) {
     OpenChoice choice;
     choice.rank_states = reading.map != "none";
     choice.prefix = reading.prefix;
@@ -121,7 +124,7 @@ class Gate {
       TargetRequest request =
           request_without_target(reading.map, reading.config, target_.map_folders);
       request.true_rows = true;
-      request.true_vocab_size = vocab_in(recorded_);
+      request.true_vocab_size = vocab_in(recorded_.tensors);
       request.source_prefix = reading.prefix;
       laid_out = catalogue(found, request);
     });
@@ -130,7 +133,7 @@ class Gate {
                    static_cast<std::size_t>(comm_.size()));
       std::vector<std::uint64_t> const none(laid_out.model->tensors().size(), 0);
       std::string const difference =
-          difference_of(recorded_, tensor_list(*laid_out.model, laid_out.source,
+          difference_of(recorded_.tensors, tensor_list(*laid_out.model, laid_out.source,
                                                !laid_out.stored_names, none, laid_out.adds));
       if (!difference.empty())
         fail(ErrorKind::source, "{}: {}", (target_.folder / manifest_name).string(), difference);
@@ -145,7 +148,8 @@ class Gate {
       fail(ErrorKind::source, "{}: is taken for a checkpoint of format \"{}\", \"{}\" was written",
            target_.folder.string(), found.format->name(), wanted.name());
     if (!found.defects.empty()) throw Error(ErrorKind::source, found.defects.front());
-    std::vector<std::string> const absent = dcp::absent_parts(found);
+    std::vector<std::string> const absent =
+        found.format == &wanted ? dcp::absent_parts(found) : std::vector<std::string>();
     if (!absent.empty()) throw Error(ErrorKind::source, absent.front());
   }
 
@@ -164,7 +168,8 @@ class Gate {
 
   GatedTarget const& target_;
   Comm const& comm_;
-  std::vector<TensorDigest> recorded_;
+  std::vector<ReadingTerms> tried_;
+  Manifest recorded_;  ///< tensors alone, where the target has no record
 };
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/base/file.hpp"
 #include "core/base/sight.hpp"
 #include "core/base/text.hpp"
 #include "core/mapping/model.hpp"
@@ -11,6 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr std::uint64_t largest_map_bytes = 4U << 20;
 constexpr char const* core_map = "mcore";
 constexpr char const* quant_map = "quant";
 constexpr char const* adapter_map = "adapters";
@@ -81,6 +83,12 @@ MapFile find_named(std::string const& name, std::vector<fs::path> const& files,
        name, near.empty() ? "" : " Did you mean '" + near + "'?", listed(known, 40));
 }
 
+/// Whether a map's own text names this type anywhere. The texts of many maps are looked through much
+/// faster than they are read as maps.
+bool may_name(fs::path const& file, std::string const& model_type) {
+  return read_text_file(file, largest_map_bytes).find(model_type) != std::string::npos;
+}
+
 bool matches_args(MapFile const& map, Json const& args) {
   if (map.match_args.empty() || args.is_null()) return false;
   ExpressionScope scope;
@@ -96,9 +104,11 @@ std::optional<MapFile> find_family(std::vector<fs::path> const& files,
   std::vector<MapFile> by_args;
   for (fs::path const& file : files) {
     if (!is_family(file)) continue;
+    bool const by_type = type != nullptr && type->text() != nullptr;
+    if (by_type && !may_name(file, *type->text())) continue;
     MapFile map = load_map_file(file, folders);
     if (map.axes.empty()) continue;  // names alone
-    if (type != nullptr && type->text() != nullptr) {
+    if (by_type) {
       if (std::find(map.model_types.begin(), map.model_types.end(), *type->text()) !=
           map.model_types.end())
         return map;

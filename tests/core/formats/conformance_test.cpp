@@ -368,7 +368,7 @@ TEST_P(Conformance, IsPlannedAndWrittenUnderItsNames) {
     Checkpoint const copy = open_checkpoint(target, FormatId::dcp, {}, LoneReader());
     EXPECT_EQ(copy.format->id(), FormatId::dcp);
     test::expect_same(test::contents(copy), test::by_name(sample.tensors));
-    JobPlan const read = identity_catalogue(copy, "");
+    JobPlan const read = identity_catalogue(copy, TargetRequest());
     EXPECT_EQ(read.model->tensors().size(), plan.model->tensors().size());
     auto const fault = capture([&] { prove_source(*read.model, read.source); });
     EXPECT_FALSE(fault) << fault->sentence();
