@@ -48,7 +48,7 @@ std::string in_option_words(std::string sentence, std::string_view config_option
   replace_choices(sentence, "model.map", map);
   for (std::string_view const key : {"[source] prefix", "source.prefix"})
     replace_all(sentence, fmt::format("{} = ", key), prefix + " ");
-  replace_all(sentence, "Set map to auto", fmt::format("Give {} auto", map));
+  replace_all(sentence, "Set map to \"auto\"", fmt::format("Give {} auto", map));
   replace_all(sentence, "model.map", map);
   replace_all(sentence, "source.prefix", prefix);
   for (std::string_view const option : {"--map", "--prefix"}) {

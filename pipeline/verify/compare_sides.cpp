@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "core/base/counted.hpp"
 #include "core/base/sight.hpp"
@@ -15,6 +16,7 @@
 #include "pipeline/job/target_request.hpp"
 #include "pipeline/target/own_manifest.hpp"
 #include "pipeline/verify/header_members.hpp"
+#include "stages/plan/config/expected_names.hpp"
 #include "stages/plan/source/master_weights.hpp"
 #include "stages/read/open_source.hpp"
 
@@ -112,7 +114,9 @@ class SidesOpener {
     if (by_names || (free && names_can_do()))
       for (ReadingChoice const& choice : choices_) {
         take(choice);
-        if (same_names(choice) && (by_names || !request_.by_maps)) return note(choice);
+        if (!same_names(choice) || (request_.by_maps && !by_names)) continue;
+        note_casts();
+        return note(choice);
       }
     if (by_names) {
       take(choices_.front());
@@ -143,6 +147,29 @@ class SidesOpener {
 
   void note(ReadingChoice const& choice) {
     sides_.notes.insert(sides_.notes.begin(), choice.notes.begin(), choice.notes.end());
+  }
+
+  /// Of stored names whose dtypes differ, those that the map of a config states.
+  void note_casts() {
+    JobPlan& a = sides_.a.catalogue;
+    JobPlan const& b = sides_.b.catalogue;
+    auto const dtype_of = [](JobPlan const& side, TensorId tensor) {
+      auto const blobs = side.source.tensors[index(tensor)].blobs();
+      return blobs.empty() ? std::nullopt : std::optional(side.source.blobs[blobs.front()].dtype);
+    };
+    std::set<std::string, std::less<>> names;
+    for (std::size_t t = 0; t < a.model->tensors().size(); ++t) {
+      auto const other = b.model->find_tensor(a.model->tensors()[t].name);
+      if (other && dtype_of(a, TensorId(t)) != dtype_of(b, *other))
+        names.insert(a.model->tensors()[t].name);
+    }
+    if (names.empty()) return;
+    std::set<std::string, std::less<>> all;
+    for (LogicalTensor const& tensor : a.model->tensors()) all.insert(tensor.name);
+    Json const& config = a.named_config.is_null() ? b.named_config : a.named_config;
+    a.casts.resize(a.model->tensors().size());
+    for (auto const& [name, dtype] : cast_names(config, all, request_.map_folders))
+      if (names.contains(name)) a.casts[index(*a.model->find_tensor(name))] = dtype;
   }
 
   /// Logical tensors have axes, which a comparison by names does not look at.

@@ -311,8 +311,9 @@ JobPlan catalogue(Checkpoint const& source, TargetRequest const& request, Master
          "put together. Leave out --map none.",
          source.place);
   bool const plain = source.storage == Storage::chunks && source.names == NameOwner::family;
-  if (request.map == "none" || (plain && request.source_config.empty() && source.config.is_null()))
-    return identity_catalogue(source, request);
+  bool const described =
+      request.map != "auto" || !request.source_config.empty() || !source.config.is_null();
+  if (request.map == "none" || (plain && !described)) return identity_catalogue(source, request);
   if (source.storage != Storage::chunks && !request.source_prefix.empty())
     fail(ErrorKind::usage,
          "[source] prefix = \"{}\": {} is a {} checkpoint, whose keys have no prefix to remove. "

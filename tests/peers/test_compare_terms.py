@@ -12,6 +12,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 import cases
+import family_models_hybrid
 import hf_models
 import quantised_folders
 import titan_checkpoints
@@ -102,6 +103,14 @@ def test_commands_that_look_have_a_prefix(folder, wrapped, scratch):
     assert "--map none" in refused(2, "verify", folder, wrapped, "--map-a", "none")
 
 
+def test_names_of_a_target_with_a_prefix_are_read_without_it(folder, program, scratch):
+    for name, options in (("kept", {}), ("named", {"map": "llama"})):
+        target = program.run(folder, scratch / name, "dcp", target_options={"prefix": "model."} | options)
+        assert_same("verify", target)
+        assert_same("verify", folder, target)
+        assert_same("suspects", target)
+
+
 def test_torchtitans_names_are_compared(program, scratch):
     family = Family(dense("Qwen3", head_dim=16, tie_word_embeddings=True), DENSE_A, DENSE_A)
     folder = save_family(scratch / "folder", family)
@@ -114,6 +123,9 @@ def test_torchtitans_names_are_compared(program, scratch):
     (made / MANIFEST).unlink()
     assert_same("verify", source, made, *terms)
     assert "--map-b" in refused(2, "verify", source, made, "--map", "torchtitan_qwen3", "--config-a", folder)
+    written = program.run(folder, scratch / "written", "dcp", target_options={"map": "torchtitan_qwen3"})
+    assert_same("verify", written)
+    assert_same("verify", folder, written)
 
 
 # --- what a job did on purpose -----------------------------------------------------------------------------------------
@@ -157,6 +169,31 @@ def test_values_that_were_computed_are_computed_again(target_format, options, pr
     tensors[scale][2] *= 2
     save_file(tensors, source / "model.safetensors", metadata={"format": "pt"})
     assert "attn.o" in refused(1, "verify", source, made)
+
+
+def test_a_cast_that_the_map_states_is_no_difference(program, scratch):
+    folder = save_family(scratch / "source", family_models_hybrid.FAMILIES["deepseek-v3"])
+    tensors = read_hf(folder)
+    for file in folder.glob("*.safetensors"):
+        held = load_file(file)
+        for name in held:
+            if name.endswith("e_score_correction_bias"):
+                held[name] = held[name].bfloat16()
+        save_file(held, file, metadata={"format": "pt"})
+    assert any(name.endswith("e_score_correction_bias") for name in tensors)
+    outcome = program.attempt(folder, scratch / "made", "huggingface", arguments=["--json"])
+    assert outcome.returncode == 0, said(outcome)
+    assert any("router.expert_bias is BF16 in the source and becomes F32" in text for text in json.loads(outcome.stdout)["warnings"])
+    for words in ("verify", "diff"):
+        assert_same(words, folder, scratch / "made")
+    assert "BF16 in a, F32 in b" in assert_same("verify", folder, scratch / "made")
+    for file in (scratch / "made").glob("*.safetensors"):
+        held = load_file(file)
+        for name in held:
+            if name.endswith("e_score_correction_bias"):
+                held[name][1] += 0.5
+        save_file(held, file, metadata={"format": "pt"})
+    assert "router.expert_bias" in refused(1, "verify", folder, scratch / "made")
 
 
 # --- what lies around tensors -------------------------------------------------------------------------------------------

@@ -118,16 +118,35 @@ std::map<std::string, std::string, std::less<>> repeated(MapChoice const& maps, 
   return result;
 }
 
+/// Does `work` with the maps of a config; nothing where none describes it.
+void where_described(Json const& config, std::vector<std::filesystem::path> const& map_folders,
+                     std::function<void(MapChoice const&)> const& work) {
+  auto const undescribed =
+      capture([&] { work(choose_maps("auto", map_folders, config, Json(), true)); });
+  if (undescribed && undescribed->kind() == ErrorKind::internal) throw *undescribed;
+}
+
 }  // namespace
 
 std::map<std::string, std::string, std::less<>> repeated_names(
     Json const& config, Names const& stored,
     std::vector<std::filesystem::path> const& map_folders) {
   std::map<std::string, std::string, std::less<>> result;
-  auto const undescribed = capture([&] {
-    result = repeated(choose_maps("auto", map_folders, config, Json(), true), config, stored);
+  where_described(config, map_folders,
+                  [&](MapChoice const& maps) { result = repeated(maps, config, stored); });
+  return result;
+}
+
+std::map<std::string, DType, std::less<>> cast_names(
+    Json const& config, Names const& stored,
+    std::vector<std::filesystem::path> const& map_folders) {
+  std::map<std::string, DType, std::less<>> result;
+  where_described(config, map_folders, [&](MapChoice const& maps) {
+    DescribedNames const described(maps, config, stored);
+    for (StoredName const& name : described.side.names(nullptr))
+      if (auto const cast = described.side.cast(name.entry); cast && stored.contains(name.name))
+        result.emplace(name.name, *cast);
   });
-  if (undescribed && undescribed->kind() == ErrorKind::internal) throw *undescribed;
   return result;
 }
 

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/dtype.hpp"
 #include "core/base/json.hpp"
 
 namespace reshard {
@@ -39,6 +40,11 @@ std::optional<ExpectedNames> expected_names(Json const& config,
 /// of the config's family (tied embeddings, the ones that prediction layers repeat), with the name
 /// of that weight. None where no map describes the config.
 std::map<std::string, std::string, std::less<>> repeated_names(
+    Json const& config, std::set<std::string, std::less<>> const& stored,
+    std::vector<std::filesystem::path> const& map_folders);
+
+/// Of `stored`, those whose dtype the map states, with that dtype.
+std::map<std::string, DType, std::less<>> cast_names(
     Json const& config, std::set<std::string, std::less<>> const& stored,
     std::vector<std::filesystem::path> const& map_folders);
 

@@ -29,8 +29,9 @@ TEST(OptionWords, AreThoseOfTheSide) {
                             "model.map.",
                             "--config-a"),
             "Give --prefix-a to what the names begin with, or name the map with --map-a.");
-  EXPECT_EQ(in_option_words("[model] map = \"x\": B is not one. Set map to auto.", "--config-b"),
-            "--map-b x: B is not one. Give --map-b auto.");
+  EXPECT_EQ(
+      in_option_words("[model] map = \"x\": B is not one. Set map to \"auto\".", "--config-b"),
+      "--map-b x: B is not one. Give --map-b auto.");
   // names are those of both sides, or of neither
   EXPECT_EQ(in_option_words("Set model.map = \"none\".", "--config-b"), "Give --map none.");
 }
