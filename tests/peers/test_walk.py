@@ -13,6 +13,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+import torch
 
 from reshard_job import BINARY
 from walk import Checkpoint, Kind, Walk
@@ -34,6 +35,8 @@ def starts(tmp_path_factory):
     for name in ("flattened-optimizer", "older-optimizers", "deepspeed"):
         with tarfile.open(DATA / f"{name}.tar.xz") as archive:
             archive.extractall(folder / name, filter="data")
+    shutil.copytree(DATA / "moe-tp2-pp2-ep2", folder / "weights")
+    with_their_own_vocabulary(folder)
     dense, experts, only_megatron = Kind("llama"), Kind("qwen3_moe", ep=(1, 2, 4)), Kind()
     older = folder / "older-optimizers"
     yield {
@@ -42,10 +45,19 @@ def starts(tmp_path_factory):
         "ranks": Checkpoint(older / "0.13.0" / "dense", "megatron", only_megatron, state=True, rng=True),
         "rank-experts": Checkpoint(older / "0.9.0" / "moe", "megatron", Kind(ep=(1, 2, 4)), state=True, rng=True),
         "stages": Checkpoint(older / "0.7.0" / "stages", "megatron", only_megatron, state=True, rng=True),
-        "weights": Checkpoint(DATA / "moe-tp2-pp2-ep2", "megatron", Kind("qwen3_moe", ep=(1, 2, 4), layers=4), rng=True),
+        "weights": Checkpoint(folder / "weights", "megatron", Kind("qwen3_moe", ep=(1, 2, 4), layers=4), rng=True),
         "zero": Checkpoint(folder / "deepspeed" / "zero2", "deepspeed", dense, state=True),
     }
     shutil.rmtree(folder)
+
+
+def with_their_own_vocabulary(folder):
+    """Their args name Megatron's NullTokenizer, which has one token more than args.vocab_size: a row that no config.json counts, and that a target
+    made of a folder without it has as padding."""
+    for path in [*folder.rglob("common.pt"), *folder.rglob("model_optim_rng.pt")]:
+        content = torch.load(path, weights_only=False)
+        content["args"].tokenizer_type = "HuggingFaceTokenizer"
+        torch.save(content, path)
 
 
 def walk_on(starts, steps, seed):
