@@ -32,14 +32,22 @@ std::string without_numbers(std::string_view line) {
   return result;
 }
 
-/// By system calls of its own: what a test puts in front of libc's sees none of them.
-void add_line(char const* path, std::string const& line) {
+/// By system calls of its own: what a test puts in front of libc's sees none of them. False where
+/// the file cannot be opened, as in a test that leaves no descriptors.
+bool add_lines(char const* path, std::string const& lines) {
   long const file =
       ::syscall(SYS_openat, AT_FDCWD, path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  if (file < 0) return;
-  (void)::syscall(SYS_write, file, line.data(), line.size());  // in one piece: others append too
+  if (file < 0) return false;
+  (void)::syscall(SYS_write, file, lines.data(), lines.size());  // in one piece: others append too
   (void)::syscall(SYS_close, file);
+  return true;
 }
+
+/// Callers of what fails may read errno behind it.
+struct ErrnoKept {
+  int const value = errno;
+  ~ErrnoKept() { errno = value; }
+};
 
 }  // namespace
 
@@ -47,7 +55,7 @@ void record_refusal(ErrorKind kind, std::string_view format, std::string_view se
                     std::source_location const& place) {
   char const* const path = std::getenv("RESHARD_REFUSALS_TO");
   if (path == nullptr) return;
-  int const reason = errno;
+  ErrnoKept const reason;
   try {
     char const* const test = std::getenv("RESHARD_REFUSALS_OF");
     std::string line;
@@ -61,12 +69,14 @@ void record_refusal(ErrorKind kind, std::string_view format, std::string_view se
     line += '\n';
     static auto* const seen = new std::unordered_set<std::string>;
     static auto* const mutex = new std::mutex;
+    static auto* const kept = new std::string;  // until the next refusal
     std::lock_guard const lock(*mutex);
     constexpr std::size_t enough = 20000;
-    if (seen->size() < enough && seen->insert(without_numbers(line)).second) add_line(path, line);
+    if (seen->size() >= enough || !seen->insert(without_numbers(line)).second) return;
+    *kept += line;
+    if (add_lines(path, *kept)) kept->clear();
   } catch (std::exception const&) {  // the refusal itself matters more
   }
-  errno = reason;
 }
 
 }  // namespace reshard

@@ -142,6 +142,15 @@ TEST(Expression, TheLargestNumbersAreComputedOrRefused) {
 TEST(Expression, DeepNestingIsRefusedNotFollowed) {
   EXPECT_THROW(Expression::parse(std::string(100000, '(') + "1", "m:1"), Error);
   EXPECT_THROW(Expression::parse(std::string(100000, '-') + "1", "m:1"), Error);
+  for (char const c : {'(', '-'}) {
+    try {
+      Expression::parse(std::string(65, c) + "1", "m:1");
+      FAIL() << c;
+    } catch (Error const& error) {
+      EXPECT_EQ(error.sentence(),
+                "m:1: an expression nested deeper than 64 levels. Split it with [let].");
+    }
+  }
 }
 
 }  // namespace
