@@ -15,8 +15,7 @@ namespace {
 
 /// A field of a line: without what separates fields and lines.
 void append(std::string& line, std::string_view field) {
-  for (char const c : field)
-    line += static_cast<unsigned char>(c) < ' ' || c == '\x7f' ? ' ' : c;
+  for (char const c : field) line += static_cast<unsigned char>(c) < ' ' || c == '\x7f' ? ' ' : c;
 }
 
 /// Many refusals of one test differ in numbers only, such as offsets of a damaged byte.

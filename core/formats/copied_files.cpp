@@ -126,8 +126,7 @@ class CopiedBoxes {
         load_little_endian<std::uint32_t>(std::span(bytes).first(4)) != signature)
       return std::nullopt;
     auto const crc32 = load_little_endian<std::uint32_t>(std::span(bytes).subspan(4));
-    return crc32 == 0 || zeros_.are(crc32, record.size_bytes) ? std::nullopt
-                                                              : std::optional(crc32);
+    return crc32 == 0 || zeros_.are(crc32, record.size_bytes) ? std::nullopt : std::optional(crc32);
   }
 
   /// Of the largest record of each file.

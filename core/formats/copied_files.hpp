@@ -17,8 +17,8 @@ namespace reshard {
 /// Files of ranks that hold different parts of the same tensors, by number in Checkpoint::files.
 using DifferentFiles = std::vector<std::uint32_t>;
 
-/// An Error of kind source where two files of one list have the same records, by Checkpoint::records
-/// with their CRC-32s.
+/// An Error of kind source where two files of one list have the same records, by
+/// Checkpoint::records with their CRC-32s.
 void refuse_copied_files(Checkpoint const& checkpoint, std::span<DifferentFiles const> lists);
 
 /// The same for files of boxes, whose records' CRC-32s stand behind the payloads: 16 bytes are read

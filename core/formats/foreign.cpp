@@ -138,8 +138,8 @@ std::string known(fs::path const& path, Names const& names) {
     return fmt::format(
         "is a model in Hugging Face's cache. Name the folder of one revision below {}.",
         (path / "snapshots").string());
-  if (names.has("_CHECKPOINT_METADATA") || names.has("manifest.ocdbt") ||
-      names.has("_METADATA") || holds_orbax_steps(path, names))
+  if (names.has("_CHECKPOINT_METADATA") || names.has("manifest.ocdbt") || names.has("_METADATA") ||
+      holds_orbax_steps(path, names))
     return "is an Orbax checkpoint (JAX), which is not supported. Save the model as a Hugging "
            "Face folder.";
   if (auto const file = names.first("consolidated.*.pth"); !file.empty())
@@ -197,8 +197,8 @@ std::string foreign_folder(fs::path const& path, std::span<std::string const> li
     if (auto const file = names.first(pattern); !file.empty())
       return fmt::format(
           "holds {}, by its name a file of torch.save, which is read only in folders of Megatron and "
-          "DeepSpeed. {}", file,
-          torch_files);
+          "DeepSpeed. {}",
+          file, torch_files);
   std::vector<std::string> shown;
   for (std::string const& name : list) shown.push_back(without_slash(name));
   return fmt::format(

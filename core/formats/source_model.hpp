@@ -53,9 +53,9 @@ struct SourceModel {
   Catalog catalog;
   LeftOut left_out;
   std::vector<PaddingRows> padding;  ///< what the source has behind the model's vocabulary
-  std::optional<DType> computing;  ///< of weights whose places masters took
-  std::string adapter;             ///< how the adapters of the source are named (SideOptions)
-  bool adapters_apart = false;     ///< likewise
+  std::optional<DType> computing;    ///< of weights whose places masters took
+  std::string adapter;               ///< how the adapters of the source are named (SideOptions)
+  bool adapters_apart = false;       ///< likewise
   std::vector<std::string> packed_parameters;  ///< adapter_config.json's target_parameters
   std::optional<Catalog> weights;  ///< as it was before master weights took the place of weights
   std::vector<int> adds;  ///< what stored values of the source have over logical ones (Side::adds)

@@ -169,8 +169,7 @@ std::uint64_t trial_bytes_for(std::uint64_t job_bytes) {
                                    std::uint64_t{64} << 20);
 }
 
-double share_in_page_cache(std::span<fs::path const> files,
-                           std::span<std::uint64_t const> sizes) {
+double share_in_page_cache(std::span<fs::path const> files, std::span<std::uint64_t const> sizes) {
   std::uint64_t total = 0;
   for (std::uint64_t const size : sizes) total += size;
   if (total == 0) return 1;
@@ -216,9 +215,9 @@ IoTrial try_writing(fs::path const& folder, std::size_t threads, std::uint64_t t
   std::vector<Memory> const memory = memory_of(threads);
   std::uint64_t const each = std::max<std::uint64_t>(trial_bytes / block_bytes / threads, 1);
   IoTrial trial = untried(0);
-  trial.rates =
-      try_in_turn(each * threads * block_bytes,
-                  [&](FileIo& io, std::size_t) { write_files(io, folder, each, memory); });
+  trial.rates = try_in_turn(each * threads * block_bytes, [&](FileIo& io, std::size_t) {
+    write_files(io, folder, each, memory);
+  });
   trial.chosen = fastest_engine(trial.rates, 0);
   return trial;
 }

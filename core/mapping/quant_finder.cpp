@@ -32,8 +32,8 @@ std::optional<QuantMatch> match_scheme(Side const& side, QuantScheme const& sche
   return match;
 }
 
-/// Whether the codes and scales of a weight have the shapes of a scheme of blocks, whatever the axes
-/// of the weight are.
+/// Whether the codes and scales of a weight have the shapes of a scheme of blocks, whatever the
+/// axes of the weight are.
 bool in_blocks(Side const& side, QuantScheme const& scheme, StoredName const& name,
                FindTensor const& find) {
   std::vector<Index> weight;  // the last dimensions

@@ -52,7 +52,7 @@ struct RunReport {
   std::uint64_t source_files = 0;
   std::uint64_t source_tensors = 0;
   std::uint64_t replicas_not_read = 0;
-  LeftOut left_out;  ///< of the source, by the map
+  LeftOut left_out;                          ///< of the source, by the map
   std::vector<std::string> trained_padding;  ///< sentences: rows behind the vocabulary that have
                                              ///< values, all of them, and are left out
   std::uint64_t target_files = 0;

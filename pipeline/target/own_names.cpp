@@ -14,43 +14,65 @@ namespace {
 namespace fs = std::filesystem;
 
 /// Of a model as Hugging Face publishes it, and beside weights of other formats.
-constexpr std::array<std::string_view, 35> model_files = {
-    "config.json", "generation_config.json", "adapter_config.json", "quantization_config.json",
-    "quantize_config.json", "hf_quant_config.json", "preprocessor_config.json",
-    "video_preprocessor_config.json", "processor_config.json", "tokenizer_config.json",
-    "tokenizer.json", "tokenizer.model", "tokenizer.model.v*", "tekken.json",
-    "special_tokens_map.json", "added_tokens.json", "vocab.json", "vocab.txt", "merges.txt",
-    "spiece.model", "sentencepiece.bpe.model", "*.tiktoken", "chat_template.json",
-    "chat_template.jinja", "model.safetensors", "model-*-of-*.safetensors",
-    "model*.safetensors.index.json", "shard-*-model-*-of-*.safetensors",
-    "adapter_model.safetensors", "adapter_model-*-of-*.safetensors",
-    "adapter_model.safetensors.index.json", "pytorch_model.bin", "pytorch_model-*-of-*.bin",
-    "pytorch_model.bin.index.json", "adapter_model.bin"};
+constexpr std::array<std::string_view, 35> model_files = {"config.json",
+                                                          "generation_config.json",
+                                                          "adapter_config.json",
+                                                          "quantization_config.json",
+                                                          "quantize_config.json",
+                                                          "hf_quant_config.json",
+                                                          "preprocessor_config.json",
+                                                          "video_preprocessor_config.json",
+                                                          "processor_config.json",
+                                                          "tokenizer_config.json",
+                                                          "tokenizer.json",
+                                                          "tokenizer.model",
+                                                          "tokenizer.model.v*",
+                                                          "tekken.json",
+                                                          "special_tokens_map.json",
+                                                          "added_tokens.json",
+                                                          "vocab.json",
+                                                          "vocab.txt",
+                                                          "merges.txt",
+                                                          "spiece.model",
+                                                          "sentencepiece.bpe.model",
+                                                          "*.tiktoken",
+                                                          "chat_template.json",
+                                                          "chat_template.jinja",
+                                                          "model.safetensors",
+                                                          "model-*-of-*.safetensors",
+                                                          "model*.safetensors.index.json",
+                                                          "shard-*-model-*-of-*.safetensors",
+                                                          "adapter_model.safetensors",
+                                                          "adapter_model-*-of-*.safetensors",
+                                                          "adapter_model.safetensors.index.json",
+                                                          "pytorch_model.bin",
+                                                          "pytorch_model-*-of-*.bin",
+                                                          "pytorch_model.bin.index.json",
+                                                          "adapter_model.bin"};
 
 /// Of one iteration, or of a folder without iterations.
-constexpr std::array<std::string_view, 16> iteration_files = {
-    "mp_rank_*/model_optim_rng.pt",
-    "mp_rank_*/model_rng.pt",
-    "mp_rank_*/distrib_optim.pt",
-    ".metadata",
-    "metadata.json",
-    "common.pt",
-    "*.distcp",
-    "part-*-of-*.h5",
-    "mp_rank_*_model_states.pt",
-    "layer_*-model_*_states.pt",
-    "*zero_pp_rank_*_states.pt",
-    "zero/optimizer_state.pt",
-    "zero/*/*.pt",
-    "integrity.json",
-    "reshard.json",
-    "SHA256SUMS"};
+constexpr std::array<std::string_view, 16> iteration_files = {"mp_rank_*/model_optim_rng.pt",
+                                                              "mp_rank_*/model_rng.pt",
+                                                              "mp_rank_*/distrib_optim.pt",
+                                                              ".metadata",
+                                                              "metadata.json",
+                                                              "common.pt",
+                                                              "*.distcp",
+                                                              "part-*-of-*.h5",
+                                                              "mp_rank_*_model_states.pt",
+                                                              "layer_*-model_*_states.pt",
+                                                              "*zero_pp_rank_*_states.pt",
+                                                              "zero/optimizer_state.pt",
+                                                              "zero/*/*.pt",
+                                                              "integrity.json",
+                                                              "reshard.json",
+                                                              "SHA256SUMS"};
 constexpr std::array<std::string_view, 4> iteration_folders = {"mp_rank_*", "zero", "zero/*",
                                                                "huggingface"};
 constexpr std::array<std::string_view, 3> iterations = {"iter_*", "release", "global_step*"};
-constexpr std::array<std::string_view, 5> root_files = {
-    "latest_checkpointed_iteration.txt", "latest", "latest_universal", "zero_to_fp32.py",
-    "zero_to_torch.py"};
+constexpr std::array<std::string_view, 5> root_files = {"latest_checkpointed_iteration.txt",
+                                                        "latest", "latest_universal",
+                                                        "zero_to_fp32.py", "zero_to_torch.py"};
 
 /// Every part of the path fits its part of the pattern.
 bool fits(std::string_view pattern, std::string_view path) {
@@ -58,8 +80,7 @@ bool fits(std::string_view pattern, std::string_view path) {
     std::size_t const end = pattern.find('/');
     std::size_t const path_end = path.find('/');
     if (!matches_glob(pattern.substr(0, end), path.substr(0, path_end))) return false;
-    if (end == std::string_view::npos || path_end == std::string_view::npos)
-      return end == path_end;
+    if (end == std::string_view::npos || path_end == std::string_view::npos) return end == path_end;
     pattern.remove_prefix(end + 1);
     path.remove_prefix(path_end + 1);
   }

@@ -58,8 +58,7 @@ void check_only_a_checkpoint(fs::path const& target, TargetDraft const& draft) {
   bool const recorded = manifest && listed.size() > 1;
   std::set<std::string> const files = recorded ? listed : files_to_write(draft);
   Strangers const strangers = strangers_in(target, [&](std::string const& name, bool is_folder) {
-    if (is_folder)
-      return leads_to_one_of(files, name) || (!recorded && is_checkpoint_folder(name));
+    if (is_folder) return leads_to_one_of(files, name) || (!recorded && is_checkpoint_folder(name));
     return files.contains(name) || (!recorded && is_checkpoint_file(name));
   });
   if (strangers.count == 0) return;

@@ -41,9 +41,8 @@ std::string difference_of(std::span<TensorDigest const> recorded,
     }
     TensorDigest const& tensor = *at->second;
     if (tensor.dtype != one.dtype || tensor.shape != one.shape || tensor.add != one.add)
-      faults.push_back(fmt::format("'{}' is {} [{}], but {} [{}] is recorded",
-                                   shown_name(one.name), tensor.dtype,
-                                   fmt::join(tensor.shape, ", "), one.dtype,
+      faults.push_back(fmt::format("'{}' is {} [{}], but {} [{}] is recorded", shown_name(one.name),
+                                   tensor.dtype, fmt::join(tensor.shape, ", "), one.dtype,
                                    fmt::join(one.shape, ", ")));
     there.erase(at);
   }
@@ -71,9 +70,9 @@ class Gate {
   }
 
  private:
-  /// Without any terms, else with those of the record, else with the keys of the job, else with the config
-  /// of its source as well, which a target of a family's names may not hold. Where none finds what
-  /// is recorded, the last one, which knows most, says why.
+  /// Without any terms, else with those of the record, else with the keys of the job, else with the
+  /// config of its source as well, which a target of a family's names may not hold. Where none
+  /// finds what is recorded, the last one, which knows most, says why.
   std::optional<Error> read() {
     JobSpec const& spec = target_.spec;
     bool const kept = target_.plan.stored_names;
@@ -132,9 +131,9 @@ class Gate {
       prove_source(*laid_out.model, laid_out.source, static_cast<std::size_t>(comm_.rank()),
                    static_cast<std::size_t>(comm_.size()));
       std::vector<std::uint64_t> const none(laid_out.model->tensors().size(), 0);
-      std::string const difference =
-          difference_of(recorded_.tensors, tensor_list(*laid_out.model, laid_out.source,
-                                               !laid_out.stored_names, none, laid_out.adds));
+      std::string const difference = difference_of(
+          recorded_.tensors, tensor_list(*laid_out.model, laid_out.source, !laid_out.stored_names,
+                                         none, laid_out.adds));
       if (!difference.empty())
         fail(ErrorKind::source, "{}: {}", (target_.folder / manifest_name).string(), difference);
     });
@@ -160,10 +159,11 @@ class Gate {
     std::string const staged = target_.folder.string();
     for (std::size_t at = 0; (at = sentence.find(staged, at)) != std::string::npos;)
       sentence.replace(at, staged.size(), target_.spec.target.path);
-    fail(ErrorKind::self_check,
-         "the target was written, and cannot be read as a source: {}{} Nothing was published. It is "
-         "a fault of this program: keep the source, and report the job file with this message.",
-         sentence, sentence.ends_with('.') ? "" : ".");
+    fail(
+        ErrorKind::self_check,
+        "the target was written, and cannot be read as a source: {}{} Nothing was published. It is "
+        "a fault of this program: keep the source, and report the job file with this message.",
+        sentence, sentence.ends_with('.') ? "" : ".");
   }
 
   GatedTarget const& target_;

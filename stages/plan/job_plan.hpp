@@ -40,8 +40,8 @@ struct JobPlan : TargetDraft {
   /// What the plan leaves unread, and the digests of its tensors (Plan::unread), by DigestId.
   UnreadBytes unread;
   std::vector<std::uint64_t> recorded;
-  std::string parts;  ///< SourceModel::parts
-  LeftOut left_out;   ///< of the source
+  std::string parts;                 ///< SourceModel::parts
+  LeftOut left_out;                  ///< of the source
   std::vector<PaddingRows> padding;  ///< likewise, behind the vocabulary
 };
 

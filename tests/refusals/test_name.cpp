@@ -1,4 +1,5 @@
-// Puts the name of the test that runs into the environment, for record_refusal() and for programs that the test starts.
+// Puts the name of the test that runs into the environment, for record_refusal() and for programs
+// that the test starts.
 
 #include <cstdlib>
 

@@ -49,8 +49,8 @@ std::string fault_of(StoredTable const& metadata, StoredTensor const& tensor) {
                              : fmt::format("{} chunks hold {}", fault->holders, fault->where);
 }
 
-/// What .metadata says of a tensor and its item cannot hold: torch describes a tensor of a subclass,
-/// such as a quantised one of torchao, as what it stands for.
+/// What .metadata says of a tensor and its item cannot hold: torch describes a tensor of a
+/// subclass, such as a quantised one of torchao, as what it stands for.
 std::string short_item_of(StoredTable const& metadata, StoredTensor const& tensor) {
   for (StoredChunk const& chunk : metadata.chunks_of(tensor)) {
     std::uint64_t bytes = static_cast<std::uint64_t>(bits(tensor.dtype)) / 8;
@@ -154,8 +154,7 @@ class DcpReport {
                       "chunks",
                       counted(metadata.chunks.size(), "chunk"), human_bytes(median)));
     for (StoredTensor const& tensor : metadata.tensors)
-      for (std::string const& fault :
-           {fault_of(metadata, tensor), short_item_of(metadata, tensor)})
+      for (std::string const& fault : {fault_of(metadata, tensor), short_item_of(metadata, tensor)})
         if (!fault.empty() && mismatches_.size() < most_mismatches)
           mismatches_.push_back(fmt::format("'{}': {}", tensor.name, fault));
   }

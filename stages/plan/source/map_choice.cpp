@@ -83,8 +83,8 @@ MapFile find_named(std::string const& name, std::vector<fs::path> const& files,
        name, near.empty() ? "" : " Did you mean '" + near + "'?", listed(known, 40));
 }
 
-/// Whether a map's own text names this type anywhere. The texts of many maps are looked through much
-/// faster than they are read as maps.
+/// Whether a map's own text names this type anywhere. The texts of many maps are looked through
+/// much faster than they are read as maps.
 bool may_name(fs::path const& file, std::string const& model_type) {
   return read_text_file(file, largest_map_bytes).find(model_type) != std::string::npos;
 }

@@ -40,8 +40,8 @@ std::string quantised_by(Json const& config) {
   Json const* const settings = settings_of(config);
   if (settings == nullptr) return "";
   Json const* const method = settings->find("quant_method");
-  std::string text = method != nullptr && method->text() != nullptr ? *method->text()
-                                                                    : "an unnamed method";
+  std::string text =
+      method != nullptr && method->text() != nullptr ? *method->text() : "an unnamed method";
   for (char const* const key : {"quant_algo", "format", "bits"}) {
     Json const* const value = settings->find(key);
     if (value == nullptr) continue;

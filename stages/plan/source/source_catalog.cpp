@@ -109,8 +109,8 @@ class CatalogBuilder {
   void add_alike(StoredShare const& share, std::vector<std::vector<StoredName>> const& names,
                  KnownTable& table) {
     for (KnownTensor& known : table.tensors)
-      add_tensor(share, names[share.chunk],
-                 source_.stored.tensors[share.first_tensor + known.at], SlotId::weight, known);
+      add_tensor(share, names[share.chunk], source_.stored.tensors[share.first_tensor + known.at],
+                 SlotId::weight, known);
     for (auto const& [at, key] : table.dropped) dropped_.emplace(share.first_tensor + at, key);
   }
 
@@ -230,8 +230,7 @@ class CatalogBuilder {
       case Storage::whole: break;
     }
     // Only an index can say that a tensor should be there.
-    if (std::binary_search(source_.promised.begin(), source_.promised.end(),
-                           SharedText(name.name)))
+    if (std::binary_search(source_.promised.begin(), source_.promised.end(), SharedText(name.name)))
       fail(ErrorKind::source,
            "{}: lacks '{}', which {} expects. The index lists it, and its file does not hold it: "
            "the two are of different saves. Restore the folder from the original.",
@@ -295,11 +294,10 @@ class CatalogBuilder {
     std::string_view const prefix = *prefixes.begin();
     auto const behind = static_cast<std::size_t>(std::ranges::count_if(
         share.tensors, [&](auto const& one) { return one.first.starts_with(prefix); }));
-    std::string const stored =
-        fmt::format("{}: '{}' is stored as '{}{}{}', and {} of {} {} with '{}{}'.", share.where,
-                    name.name, choice_.prefix, prefix, name.name, behind,
-                    counted(share.tensors.size(), "key"), agreeing(behind, "begins", "begin"),
-                    choice_.prefix, prefix);
+    std::string const stored = fmt::format(
+        "{}: '{}' is stored as '{}{}{}', and {} of {} {} with '{}{}'.", share.where, name.name,
+        choice_.prefix, prefix, name.name, behind, counted(share.tensors.size(), "key"),
+        agreeing(behind, "begins", "begin"), choice_.prefix, prefix);
     if (source_.storage == Storage::whole)
       fail(ErrorKind::source,
            "{} Name a map that has these names with model.map, or keep them with model.map = "

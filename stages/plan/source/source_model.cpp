@@ -86,9 +86,8 @@ class SourceReader {
     bool const need_family = to_huggingface() || family_names() || result_.args.is_null() ||
                              (logical() && !source_.map.empty()) || source_.adapter;
     auto const choose = [&](bool need) {
-      result_.maps =
-          choose_maps(request_.map, request_.map_folders, result_.config, result_.args, need,
-                      source_.shape ? source_.shape->origin : "");
+      result_.maps = choose_maps(request_.map, request_.map_folders, result_.config, result_.args,
+                                 need, source_.shape ? source_.shape->origin : "");
     };
     choose(need_family);
     bool const parts = take_config_of_parts();

@@ -27,7 +27,8 @@ class FileRefusals : public testing::Test {
 TEST_F(FileRefusals, WhatIsNoRegularFile) {
   expect_refused(ErrorKind::source, "is not a regular file. Name a file.",
                  [&] { File::open_for_reading(folder_.path()); });
-  expect_refused(ErrorKind::usage, "none: cannot be opened: No such file or directory. Check the path",
+  expect_refused(ErrorKind::usage,
+                 "none: cannot be opened: No such file or directory. Check the path",
                  [&] { File::open_for_reading(folder_.path() / "none", ErrorKind::usage); });
 }
 
@@ -47,8 +48,9 @@ TEST_F(FileRefusals, NoDescriptorIsLeft) {
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
   ASSERT_TRUE(error);
   EXPECT_EQ(error->kind(), ErrorKind::resources);
-  EXPECT_NE(error->sentence().find("open failed: Too many open files. Free space or raise the limit"),
-            std::string::npos)
+  EXPECT_NE(
+      error->sentence().find("open failed: Too many open files. Free space or raise the limit"),
+      std::string::npos)
       << error->sentence();
 }
 
@@ -78,8 +80,9 @@ TEST_F(FileRefusals, WhatTheSystemDoesNotDoWithAFile) {
   File written = File::open_for_writing(path_);
   expect_refused(ErrorKind::io, "read of 1 bytes at offset 2 failed: Bad file descriptor",
                  [&] { written.read_at(2, bytes); });
-  expect_refused(ErrorKind::io, "read at offset 2 failed: Bad file descriptor",
-                 [&] { written.read_parts_at(2, {&part, 1}); });
+  expect_refused(ErrorKind::io, "read at offset 2 failed: Bad file descriptor", [&] {
+    written.read_parts_at(2, {&part, 1});
+  });
   written.close();
   expect_refused(ErrorKind::io, "stat failed: Bad file descriptor",
                  [&] { static_cast<void>(written.size_bytes()); });
@@ -89,10 +92,12 @@ TEST_F(FileRefusals, WhatIsBehindTheEnd) {
   std::array<std::byte, 4> bytes{};
   iovec const part = {bytes.data(), bytes.size()};
   File const file = File::open_for_reading(path_);
-  expect_refused(ErrorKind::source, "4 bytes needed at offset 6, the file ends after 2. It is truncated",
+  expect_refused(ErrorKind::source,
+                 "4 bytes needed at offset 6, the file ends after 2. It is truncated",
                  [&] { file.read_at(6, bytes); });
-  expect_refused(ErrorKind::source, "more bytes needed at offset 8, where the file ends.",
-                 [&] { file.read_parts_at(6, {&part, 1}); });
+  expect_refused(ErrorKind::source, "more bytes needed at offset 8, where the file ends.", [&] {
+    file.read_parts_at(6, {&part, 1});
+  });
   expect_refused(ErrorKind::source, "4 bytes needed at offset 5, the file has 8.",
                  [&] { FileRange(file, 5, 4); });
   expect_refused(ErrorKind::source, "4 bytes needed at offset 1, which ends after 2.",

@@ -13,7 +13,8 @@ namespace {
 constexpr std::uint64_t large = 8192;
 
 struct Files {
-  Files& add(std::initializer_list<std::pair<std::uint64_t, std::optional<std::uint32_t>>> records) {
+  Files& add(
+      std::initializer_list<std::pair<std::uint64_t, std::optional<std::uint32_t>>> records) {
     auto const file = static_cast<std::uint32_t>(checkpoint.files.size());
     checkpoint.files.push_back("/ckpt/" + std::to_string(file));
     std::uint64_t at = 64;
@@ -55,8 +56,8 @@ TEST(CopiedFiles, ZerosSmallFilesAndUnknownSumsProveNothing) {
   std::uint32_t const zeros = crc32_of_zeros(large);
   EXPECT_EQ(Files().add({{large, zeros}}).add({{large, zeros}}).refusal({{0, 1}}), "");
   EXPECT_EQ(Files().add({{64, 7}}).add({{64, 7}}).refusal({{0, 1}}), "");
-  EXPECT_EQ(
-      Files().add({{large, 7}, {large, {}}}).add({{large, 7}, {large, {}}}).refusal({{0, 1}}), "");
+  EXPECT_EQ(Files().add({{large, 7}, {large, {}}}).add({{large, 7}, {large, {}}}).refusal({{0, 1}}),
+            "");
   EXPECT_NE(
       Files().add({{large, 7}, {large, zeros}}).add({{large, 7}, {large, zeros}}).refusal({{0, 1}}),
       "");

@@ -45,8 +45,7 @@ void drop_from_page_cache(std::filesystem::path const& path) {
 
 std::vector<std::uint64_t> sizes_of(std::span<std::filesystem::path const> files) {
   std::vector<std::uint64_t> sizes;
-  for (std::filesystem::path const& file : files)
-    sizes.push_back(std::filesystem::file_size(file));
+  for (std::filesystem::path const& file : files) sizes.push_back(std::filesystem::file_size(file));
   return sizes;
 }
 

@@ -27,7 +27,9 @@ TEST(ShareRows, GroupsOfFusedAttentionAreOneRun) {
 
 TEST(ShareRows, TooManyRunsAreRefused) {
   Model model{{"a", (Index{1} << 20) + 1}, {"b", 2}};
-  EXPECT_EQ(sentence_of([&] { rows(model, "x: (a b)", shares(model, {{"b", {{0, 1}}}})); }),
+  EXPECT_EQ(sentence_of([&] {
+              rows(model, "x: (a b)", shares(model, {{"b", {{0, 1}}}}));
+            }),
             "a share falls into more than 1048576 runs of rows. Choose a split with longer runs.");
 }
 

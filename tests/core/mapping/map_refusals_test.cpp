@@ -42,29 +42,32 @@ TEST(MapRefusals, OfTheFile) {
 void make_names(std::string const& text) {
   MapFile const map = parse_map_file(text, "m.toml");
   Model const model(map, map, {parse_json(R"({"half": 2.5, "list": [1]})", "facts"), "facts", 0});
-  Side const side(model, map, {true, test::MeshSizes{2, 1, 1, 1, 2}, {}, {}, {}, "[target] layout"});
+  Side const side(model, map,
+                  {true, test::MeshSizes{2, 1, 1, 1, 2}, {}, {}, {}, "[target] layout"});
   PipelineChunk const chunk{0, 0, {{0, 2, false}}, {}, true, true};
   for (StoredName const& name : side.names(&chunk)) (void)side.pieces(name, {{}, &chunk});
 }
 
 TEST(MapRefusals, OfTheModel) {
   std::string const tensors = "tensors = { '' = [ 'a: hidden' ] }\n";
-  for (auto const& [map, words] : std::vector<Case>{
-           {"axes = { hidden = 'half' }", "m.toml: axis 'hidden' = 'half' is 2.5, a size is needed. Check facts."},
-           {"axes = { hidden = '-1' }", "is -1, a size is needed"},
-           {"let = { x = 'y', y = 'x' }\naxes = { hidden = 4 }",
-            "is defined in terms of itself. Break the cycle."},
-           {"axes = { layer = 4 }\nsets = { layer = { a = 'layer.b', b = 'layer.a' } }",
-            "m.toml: set 'layer.a' is defined in terms of itself. Break the cycle."},
-           {"axes = { layer = 20000 }\nsets = { layer = { a = 'layer > 1' } }",
-            "axis 'layer' has 20000 indices; an axis with sets may have at most 16384. Check facts."},
-           {"axes = { hidden = 4 }\ntensors = { '' = [ 'a: hidden', 'a: hidden' ] }",
-            "the tensor 'a' is declared twice. Keep one declaration."},
-           {"axes = { hidden = 4 }\ntensors = { '' = [ 'a: hidden/x' ] }",
-            "'a': the block size 'x' must be a number above zero."},
-           {"axes = { hidden = 4 }\ntensors = { '' = [ 'a: hidden/0' ] }",
-            "'a': the block size '0' must be a number above zero."},
-       })
+  for (
+      auto const& [map, words] : std::vector<Case>{
+          {"axes = { hidden = 'half' }",
+           "m.toml: axis 'hidden' = 'half' is 2.5, a size is needed. Check facts."},
+          {"axes = { hidden = '-1' }", "is -1, a size is needed"},
+          {"let = { x = 'y', y = 'x' }\naxes = { hidden = 4 }",
+           "is defined in terms of itself. Break the cycle."},
+          {"axes = { layer = 4 }\nsets = { layer = { a = 'layer.b', b = 'layer.a' } }",
+           "m.toml: set 'layer.a' is defined in terms of itself. Break the cycle."},
+          {"axes = { layer = 20000 }\nsets = { layer = { a = 'layer > 1' } }",
+           "axis 'layer' has 20000 indices; an axis with sets may have at most 16384. Check facts."},
+          {"axes = { hidden = 4 }\ntensors = { '' = [ 'a: hidden', 'a: hidden' ] }",
+           "the tensor 'a' is declared twice. Keep one declaration."},
+          {"axes = { hidden = 4 }\ntensors = { '' = [ 'a: hidden/x' ] }",
+           "'a': the block size 'x' must be a number above zero."},
+          {"axes = { hidden = 4 }\ntensors = { '' = [ 'a: hidden/0' ] }",
+           "'a': the block size '0' must be a number above zero."},
+      })
     expect_refused(ErrorKind::usage, words, [&] { make_names(map); });
 }
 
@@ -72,35 +75,37 @@ TEST(MapRefusals, OfNames) {
   std::string const head =
       "let = { L = 2, M = 0 }\naxes = { hidden = 4, layer = 2 }\n"
       "tensors = { '' = [ 'a: layer hidden' ] }\n";
-  for (auto const& [map, words] : std::vector<Case>{
-           {"stored = { 'x.{layer' = 'a: hidden' }",
-            "'x.{layer': the field that opens at column 3 is not closed with '}'."},
-           {"stored = { '{layer}.{list}' = 'a: hidden' }",
-            "the field 'list' of a name is [1], a number or a string is needed."},
-           {"names = { n = '{n}' }\nstored = { '{layer}.{n}' = 'a: hidden' }",
-            "macros nested deeper than"},
-           {"names = { n = [ { when = '0', text = 'x' } ] }\nstored = { '{layer}.{n}' = 'a: hidden' }",
-            "no alternative of the name 'n' applies here. Add a last alternative without a condition."},
-           {"stored = { '{layer}' = { is = 'a: hidden', at = 'X' } }",
-            "at = \"X\" is not a place. Known: E, L, m, or decoder=NUMBER."},
-           {"stored = { '{layer}' = { is = 'a: hidden', cast = 'FP8' } }",
-            "cast = \"FP8\" is not a dtype. Use the names of safetensors: F32, BF16"},
-           {"rules = { tp = [ { axis = 'hidden', pad = '0' } ] }\nstored = { '{layer}' = 'a: hidden' }",
-            "axis 'hidden' is padded to a multiple of 0; it must be above zero."},
-           {"stored = { '{layer}' = { is = 'a: hidden', at = 'tail=1' } }",
-            "'tail' is not a place of a pipeline chunk. Known: decoder, mtp."},
-       })
+  for (
+      auto const& [map, words] : std::vector<Case>{
+          {"stored = { 'x.{layer' = 'a: hidden' }",
+           "'x.{layer': the field that opens at column 3 is not closed with '}'."},
+          {"stored = { '{layer}.{list}' = 'a: hidden' }",
+           "the field 'list' of a name is [1], a number or a string is needed."},
+          {"names = { n = '{n}' }\nstored = { '{layer}.{n}' = 'a: hidden' }",
+           "macros nested deeper than"},
+          {"names = { n = [ { when = '0', text = 'x' } ] }\nstored = { '{layer}.{n}' = 'a: hidden' }",
+           "no alternative of the name 'n' applies here. Add a last alternative without a condition."},
+          {"stored = { '{layer}' = { is = 'a: hidden', at = 'X' } }",
+           "at = \"X\" is not a place. Known: E, L, m, or decoder=NUMBER."},
+          {"stored = { '{layer}' = { is = 'a: hidden', cast = 'FP8' } }",
+           "cast = \"FP8\" is not a dtype. Use the names of safetensors: F32, BF16"},
+          {"rules = { tp = [ { axis = 'hidden', pad = '0' } ] }\nstored = { '{layer}' = 'a: hidden' }",
+           "axis 'hidden' is padded to a multiple of 0; it must be above zero."},
+          {"stored = { '{layer}' = { is = 'a: hidden', at = 'tail=1' } }",
+           "'tail' is not a place of a pipeline chunk. Known: decoder, mtp."},
+      })
     expect_refused(ErrorKind::usage, words, [&] { make_names(head + map); });
 }
 
 TEST(MapRefusals, OfSizesWithoutEnd) {
-  expect_refused(ErrorKind::usage,
-                 "names count axis 'layer', which has 2000000 indices; at most 1048576 are allowed. Check the sizes in facts.",
-                 [] {
-                   make_names(
-                       "axes = { hidden = 4, layer = 2000000 }\ntensors = { '' = [ 'a: layer hidden' ] }\n"
-                       "stored = { '{layer}' = 'a: hidden' }");
-                 });
+  expect_refused(
+      ErrorKind::usage,
+      "names count axis 'layer', which has 2000000 indices; at most 1048576 are allowed. Check the sizes in facts.",
+      [] {
+        make_names(
+            "axes = { hidden = 4, layer = 2000000 }\ntensors = { '' = [ 'a: layer hidden' ] }\n"
+            "stored = { '{layer}' = 'a: hidden' }");
+      });
   std::string map = "let = { x0 = '1'";
   for (int i = 1; i < 300; ++i) map += fmt::format(", x{} = 'x{}'", 300 - i, 299 - i);
   expect_refused(ErrorKind::usage, "other definitions, one inside the other.",

@@ -223,7 +223,8 @@ TEST(SourceView, AnAdapterIsMergedIntoFloats) {
     FAIL();
   } catch (Error const& error) {
     EXPECT_EQ(error.kind(), ErrorKind::source);
-    EXPECT_NE(error.sentence().find("'proj' is I8: an adapter is merged into weights of F32, BF16 or F16 only."),
+    EXPECT_NE(error.sentence().find(
+                  "'proj' is I8: an adapter is merged into weights of F32, BF16 or F16 only."),
               std::string::npos)
         << error.sentence();
   }

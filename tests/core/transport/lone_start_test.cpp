@@ -51,8 +51,8 @@ TEST(LoneStart, IsThatOfAJobOfOneProcess) {
 TEST(LoneStart, IsNotThatOfARankThatAShellOfOneProcessHasStarted) {
   EXPECT_FALSE(alone_with({"SLURM_STEP_NUM_TASKS=1", "OMPI_COMM_WORLD_SIZE=4", "PMIX_RANK=0",
                            "PMIX_NAMESPACE=prterun-host-71@1"}));
-  EXPECT_FALSE(alone_with(
-      {"SLURM_STEP_NUM_TASKS=1", "PMIX_RANK=0", "PMIX_NAMESPACE=of-some-other-server"}));
+  EXPECT_FALSE(
+      alone_with({"SLURM_STEP_NUM_TASKS=1", "PMIX_RANK=0", "PMIX_NAMESPACE=of-some-other-server"}));
   EXPECT_FALSE(alone_with({"OMPI_COMM_WORLD_SIZE=1", "SLURM_STEP_NUM_TASKS=8"}));
 }
 

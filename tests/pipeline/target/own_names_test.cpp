@@ -43,10 +43,9 @@ TEST(OwnNames, StrangersAreNamedOnceEach) {
     make_folders((scratch.path() / name).parent_path());
     write_text_file(scratch.path() / name, "");
   }
-  Strangers const found =
-      strangers_in(scratch.path(), [](std::string const& name, bool is_folder) {
-        return is_folder ? is_checkpoint_folder(name) : is_checkpoint_file(name);
-      });
+  Strangers const found = strangers_in(scratch.path(), [](std::string const& name, bool is_folder) {
+    return is_folder ? is_checkpoint_folder(name) : is_checkpoint_file(name);
+  });
   EXPECT_EQ(found.count, 4U);
   EXPECT_EQ(text_of(found), ".git, checkpoint-5, runs and 1 more");
 }

@@ -107,7 +107,8 @@ TEST(CheckStored, OtherShapesAndCodesWithoutAScaleAreRefused) {
       std::ranges::find(all.names, "model.layers.0.mlp.up_proj.weight", &StoredName::name)->entry;
   std::string form;
   auto const check = [&](DType dtype, std::vector<Index> const& found) {
-    check_stored("here", "w", dtype, found, shape, all.side, entry, all.model, [&] { return form; });
+    check_stored("here", "w", dtype, found, shape, all.side, entry, all.model,
+                 [&] { return form; });
   };
   EXPECT_NO_THROW(check(DType::bf16, shape));
   expect_says(refused(ErrorKind::source,
@@ -136,7 +137,8 @@ TEST(Unexplained, WhatStandsBesideAQuantisedWeightIsTold) {
   expect_says(told(scales, "bitsandbytes"),
               "stands beside the weight 'model.layers.0.mlp.up_proj.weight', and matches no entry");
   expect_says(told(scales, "bitsandbytes"), "the model is quantised by bitsandbytes");
-  expect_says(told(scales, ""), "add its name to `drop` in a copy of llama.toml, and name the copy");
+  expect_says(told(scales, ""),
+              "add its name to `drop` in a copy of llama.toml, and name the copy");
   expect_says(told("zzzz", "bitsandbytes"), "add its name to `drop`");
   expect_says(all.unexplained("zzzz"), "in a copy of llama.toml, and name the copy with model.map");
 }
@@ -151,9 +153,8 @@ TEST(OtherForm, ConfigJsonStatesTheMethod) {
   EXPECT_EQ(stated(Json().set("quant_method", "modelopt").set("quant_algo", "FP8_PB_WO")),
             "modelopt (FP8_PB_WO)");
   EXPECT_EQ(stated(Json().set("format", "int-quantized")), "an unnamed method (int-quantized)");
-  EXPECT_EQ(quantised_by(Json().set(
-                "text_config",
-                Json().set("quantization_config", Json().set("quant_method", "awq")))),
+  EXPECT_EQ(quantised_by(Json().set("text_config", Json().set("quantization_config",
+                                                              Json().set("quant_method", "awq")))),
             "awq");
 }
 
