@@ -322,8 +322,10 @@ std::string const& Side::written_layout(std::uint32_t entry) const {
 }
 
 std::vector<TensorId> Side::optional_tensors() const {
-  return impl_->tensors_of(
-      [](MapEntry const& entry) { return entry.optional && entry.optional_when.empty(); });
+  return impl_->tensors_of([this](MapEntry const& entry) {
+    return entry.optional && entry.optional_when.empty() &&
+           (entry.when.empty() || entry.when.holds(impl_->words.with(nullptr)));
+  });
 }
 
 std::vector<TensorId> Side::conditional_tensors() const {

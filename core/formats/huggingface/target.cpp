@@ -3,6 +3,7 @@
 #include <limits>
 #include <map>
 
+#include "core/base/counted.hpp"
 #include "core/base/file.hpp"
 #include "core/base/member_file.hpp"
 #include "core/base/text.hpp"
@@ -212,10 +213,10 @@ void warn_of_dtype(Checkpoint const& source, TargetDraft& draft) {
   auto const full = std::ranges::count(draft.target.blobs, DType::f32, &Blob::dtype);
   if (2 * full <= std::ssize(draft.target.blobs)) return;
   draft.warnings.push_back(fmt::format(
-      "{} of {} tensors of the target are F32, as in the source, and its config.json says "
+      "{} of the {} in the target are F32, as in the source, and its config.json says "
       "dtype = \"{}\": transformers rounds them when it loads them. Set dtype to \"float32\" there "
       "to use them as they are",
-      full, draft.target.blobs.size(), *named.text()));
+      full, counted(draft.target.blobs.size(), "tensor"), *named.text()));
 }
 
 /// Of the source's safetensors files, else of those that a reference folder tells of.

@@ -307,9 +307,9 @@ Directory open_untracked(fs::path const& root, std::vector<Entry> const& entries
     if (names.size() > 1)
       fail(
           ErrorKind::source,
-          "{}: holds {} iterations and no {}, which names one of them: {}. Give one of them by its "
+          "{}: holds {} and no {}, which names one of them: {}. Give one of them by its "
           "path.",
-          root.string(), names.size(), tracker_name, listed_saves(saves_of_run(root)));
+          root.string(), counted(names.size(), "iteration"), tracker_name, listed_saves(saves_of_run(root)));
     fail(
         ErrorKind::source,
         "{}: expected {}, one iter_* or release directory, or mp_rank_* directories; found {}. Give {}.",

@@ -52,8 +52,6 @@ TEST(MapRefusals, OfTheModel) {
   std::string const tensors = "tensors = { '' = [ 'a: hidden' ] }\n";
   for (
       auto const& [map, words] : std::vector<Case>{
-          {"axes = { hidden = 'half' }",
-           "m.toml: axis 'hidden' = 'half' is 2.5, a size is needed. Check facts."},
           {"axes = { hidden = '-1' }", "is -1, a size is needed"},
           {"let = { x = 'y', y = 'x' }\naxes = { hidden = 4 }",
            "is defined in terms of itself. Break the cycle."},

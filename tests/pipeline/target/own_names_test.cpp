@@ -55,7 +55,7 @@ TEST(OwnNames, OfATargetToBeAreAllItsFiles) {
   make_folders(scratch.path() / "state");
   write_text_file(scratch.path() / "state" / "one", "");
   TargetDraft draft;
-  draft.files.push_back({.path = "model.safetensors"});
+  draft.files.emplace_back().path = "model.safetensors";
   draft.texts.push_back({"config.json", "{}", false, {}});
   draft.reference.emplace();
   draft.reference->sidecars = {"README.md"};

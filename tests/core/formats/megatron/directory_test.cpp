@@ -169,7 +169,7 @@ std::vector<Refusal> const refusals = {
      "torch_dist"},
     {"torch_dist directory",
      {{"metadata.json", "{}"}, {"__0_0.distcp", ""}},
-     "holds metadata.json, so this is a distributed checkpoint"},
+     "holds metadata.json of a distributed checkpoint"},
     {"DeepSpeed",
      {{"mp_rank_00_model_states.pt", ""}},
      "mp_rank_00_model_states.pt is a file of a DeepSpeed checkpoint"},

@@ -129,7 +129,7 @@ TEST_F(MapCheckTest, UnknownWordsNeedNoModel) {
   MapCheck const found = check(head, Json());
   EXPECT_FALSE(found.on_model);
   EXPECT_TRUE(found.errors.empty());
-  EXPECT_EQ(found.words.tensors.size(), 24);
+  EXPECT_EQ(found.words.tensors.size(), 28);
 }
 
 TEST_F(MapCheckTest, ATensorThatMegatronHasNoPlaceForIsAMistake) {
