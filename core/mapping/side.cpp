@@ -281,8 +281,7 @@ std::optional<DType> Side::cast(std::uint32_t entry) const { return impl_->entri
 std::vector<std::optional<DType>> Side::casts() const {
   std::vector<std::optional<DType>> result(impl_->model.tensors().size());
   for (SideEntry const& entry : impl_->entries)
-    if (entry.cast && !entry.adapter &&
-        (entry.written->when.empty() || entry.written->when.holds(impl_->words.with(nullptr))))
+    if (entry.cast && !entry.adapter)
       for (TensorId const tensor : entry.tensors) result[index(tensor)] = entry.cast;
   return result;
 }
@@ -322,9 +321,13 @@ std::string const& Side::written_layout(std::uint32_t entry) const {
 }
 
 std::vector<TensorId> Side::optional_tensors() const {
+  return impl_->tensors_of(
+      [](MapEntry const& entry) { return entry.optional && entry.optional_when.empty(); });
+}
+
+std::vector<TensorId> Side::applying_tensors() const {
   return impl_->tensors_of([this](MapEntry const& entry) {
-    return entry.optional && entry.optional_when.empty() &&
-           (entry.when.empty() || entry.when.holds(impl_->words.with(nullptr)));
+    return entry.when.empty() || entry.when.holds(impl_->words.with(nullptr));
   });
 }
 
@@ -437,7 +440,9 @@ void apply_present(Model& model, MapFile const& map) {
 void apply_family(Model& model, Side const& family) {
   for (std::size_t t = 0; t < model.tensors().size(); ++t) model.set_exists(TensorId(t), false);
   for (TensorId const tensor : family.required_tensors()) model.set_exists(tensor, true);
-  for (TensorId const tensor : family.optional_tensors()) model.set_exists(tensor, true);
+  std::vector<TensorId> const applying = family.applying_tensors();
+  for (TensorId const tensor : family.optional_tensors())
+    if (std::ranges::count(applying, tensor) != 0) model.set_exists(tensor, true);
   for (TensorId const tensor : family.conditional_tensors()) model.set_exists(tensor, true);
 }
 

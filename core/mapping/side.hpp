@@ -162,6 +162,8 @@ class Side {
   /// Logical tensors of entries that the model may lack whatever else it has (`optional = true`),
   /// in the map's order.
   std::vector<TensorId> optional_tensors() const;
+  /// Those of entries whose `when` holds, or that have none.
+  std::vector<TensorId> applying_tensors() const;
   /// Those of entries with a condition in `optional`: all of them, and those for which it holds
   /// with the tensors that the model has now.
   std::vector<TensorId> conditional_tensors() const;

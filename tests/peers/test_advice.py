@@ -83,10 +83,6 @@ def asymmetric_int4(module, weight):
             module + "weight_zero_point": torch.zeros(rows // 8, 1, dtype=torch.int32), module + "weight_shape": torch.tensor([rows, columns])}
 
 
-def fp8_with_a_scale_of_four_dimensions(module, weight):
-    return {module + "weight": weight.to(torch.float8_e4m3fn), module + "weight_scale": torch.ones(weight.shape[0], 1, 1, 1)}
-
-
 OTHER_FORMS = {
     "gptq": (gptq, {"quant_method": "gptq", "bits": 4}, "gptq (4 bits)"),
     "awq": (awq, {"quant_method": "awq", "bits": 4}, "awq (4 bits)"),
@@ -96,7 +92,6 @@ OTHER_FORMS = {
     "torchao": (torchao, {"quant_method": "torchao"}, "torchao"),
     "w8a8": (int8_of_compressed_tensors, {"quant_method": "compressed-tensors", "format": "int-quantized"}, "compressed-tensors (int-quantized)"),
     "w4-asymmetric": (asymmetric_int4, {"quant_method": "compressed-tensors", "format": "pack-quantized"}, "compressed-tensors (pack-quantized)"),
-    "fp8-pb-wo": (fp8_with_a_scale_of_four_dimensions, {"quant_method": "modelopt", "quant_algo": "FP8_PB_WO"}, "modelopt (FP8_PB_WO)"),
 }  # fmt: skip
 
 
@@ -131,7 +126,7 @@ def test_blocks_that_straddle_heads_are_named(program, folder, scratch):
 
 
 def test_the_scale_of_an_expert_that_others_have_is_named(program, scratch):
-    folder = save_family(scratch / "experts", FAMILIES["qwen3_moe"])
+    folder = save_family(scratch / "experts", FAMILIES["qwen3-moe"])
     lost = []
 
     def nvfp4(name, weight):

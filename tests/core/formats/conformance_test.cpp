@@ -362,7 +362,7 @@ TEST_P(Conformance, IsPlannedAndWrittenUnderItsNames) {
     TargetRequest request;
     request.format = FormatId::dcp;
     request.map = "none";
-    request.objects_unread = true;  // those of the samples are no files of torch
+    request.foreign_classes = ForeignClasses::drop;  // objects of samples are no files of torch
     JobPlan const plan = make_identity_plan(checkpoint, request, PlanLimits{});
     fs::path const target = scratch_.path() / "target";
     test::write_target(plan, test::bytes_of_files(checkpoint.files), target);
