@@ -3,7 +3,7 @@
 #
 # The shards hold the value; the consolidated file, which loaders open, has 0 in its place, without an error. A tensor of
 # one dimension in the same save is right. Models have such tensors: scales of quantisers, counters, logit scales.
-# Who reads such a folder should take tensors of shape [] from the files in `sharded`.
+# Who reads such a folder should take tensors of shape [] from the `shard-*` files beside it.
 #
 # Seen on Linux x86-64 with one process and gloo:
 #   shard 1.5, consolidated 0.0
@@ -12,7 +12,7 @@ set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 python3 -m venv "$folder/venv"
-"$folder/venv/bin/pip" install --quiet torch==2.13.0 safetensors==0.8.0 numpy==2.4.1 2>/dev/null
+"$folder/venv/bin/pip" install --quiet torch==2.13.0 safetensors==0.8.0 numpy==2.4.1
 cat >"$folder/save.py" <<'PY'
 import sys
 from pathlib import Path
