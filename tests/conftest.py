@@ -1,5 +1,6 @@
 """The two tiers of the Python tests: the default, and what is marked long. tests/peers/README.md says which belongs where."""
 
+import os
 from fnmatch import fnmatchcase
 
 import pytest
@@ -30,3 +31,9 @@ def pytest_collection_modifyitems(config, items):
     unknown = [] if one_case else strangers(items)
     if unknown:
         raise pytest.UsageError(f"long_but names cases that are not there: {', '.join(unknown)}")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item):
+    """Programs that record their refusals (tests/refusals) name the test."""
+    os.environ["RESHARD_REFUSALS_OF"] = f"{item.path.stem}.{item.originalname}"

@@ -1,8 +1,10 @@
 #pragma once
 
 #include <exception>
+#include <source_location>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 
 #include <fmt/format.h>
@@ -25,11 +27,44 @@ enum class ErrorKind {
 /// The process exit code of a kind (the numbers above).
 int exit_code(ErrorKind kind);
 
+#ifdef RESHARD_RECORD_REFUSALS
+/// Appends a line about a refusal to the file that RESHARD_REFUSALS_TO names; does nothing where it
+/// names none. Each different refusal of a test is recorded once (tests/refusals/README.md).
+void record_refusal(ErrorKind kind, std::string_view format, std::string_view sentence,
+                    std::source_location const& place);
+
+/// The format of a message, and the place where it is used.
+template <class... Args>
+class MessageFormat {
+ public:
+  template <class Text>
+  consteval MessageFormat(Text const& text,
+                          std::source_location place = std::source_location::current())
+      : text_(text), place_(place) {}
+
+  fmt::format_string<Args...> text() const { return text_; }
+  std::source_location const& place() const { return place_; }
+
+ private:
+  fmt::format_string<Args...> text_;
+  std::source_location place_;
+};
+#endif
+
 /// The one exception type: a kind and a sentence that says where, what disagrees (expected against
 /// found) and what to do.
 class Error : public std::exception {
  public:
+#ifdef RESHARD_RECORD_REFUSALS
+  Error(ErrorKind kind, std::string sentence,
+        std::source_location const& place = std::source_location::current(),
+        std::string_view format = {})
+      : kind_(kind), sentence_(std::move(sentence)) {
+    record_refusal(kind_, format, sentence_, place);
+  }
+#else
   Error(ErrorKind kind, std::string sentence) : kind_(kind), sentence_(std::move(sentence)) {}
+#endif
 
   ErrorKind kind() const { return kind_; }
   std::string const& sentence() const { return sentence_; }
@@ -37,7 +72,10 @@ class Error : public std::exception {
 
   /// The same error with a place put in front: "place: sentence".
   Error in(std::string_view place) const {
-    return {kind_, fmt::format("{}: {}", place, sentence_)};
+    Error error = *this;
+    error.sentence_ = fmt::format("{}: {}", place, sentence_);
+    error.agreed_ = false;
+    return error;
   }
 
   /// Whether every rank of the job throws this error, now: none waits for another.
@@ -56,9 +94,18 @@ class Error : public std::exception {
 
 /// Throws an Error of this kind; the arguments are those of fmt::format.
 template <class... Args>
+#ifdef RESHARD_RECORD_REFUSALS
+[[noreturn]] void fail(ErrorKind kind, MessageFormat<std::type_identity_t<Args>...> format,
+                       Args&&... args) {
+  fmt::string_view const text = format.text();
+  throw Error(kind, fmt::format(format.text(), std::forward<Args>(args)...), format.place(),
+              {text.data(), text.size()});
+}
+#else
 [[noreturn]] void fail(ErrorKind kind, fmt::format_string<Args...> format, Args&&... args) {
   throw Error(kind, fmt::format(format, std::forward<Args>(args)...));
 }
+#endif
 
 /// A broken invariant of this program (never of its input).
 [[noreturn]] void broken(std::string_view what, char const* file, int line);

@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include <yaml.h>
@@ -17,6 +20,8 @@ namespace {
 
 constexpr int deepest = 64;
 constexpr std::size_t most_values = 200'000;
+constexpr std::string_view merge_key = "<<";
+constexpr std::string_view byte_order_mark = "\xef\xbb\xbf";
 
 /// libyaml's parser over a text that outlives it.
 class Events {
@@ -74,44 +79,138 @@ constexpr std::array<std::string_view, 9> falses = {"no",    "No",  "NO",  "fals
                                                     "FALSE", "off", "Off", "OFF"};
 
 template <class Number>
-std::optional<Number> whole(std::string_view text) {
+std::optional<Number> whole(std::string_view text, int base = 10) {
   Number value{};
-  auto const [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size() ? std::optional(value)
-                                                                  : std::nullopt;
+  std::from_chars_result found{};
+  if constexpr (std::is_integral_v<Number>)
+    found = std::from_chars(text.data(), text.data() + text.size(), value, base);
+  else
+    found = std::from_chars(text.data(), text.data() + text.size(), value);
+  return found.ec == std::errc() && found.ptr == text.data() + text.size() ? std::optional(value)
+                                                                           : std::nullopt;
 }
 
-/// A number of YAML 1.1 in base ten; nothing for a text. 1e5 has no point, so it is a text.
-std::optional<Json> number(std::string_view text) {
-  bool const plus = text.starts_with('+');
-  std::string_view const digits = plus || text.starts_with('-') ? text.substr(1) : text;
-  std::string_view const written = plus ? digits : text;
-  if (digits.empty()) return std::nullopt;
-  bool const decimal = digits.find_first_not_of("0123456789") == std::string_view::npos;
-  if (decimal && (digits == "0" || digits.front() != '0')) {
-    if (auto const value = whole<std::int64_t>(written)) return Json(*value);
+constexpr std::string_view decimal_digits = "0123456789";
+
+bool has_only(std::string_view text, std::string_view letters) {
+  return text.find_first_not_of(letters) == std::string_view::npos;
+}
+bool is_digit(char letter) { return decimal_digits.find(letter) != std::string_view::npos; }
+
+/// A text without its sign and its underscores.
+struct Unsigned {
+  bool negative = false;
+  std::string_view written;  ///< with underscores
+  std::string digits;
+};
+
+Unsigned unsigned_text(std::string_view text) {
+  Unsigned result;
+  result.negative = text.starts_with('-');
+  if (result.negative || text.starts_with('+')) text.remove_prefix(1);
+  result.written = text;
+  std::ranges::copy_if(text, std::back_inserter(result.digits), [](char c) { return c != '_'; });
+  return result;
+}
+
+/// "2:46:40": the places of base 60 behind the first, which is written as in base ten. Nothing
+/// where one of them is none, or where there is none.
+std::optional<std::vector<std::int64_t>> sixties(std::string_view text) {
+  std::vector<std::int64_t> places;
+  for (std::size_t at = text.find(':'); at < text.size(); at = text.find(':', at + 1)) {
+    std::size_t const end = std::min(text.find(':', at + 1), text.size());
+    std::string_view const place = text.substr(at + 1, end - at - 1);
+    if (place.empty() || place.size() > 2 || !has_only(place, decimal_digits) ||
+        (place.size() == 2 && place.front() > '5'))
+      return std::nullopt;
+    places.push_back(*whole<std::int64_t>(place));
+  }
+  return places.empty() ? std::nullopt : std::optional(std::move(places));
+}
+
+/// An integer of YAML 1.1: in base ten, 2 (0b11), 8 (017), 16 (0x1f) or 60 (1:30); nothing for a
+/// text, and for one that 64 bits do not hold.
+std::optional<Json> integer(std::string_view text) {
+  Unsigned const is = unsigned_text(text);
+  std::string_view const written = is.written;
+  std::string const sign = is.negative ? "-" : "";
+  if (written.empty() || !is_digit(written.front())) return std::nullopt;
+  auto const in_base = [&](std::string_view digits, int base) -> std::optional<Json> {
+    if (auto const value = whole<std::int64_t>(sign + std::string(digits), base))
+      return Json(*value);
     return std::nullopt;
+  };
+  std::string_view const digits = is.digits;
+  if (written.starts_with("0b") && has_only(written.substr(2), "01_"))
+    return in_base(digits.substr(2), 2);
+  if (written.starts_with("0x") && has_only(written.substr(2), "0123456789abcdefABCDEF_"))
+    return in_base(digits.substr(2), 16);
+  if (written.front() == '0')
+    return has_only(written, "01234567_") ? in_base(digits, 8) : std::nullopt;
+  if (has_only(written, "0123456789_")) return in_base(digits, 10);
+  std::size_t const colon = written.find(':');
+  auto const places = sixties(written);
+  if (!places || !has_only(written.substr(0, colon), "0123456789_")) return std::nullopt;
+  auto value = whole<std::int64_t>(std::string_view(digits).substr(0, digits.find(':')));
+  for (std::int64_t const place : *places) {
+    if (!value || *value > (std::numeric_limits<std::int64_t>::max() - place) / 60)
+      return std::nullopt;
+    value = *value * 60 + place;
   }
-  if (digits == ".inf" || digits == ".Inf" || digits == ".INF") {
-    double const infinite = std::numeric_limits<double>::infinity();
-    return Json(text.front() == '-' ? -infinite : infinite);
-  }
+  return value ? std::optional(Json(is.negative ? -*value : *value)) : std::nullopt;
+}
+
+/// Whether a text behind the point of a float is digits, with an exponent that has a sign or none.
+bool is_fraction(std::string_view text) {
+  std::size_t const exponent = std::min(text.find_first_of("eE"), text.size());
+  if (!has_only(text.substr(0, exponent), "0123456789_")) return false;
+  if (exponent == text.size()) return true;
+  std::string_view const power = text.substr(exponent + 1);
+  return power.size() > 1 && (power.front() == '+' || power.front() == '-') &&
+         has_only(power.substr(1), decimal_digits);
+}
+
+/// A float of YAML 1.1, which has a point: 1e5 and 1.5e3 are texts. A text beyond what a double
+/// holds is one, too.
+std::optional<Json> real(std::string_view text) {
+  Unsigned const is = unsigned_text(text);
+  std::string_view const written = is.written;
+  double const sign = is.negative ? -1 : 1;
+  if (written == ".inf" || written == ".Inf" || written == ".INF")
+    return Json(sign * std::numeric_limits<double>::infinity());
   if (text == ".nan" || text == ".NaN" || text == ".NAN")
     return Json(std::numeric_limits<double>::quiet_NaN());
-  bool const starts = (digits.front() >= '0' && digits.front() <= '9') || digits.front() == '.';
-  if (!starts || digits.find('.') == std::string_view::npos ||
-      digits.find_first_of("0123456789") == std::string_view::npos ||
-      digits.find_first_not_of("0123456789.eE+-") != std::string_view::npos)
+  std::size_t const point = written.find('.');
+  if (point == std::string_view::npos) return std::nullopt;
+  std::string_view const behind = written.substr(point + 1);
+  bool const alone = point == 0;
+  if (alone ? written != text || behind.empty() || !is_digit(behind.front())
+            : !is_digit(written.front()))
     return std::nullopt;
-  if (auto const value = whole<double>(written)) return Json(*value);
-  return std::nullopt;
+  std::string_view const before = written.substr(0, point);
+  std::size_t const colon = before.find(':');
+  auto const places = sixties(before);
+  if (!has_only(before.substr(0, colon), "0123456789_") || !is_fraction(behind) ||
+      (colon != std::string_view::npos &&
+       (!places || behind.find_first_of("eE") != std::string_view::npos)))
+    return std::nullopt;
+  std::string_view const digits = is.digits;
+  if (!places) {
+    auto const value = whole<double>(digits);
+    return value ? std::optional(Json(sign * *value)) : std::nullopt;
+  }
+  auto value = whole<double>(digits.substr(0, digits.find(':')));
+  for (std::int64_t const place : *places) value = *value * 60 + static_cast<double>(place);
+  std::string const rest = "0" + std::string(digits.substr(digits.find('.')));
+  return Json(sign * (*value + *whole<double>(rest)));
 }
 
 Json plain_value(std::string_view text) {
   if (is_one_of(text, nulls)) return {};
   if (is_one_of(text, trues)) return Json(true);
   if (is_one_of(text, falses)) return Json(false);
-  if (auto value = number(text)) return std::move(*value);
+  if (auto value = integer(text)) return std::move(*value);
+  if (auto value = real(text)) return std::move(*value);
   return Json(text);
 }
 
@@ -183,8 +282,9 @@ class Reader {
         return keep(std::string(view(start.anchor)), is_plain_tag(view(start.tag)),
                     [&] { return mapping(depth); });
       }
-      default: refuse("expected a value");
+      default: break;
     }
+    broken("libyaml gives a node here", __FILE__, __LINE__);
   }
 
   /// A collection: read, and remembered where it has an anchor.
@@ -239,17 +339,48 @@ class Reader {
 
   Json mapping(int depth) {
     Json::Object members;
+    std::optional<Json> merged;
     for (;;) {
       yaml_event_t const& event = events_.next();
       if (event.type == YAML_MAPPING_END_EVENT) break;
       if (event.type != YAML_SCALAR_EVENT) refuse("a key that is not a string");
       count(1);
-      std::string key(reinterpret_cast<char const*>(event.data.scalar.value),
-                      event.data.scalar.length);
-      members.emplace_back(std::move(key), value(events_.next(), depth + 1));
+      auto const& found = event.data.scalar;
+      std::string key(reinterpret_cast<char const*>(found.value), found.length);
+      bool const merges =
+          key == merge_key && found.style == YAML_PLAIN_SCALAR_STYLE && found.tag == nullptr;
+      Json its = value(events_.next(), depth + 1);
+      if (!merges) {
+        members.emplace_back(std::move(key), std::move(its));
+        continue;
+      }
+      if (merged) refuse("the key \"<<\" appears twice in one mapping");
+      merged = std::move(its);
     }
     check_keys(members);
+    if (merged) merge(members, *merged);
     return Json(std::move(members));
+  }
+
+  /// Adds what `<<` takes over: members of a mapping, or of each of a list, the first of which
+  /// counts. Those that are there stay.
+  void merge(Json::Object& members, Json const& from) const {
+    if (auto const* list = from.items()) {
+      for (Json const& one : *list) {
+        if (one.members() == nullptr) refuse_merge();
+        merge(members, one);
+      }
+      return;
+    }
+    if (from.members() == nullptr) refuse_merge();
+    std::set<std::string, std::less<>> known;
+    for (auto const& [key, member] : members) known.insert(key);
+    for (auto const& [key, member] : *from.members())
+      if (!known.contains(key)) members.emplace_back(key, member);
+  }
+
+  [[noreturn]] void refuse_merge() const {
+    refuse("the key << takes over the members of mappings, and it has something else");
   }
 
   void check_keys(Json::Object const& members) const {
@@ -275,6 +406,7 @@ Json parse_yaml(std::string_view text, std::string_view place) {
          "{}: has {} bytes, a file of settings has at most {}. This is another file: restore "
          "the right one.",
          place, text.size(), largest_yaml_bytes);
+  if (text.starts_with(byte_order_mark)) text.remove_prefix(byte_order_mark.size());
   return Reader(text, place).document();
 }
 

@@ -7,6 +7,7 @@
 #include "core/base/file.hpp"
 #include "core/base/json.hpp"
 #include "core/base/member_file.hpp"
+#include "core/containers/saves.hpp"
 
 namespace reshard {
 namespace {
@@ -35,9 +36,12 @@ std::optional<SaveStep> step_of_tracker(std::string_view text) {
 }
 
 void refuse_tracker(fs::path const& root, std::string_view text, std::string_view way_out) {
-  fail(ErrorKind::source,
-       "{}: expected an iteration number or the word \"release\", found {}. Correct it, or {}.",
-       (root / tracker_name).string(), json_quoted(trimmed(text).substr(0, most_shown)), way_out);
+  fail(
+      ErrorKind::source,
+      "{}: expected an iteration number or the word \"release\", found {}. The saves here are: {}. "
+      "Correct it, or {}.",
+      (root / tracker_name).string(), json_quoted(trimmed(text).substr(0, most_shown)),
+      listed_saves(saves_of_run(root)), way_out);
 }
 
 SaveStep read_tracker(fs::path const& root, std::string_view way_out) {

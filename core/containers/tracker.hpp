@@ -27,8 +27,8 @@ std::optional<SaveStep> step_of_tracker(std::string_view text);
 /// A tracker is smaller by far.
 inline constexpr std::uint64_t largest_tracker_bytes = 4096;
 
-/// An Error of kind source about a tracker whose text says nothing. `way_out` ends the sentence
-/// "Correct it, or …".
+/// An Error of kind source about a tracker whose text says nothing, with the saves that are there.
+/// `way_out` ends the sentence "Correct it, or …".
 [[noreturn]] void refuse_tracker(std::filesystem::path const& root, std::string_view text,
                                  std::string_view way_out);
 

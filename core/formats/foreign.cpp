@@ -77,8 +77,54 @@ ForeignFile const* foreign_file_named(Names const& names, std::string& name) {
   return nullptr;
 }
 
+/// The first file of a rank as verl and SkyRL save models of FSDP, in this folder or where they put
+/// it below; "" for none.
+std::string fsdp_rank_file(fs::path const& path, Names const& names) {
+  constexpr std::string_view pattern = "model_world_size_*_rank_*.pt";
+  if (std::string file = names.first(pattern); !file.empty()) return file;
+  std::vector<fs::path> below;
+  if (names.has("actor/")) below.emplace_back("actor");
+  for (std::string const& step : names.like("global_step_*/"))
+    for (char const* const part : {"actor", "policy", "critic", ""})
+      below.push_back(fs::path(without_slash(step)) / part);
+  std::error_code ended;
+  for (fs::path const& folder : below)
+    for (fs::directory_iterator it(path / folder, ended); !ended && it != fs::directory_iterator();
+         it.increment(ended))
+      if (std::string const name = it->path().filename().string(); matches_glob(pattern, name))
+        return (folder / name).lexically_normal().string();
+  return "";
+}
+
+/// Whether steps of Orbax's CheckpointManager are in the folder: "10/state/_METADATA".
+bool holds_orbax_steps(fs::path const& path, Names const& names) {
+  constexpr std::size_t most_steps = 4;
+  std::error_code ended;
+  std::vector<std::string> steps = names.like("*/");
+  std::erase_if(steps, [](std::string const& name) {
+    return !std::all_of(name.begin(), name.end() - 1, [](char c) { return c >= '0' && c <= '9'; });
+  });
+  if (steps.size() > most_steps) steps.resize(most_steps);
+  for (std::string const& step : steps) {
+    fs::path const folder = path / without_slash(step);
+    if (fs::exists(folder / "_CHECKPOINT_METADATA", ended)) return true;
+    for (fs::directory_iterator it(folder, ended); !ended && it != fs::directory_iterator();
+         it.increment(ended))
+      if (fs::exists(it->path() / "_METADATA", ended) ||
+          fs::exists(it->path() / "manifest.ocdbt", ended))
+        return true;
+  }
+  return false;
+}
+
 /// Of other programs, by names that only they give.
 std::string known(fs::path const& path, Names const& names) {
+  if (auto const file = fsdp_rank_file(path, names); !file.empty())
+    return fmt::format(
+        "holds {}, the file of one rank of an FSDP model as verl and SkyRL save it, which is not "
+        "supported. Make a Hugging Face folder of it with verl (python -m verl.model_merger merge "
+        "--backend fsdp), and name that folder.",
+        file);
   if (auto const file = names.first("*.gguf"); !file.empty())
     return fmt::format("holds {}, {}", file, gguf);
   if (auto const step = names.first("global_step*/"); !step.empty())
@@ -92,7 +138,8 @@ std::string known(fs::path const& path, Names const& names) {
     return fmt::format(
         "is a model in Hugging Face's cache. Name the folder of one revision below {}.",
         (path / "snapshots").string());
-  if (names.has("_CHECKPOINT_METADATA") || names.has("manifest.ocdbt") || names.has("_METADATA"))
+  if (names.has("_CHECKPOINT_METADATA") || names.has("manifest.ocdbt") || names.has("_METADATA") ||
+      holds_orbax_steps(path, names))
     return "is an Orbax checkpoint (JAX), which is not supported. Save the model as a Hugging "
            "Face folder.";
   if (auto const file = names.first("consolidated.*.pth"); !file.empty())
@@ -121,6 +168,13 @@ std::string known(fs::path const& path, Names const& names) {
   return "";
 }
 
+/// The checkpoint that is meant most likely: the last one that is not of an optimizer by its name.
+std::string const& likely_weights(std::span<std::string const> checkpoints) {
+  for (std::size_t i = checkpoints.size(); i-- > 0;)
+    if (!checkpoints[i].starts_with("optim")) return checkpoints[i];
+  return checkpoints.back();
+}
+
 }  // namespace
 
 std::string folder_of_another_program(fs::path const& path, std::span<std::string const> names) {
@@ -138,12 +192,13 @@ std::string foreign_folder(fs::path const& path, std::span<std::string const> li
         "is not a checkpoint itself. It holds checkpoints: {}. Name one, such "
         "as {}.",
         listed(std::vector(checkpoints.begin(), checkpoints.end()), 6),
-        (path / checkpoints.back()).string());
+        (path / likely_weights(checkpoints)).string());
   for (char const* const pattern : torch_patterns)
     if (auto const file = names.first(pattern); !file.empty())
       return fmt::format(
-          "holds {}, by its name a single torch.save file, which records no layout. {}", file,
-          torch_files);
+          "holds {}, by its name a file of torch.save, which is read only in folders of Megatron and "
+          "DeepSpeed. {}",
+          file, torch_files);
   std::vector<std::string> shown;
   for (std::string const& name : list) shown.push_back(without_slash(name));
   return fmt::format(

@@ -6,6 +6,7 @@
 
 #include "core/base/sight.hpp"
 #include "core/base/text.hpp"
+#include "core/containers/saves.hpp"
 #include "core/formats/foreign.hpp"
 #include "core/formats/manifest/manifest.hpp"
 #include "core/formats/megatron/writer.hpp"
@@ -38,9 +39,21 @@ std::vector<std::string> marked_names(fs::path const& path) {
   return names;
 }
 
+/// Whether a folder with *.safetensors is a model's or an adapter's: any program may write such a
+/// file anywhere.
+bool holds_a_model(fs::path const& folder) {
+  for (std::string_view const name :
+       {huggingface::config_name, huggingface::index_name, huggingface::single_file_name,
+        huggingface::adapter_file_name, huggingface::adapter_index_name, manifest_name})
+    if (fs::exists(folder / name)) return true;
+  return false;
+}
+
 bool is_checkpoint_surely(fs::path const& folder) {
   try {
     std::vector<Format const*> const formats = recognise(folder);
+    if (!formats.empty() && formats.front()->id() == FormatId::huggingface)
+      return holds_a_model(folder);
     return !formats.empty() && (!formats.front()->yields() || fs::exists(folder / manifest_name));
   } catch (std::exception const&) {
     return false;
@@ -87,9 +100,16 @@ std::vector<std::string> checkpoints_in(fs::path const& path, std::span<std::str
 
 /// Fails where the path cannot be a checkpoint.
 Candidates candidates(fs::path const& path) {
-  if (!sees_anything(path))
-    fail(ErrorKind::source, "{}: does not exist, or is a link to nothing. Check the path (in a job file: source.path).",
+  if (!sees_anything(path) && path.string().find(":/") != std::string::npos)
+    fail(ErrorKind::source,
+         "{}: is an address, and only local paths are read. Mount that storage, or download the "
+         "checkpoint first.",
          path.string());
+  if (!sees_anything(path))
+    fail(
+        ErrorKind::source,
+        "{}: does not exist, or is a link to nothing. Check the path (in a job file: source.path).",
+        path.string());
   if (!sees_folder(path)) {
     if (sees_file(path))
       if (auto formats = recognise(path); !formats.empty()) return {.formats = std::move(formats)};
@@ -103,12 +123,14 @@ Candidates candidates(fs::path const& path) {
          foreign_folder(path, names, checkpoints_in(path, names), all_signs()));
   if (std::string const other = folder_of_another_program(path, names); !other.empty())
     fail(ErrorKind::source, "{}: {}", path.string(), other);
-  if (sees_anything(path / huggingface::config_name))
-    fail(
-        ErrorKind::source,
-        "{}: holds a {} but no weights, neither *.safetensors nor {}. Name the folder with the weights, or download them.",
-        path.string(), huggingface::config_name, huggingface::index_name);
-  return found;
+  if (!sees_anything(path / huggingface::config_name)) return found;
+  if (auto const inside = checkpoints_in(path, names); !inside.empty())
+    fail(ErrorKind::source, "{}: {}", path.string(),
+         foreign_folder(path, names, inside, all_signs()));
+  fail(ErrorKind::source,
+       "{}: holds a {} but no weights, neither *.safetensors nor {}. Name the folder with the "
+       "weights, or fetch the files that are missing.",
+       path.string(), huggingface::config_name, huggingface::index_name);
 }
 
 /// Of a damaged one its reader says what is missing, where names alone do not.
@@ -228,6 +250,8 @@ Checkpoint open_checkpoint(fs::path const& given, FormatId wanted, OpenChoice ch
          path.string(), checkpoint.format->name(), name(wanted));
   });
   exchange.together_seeing([&] {
+    if (std::string note = newer_saves_note(given, checkpoint.folder); !note.empty())
+      checkpoint.warnings.insert(checkpoint.warnings.begin(), std::move(note));
     if (checkpoint.names != NameOwner::megatron) return;
     checkpoint.shape = find_shape(checkpoint.folder, args_of(checkpoint));
     if (!checkpoint.shape) return;

@@ -50,7 +50,7 @@ std::string inspect_args(Json const& args, SeenTensors const& seen, Json& json) 
   std::string text;
   if (args.members() == nullptr) return text;
   megatron::ArgsSizes sizes;
-  // What shard names cannot express may be in these files.
+  // Sizes that are none are for those to refuse who need them.
   bool const stated = !capture([&] { sizes = megatron::args_sizes(args, "args"); }) && sizes.tp;
   if (stated) {
     int const tp = *sizes.tp;
@@ -63,7 +63,9 @@ std::string inspect_args(Json const& args, SeenTensors const& seen, Json& json) 
     Json table = Json::object();
     for (auto const& [key, size] : axes)
       table.set(key, Json().set("value", size).set("source", "args"));
-    text += inspect_line("layout", "loads at any; args state " + megatron::sizes_text(table));
+    auto const sharded = megatron::weight_sharding(args);
+    text += inspect_line("layout", "loads at any; args state " + megatron::sizes_text(table) +
+                                       (sharded ? "; " + *sharded : ""));
     json.set("sizes", std::move(table));
   }
   if (number(args, {"num_layers"}).is_null()) return text;

@@ -118,6 +118,7 @@ std::optional<huggingface::Folder> files_of(Checkpoint const& source,
   huggingface::Folder named = described_by(source_config);
   std::optional<huggingface::Folder> own = own_files(source);
   bool const adapter = own && !own->adapter.is_null();  // its files are not those of its model
+  if (own) named.file_metadata = own->file_metadata;
   if (!own || (!named.sidecars.empty() && !adapter)) return named;
   own->config =
       std::move(named.config);  // alone: what else belongs to the model is still the source's

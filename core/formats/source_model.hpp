@@ -16,6 +16,7 @@
 #include "core/mapping/model.hpp"
 #include "core/mapping/side.hpp"
 #include "core/plan/catalog.hpp"
+#include "core/plan/padding_rows.hpp"
 
 namespace reshard {
 
@@ -51,13 +52,15 @@ struct SourceModel {
   std::vector<PipelineChunk> chunks;  ///< of a source whose storage is shares
   Catalog catalog;
   LeftOut left_out;
-  std::optional<DType> computing;  ///< of weights whose places masters took
-  std::string adapter;             ///< how the adapters of the source are named (SideOptions)
-  bool adapters_apart = false;     ///< likewise
+  std::vector<PaddingRows> padding;  ///< what the source has behind the model's vocabulary
+  std::optional<DType> computing;    ///< of weights whose places masters took
+  std::string adapter;               ///< how the adapters of the source are named (SideOptions)
+  bool adapters_apart = false;       ///< likewise
   std::vector<std::string> packed_parameters;  ///< adapter_config.json's target_parameters
   std::optional<Catalog> weights;  ///< as it was before master weights took the place of weights
   std::vector<int> adds;  ///< what stored values of the source have over logical ones (Side::adds)
-  Json merged_adapter;    ///< what was merged into the weights, for records; null for nothing
+  std::vector<std::optional<DType>> casts;  ///< dtypes that the map states (Side::casts)
+  Json merged_adapter;  ///< what was merged into the weights, for records; null for nothing
   std::optional<Index> recorded_vocab;  ///< vocabulary rows that mean something, where args say so
   std::vector<std::string> warnings;
   TrainerNames target_trainer;  ///< of a target with Megatron's names

@@ -1,5 +1,6 @@
 #include "core/formats/stamped_files.hpp"
 
+#include <ctime>
 #include <utility>
 
 #include "core/base/wire.hpp"
@@ -16,6 +17,18 @@ struct Stamped {
 };
 
 constexpr auto wire_fields(Stamped const&) { return std::tuple(&Stamped::file, &Stamped::stamp); }
+
+/// "2026-11-28 12:03:10.387628509 UTC".
+std::string date(std::int64_t nanoseconds) {
+  constexpr std::int64_t second = 1'000'000'000;
+  std::int64_t const rest = (nanoseconds % second + second) % second;
+  std::time_t const seconds = (nanoseconds - rest) / second;
+  std::tm parts{};
+  ::gmtime_r(&seconds, &parts);
+  return fmt::format("{:04}-{:02}-{:02} {:02}:{:02}:{:02}.{:09} UTC", parts.tm_year + 1900,
+                     parts.tm_mon + 1, parts.tm_mday, parts.tm_hour, parts.tm_min, parts.tm_sec,
+                     rest);
+}
 
 }  // namespace
 
@@ -68,10 +81,10 @@ std::string difference(FileStamp const& one, FileStamp const& other) {
   };
   if (one.bytes != other.bytes) return pair("size", one.bytes, other.bytes);
   if (one.mtime_ns != other.mtime_ns)
-    return pair("time of change in ns", one.mtime_ns, other.mtime_ns);
+    return pair("time of change", date(one.mtime_ns), date(other.mtime_ns));
   if (one.inode != other.inode) return pair("inode", one.inode, other.inode);
   if (one.ctime_ns != other.ctime_ns)
-    return pair("time of the inode's change in ns", one.ctime_ns, other.ctime_ns);
+    return pair("time of the inode's change", date(one.ctime_ns), date(other.ctime_ns));
   return "";
 }
 

@@ -32,6 +32,7 @@ struct NameTraits {
   bool paired = false;     ///< attention and MLP of a layer are two layers of a hybrid model
   bool stacked = false;    ///< layers are an axis in front
   bool halves = false;     ///< gate and up have keys of their own
+  bool chained = false;    ///< keys of state name one of several optimizers
   bool parts = true;       ///< so have the parts of a fused projection
   TrainerNames names;      ///< root and tower_stacked, which keys say; the rest needs a map
 };

@@ -86,7 +86,7 @@ struct TargetRequest {
   bool dequantise = false;      ///< quantised weights become BF16
   bool drop_optimizer = false;
   bool drop_rng = false;
-  bool true_rows = false;  ///< vocabulary rows that are known to be padding are left out
+  bool true_rows = false;     ///< vocabulary rows that are known to be padding are left out
   bool carries_rows = false;  ///< of a job: a named family, too, has the vocabulary rows that args
                               ///< count
   DataLayout data_layout = DataLayout::usual;
@@ -130,6 +130,9 @@ struct TargetDraft {
   std::vector<OpaqueCopy> opaque;  ///< what the plan copies besides tensors
   std::vector<int> target_adds;    ///< what stored values of the target have over logical ones, by
                                    ///< logical tensor; empty: nothing
+  std::string master_slot;         ///< what readers of the target call the slot of master weights;
+                                   ///< "": as the source does
+  std::vector<TensorId> own_masters;  ///< F32 weights that the target has in that slot, too
   std::optional<huggingface::Folder> reference;  ///< whose sidecars are copied
   std::filesystem::path
       reference_to;  ///< and into which folder of the target; "" for the target itself

@@ -54,12 +54,16 @@ struct HuggingFaceTarget {
   std::optional<huggingface::Folder>
       reference;            ///< config, sidecars and shard map are taken from it
   std::string config_text;  ///< config.json without a reference
+  std::vector<huggingface::FileMetadata> metadata = {};  ///< of the source's safetensors files
 };
 /// config.json and the files that travel beside it.
 void add_sidecars(TargetDraft& job, HuggingFaceTarget const& target);
 /// The same files in a target of another format: byte for byte in its folder `huggingface`, with
 /// the index of the weights. Nothing without a config.json.
 void add_carried(TargetDraft& job, std::optional<huggingface::Folder> const& files);
+/// The metadata of the source's safetensors files, in a file of `folder` of a target that has none.
+void add_file_metadata(TargetDraft& job, std::optional<huggingface::Folder> const& files,
+                       std::filesystem::path const& folder = {});
 /// Distributes tensors over safetensors files and fills files, texts and the target catalogue.
 /// `pieces(i)` are those of specs[i]; where `copies` is not empty, copies[i] says that specs[i]
 /// holds what another tensor holds.

@@ -1,12 +1,15 @@
 #include "core/io/io_trial.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdlib>
 #include <functional>
 #include <memory>
 
 #include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "core/base/capture.hpp"
 #include "core/base/file.hpp"
@@ -24,6 +27,12 @@ using Clock = std::chrono::steady_clock;
 constexpr std::uint64_t block_bytes = std::uint64_t{8} << 20;
 /// Two trials of the same engine on a busy disk differ by less, mostly.
 constexpr double least_gain = 1.15;
+/// Each engine is tried so often, in turn with the others: the second time in the other order.
+constexpr std::size_t passes = 2;
+/// Pages that are looked for in the cache.
+constexpr std::uint64_t samples = 256;
+/// With more of it in the cache an engine that goes past it would have to be twice as fast.
+constexpr double most_cached_share = 0.5;
 
 struct Free {
   void operator()(std::byte* memory) const { std::free(memory); }
@@ -53,23 +62,43 @@ double rate_of(std::uint64_t bytes, std::function<void()> const& move) {
   return static_cast<double>(bytes) / std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-IoTrial untried() { return {io_engines().front().name, {}}; }
+IoTrial untried(double cached) { return {io_engines().front().name, {}, cached}; }
+
+/// Moves something with each engine, `passes` times. `move(io, turn)`: turns are numbered from 0
+/// over all engines and passes.
+std::vector<EngineRate> try_in_turn(std::uint64_t bytes_of_a_turn,
+                                    std::function<void(FileIo&, std::size_t)> const& move) {
+  std::span<IoEngine const> const engines = io_engines();
+  std::vector<EngineRate> rates(engines.size());
+  for (std::size_t turn = 0; turn < passes * engines.size(); ++turn) {
+    std::size_t const place = turn % engines.size();
+    bool const backwards = turn / engines.size() % 2 == 1;
+    std::size_t const e = backwards ? engines.size() - 1 - place : place;
+    std::unique_ptr<FileIo> const io = engines[e].make();
+    double rate = rate_of(bytes_of_a_turn, [&] { move(*io, turn); });
+    if (!io->fallback().empty()) rate = 0;
+    double& so_far = rates[e].bytes_per_second;
+    if (turn < engines.size())
+      so_far = rate;
+    else
+      so_far = e == 0 ? std::max(so_far, rate) : std::min(so_far, rate);
+    rates[e].engine = engines[e].name;
+  }
+  return rates;
+}
 
 struct Block {
   std::size_t file = 0;
   std::uint64_t offset_bytes = 0;
 };
 
-/// So many blocks for each engine, from the largest files; none where these hold too little.
-std::vector<Block> blocks_of(std::span<fs::path const> files, std::size_t count) {
+/// So many blocks for all engines, from files of these sizes; none where these hold too little.
+std::vector<Block> blocks_of(std::span<std::uint64_t const> sizes, std::size_t count) {
   std::vector<Block> blocks;
-  for (std::size_t f = 0; f < files.size() && blocks.size() < count; ++f) {
-    std::error_code error;
-    std::uint64_t const size = fs::file_size(files[f], error);
-    if (error) continue;
-    for (std::uint64_t at = 0; at + block_bytes <= size && blocks.size() < count; at += block_bytes)
+  for (std::size_t f = 0; f < sizes.size(); ++f)
+    for (std::uint64_t at = 0; at + block_bytes <= sizes[f] && blocks.size() < count;
+         at += block_bytes)
       blocks.push_back({f, at});
-  }
   if (blocks.size() < count) blocks.clear();
   return blocks;
 }
@@ -94,6 +123,19 @@ void drop_from_cache(std::span<fs::path const> files, std::span<Block const> blo
                           POSIX_FADV_DONTNEED);
         }))
       return;
+}
+
+/// Of the page that has this byte. Pre: the file has it.
+bool is_page_cached(fs::path const& path, std::uint64_t offset_bytes) {
+  auto const page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  File const file = File::open_for_reading(path);
+  void* const mapped = ::mmap(nullptr, page, PROT_READ, MAP_SHARED, file.descriptor(),
+                              static_cast<off_t>(offset_bytes / page * page));
+  if (mapped == MAP_FAILED) fail_errno(path, "map", errno);
+  unsigned char resident = 1;
+  ::mincore(mapped, page, &resident);
+  ::munmap(mapped, page);
+  return (resident & 1U) != 0;
 }
 
 /// A file without a name: nothing is left of it, however the program ends.
@@ -123,48 +165,60 @@ void write_files(FileIo& io, fs::path const& folder, std::uint64_t blocks_of_eac
 }  // namespace
 
 std::uint64_t trial_bytes_for(std::uint64_t job_bytes) {
-  return std::clamp<std::uint64_t>(job_bytes / 128, std::uint64_t{32} << 20,
-                                   std::uint64_t{128} << 20);
+  return std::clamp<std::uint64_t>(job_bytes / 256, std::uint64_t{16} << 20,
+                                   std::uint64_t{64} << 20);
 }
 
-std::string_view fastest_engine(std::span<EngineRate const> rates) {
+double share_in_page_cache(std::span<fs::path const> files, std::span<std::uint64_t const> sizes) {
+  std::uint64_t total = 0;
+  for (std::uint64_t const size : sizes) total += size;
+  if (total == 0) return 1;
+  std::uint64_t cached = 0;
+  std::uint64_t begin = 0;  // of the file that the sample is in, as if all were one
+  std::size_t f = 0;
+  for (std::uint64_t s = 0; s < samples; ++s) {
+    std::uint64_t const at = total / samples * s;
+    for (; at >= begin + sizes[f]; ++f) begin += sizes[f];
+    bool is_cached = true;
+    (void)capture([&] { is_cached = is_page_cached(files[f], at - begin); });
+    if (is_cached) ++cached;
+  }
+  return static_cast<double>(cached) / samples;
+}
+
+std::string_view fastest_engine(std::span<EngineRate const> rates, double cached_share) {
   auto const best = std::ranges::max_element(rates, {}, &EngineRate::bytes_per_second);
-  return best->bytes_per_second > least_gain * rates.front().bytes_per_second
+  // What lies in the page cache takes an engine that goes through it hardly any time.
+  return best->bytes_per_second * (1 - cached_share) > least_gain * rates.front().bytes_per_second
              ? best->engine
              : rates.front().engine;
 }
 
-IoTrial try_reading(std::span<fs::path const> files, std::size_t threads,
-                    std::uint64_t trial_bytes) {
-  std::size_t const count = std::max<std::size_t>(trial_bytes / block_bytes, 1);
-  std::span<IoEngine const> const engines = io_engines();
-  std::vector<Block> const blocks = blocks_of(files, count * engines.size());
-  if (blocks.empty()) return untried();
+IoTrial try_reading(std::span<fs::path const> files, std::span<std::uint64_t const> sizes,
+                    std::size_t threads, std::uint64_t trial_bytes) {
+  double const cached = share_in_page_cache(files, sizes);
+  if (cached > most_cached_share) return untried(cached);
+  std::size_t const count = std::max<std::size_t>(trial_bytes / block_bytes, threads);
+  std::vector<Block> const blocks = blocks_of(sizes, count * io_engines().size() * passes);
+  if (blocks.empty()) return untried(cached);
   std::vector<Memory> const memory = memory_of(threads);
   drop_from_cache(files, blocks);
-  IoTrial trial;
-  for (std::size_t e = 0; e < engines.size(); ++e) {
-    std::unique_ptr<FileIo> const io = engines[e].make();
-    double const rate = rate_of(count * block_bytes, [&] {
-      read_blocks(*io, files, std::span(blocks).subspan(e * count, count), memory);
-    });
-    trial.rates.push_back({engines[e].name, io->fallback().empty() ? rate : 0});
-  }
-  trial.chosen = fastest_engine(trial.rates);
+  IoTrial trial = untried(cached);
+  trial.rates = try_in_turn(count * block_bytes, [&](FileIo& io, std::size_t turn) {
+    read_blocks(io, files, std::span(blocks).subspan(turn * count, count), memory);
+  });
+  trial.chosen = fastest_engine(trial.rates, cached);
   return trial;
 }
 
 IoTrial try_writing(fs::path const& folder, std::size_t threads, std::uint64_t trial_bytes) {
   std::vector<Memory> const memory = memory_of(threads);
   std::uint64_t const each = std::max<std::uint64_t>(trial_bytes / block_bytes / threads, 1);
-  IoTrial trial;
-  for (IoEngine const& engine : io_engines()) {
-    std::unique_ptr<FileIo> const io = engine.make();
-    double const rate =
-        rate_of(each * threads * block_bytes, [&] { write_files(*io, folder, each, memory); });
-    trial.rates.push_back({engine.name, io->fallback().empty() ? rate : 0});
-  }
-  trial.chosen = fastest_engine(trial.rates);
+  IoTrial trial = untried(0);
+  trial.rates = try_in_turn(each * threads * block_bytes, [&](FileIo& io, std::size_t) {
+    write_files(io, folder, each, memory);
+  });
+  trial.chosen = fastest_engine(trial.rates, 0);
   return trial;
 }
 

@@ -14,27 +14,38 @@ struct EngineRate {
   double bytes_per_second = 0;  ///< 0: it could not do it
 };
 
-/// What a short trial of all engines (io_engines) says.
+/// What a short trial of all engines (io_engines) says. Each is tried twice, in turn with the
+/// others; of the first engine the better time counts, of the others the worse.
 struct IoTrial {
   /// The fastest; the first of the engines unless another is faster by more than trials differ.
   std::string_view chosen;
-  std::vector<EngineRate> rates;  ///< in the order of the engines
+  std::vector<EngineRate> rates;  ///< in the order of the engines; none: untried
+  double cached_share = 0;        ///< of what is read, see share_in_page_cache()
 };
 
-/// What each engine is to move in a trial for a job of so many bytes: more than caches of devices
-/// hide, and little of what the job takes.
+/// What each engine is to move each time in a trial for a job of so many bytes: little of what the
+/// job takes.
 std::uint64_t trial_bytes_for(std::uint64_t job_bytes);
 
-/// Reads a part of the files with each engine, each another part, which is dropped from the page
-/// cache first. Where they hold too little for that, the default engine is chosen untried.
-IoTrial try_reading(std::span<std::filesystem::path const> files, std::size_t threads,
+/// How much of the files' bytes lies in the page cache of this host, from 0 to 1, by a sample. What
+/// the system does not tell counts as cached: it tells only who owns a file or may write it.
+/// Pre: a size for each file.
+double share_in_page_cache(std::span<std::filesystem::path const> files,
+                           std::span<std::uint64_t const> sizes);
+
+/// Reads a part of the files with each engine, each time another part, which is dropped from the
+/// page cache first. The default engine is chosen untried where they hold too little for that, or
+/// where more than half of their bytes lie in the page cache.
+IoTrial try_reading(std::span<std::filesystem::path const> files,
+                    std::span<std::uint64_t const> sizes, std::size_t threads,
                     std::uint64_t trial_bytes);
 
 /// Writes files that have no name with each engine in a folder, until they are on the device.
 IoTrial try_writing(std::filesystem::path const& folder, std::size_t threads,
                     std::uint64_t trial_bytes);
 
-/// The choice that these rates lead to. Pre: one for each engine, in their order.
-std::string_view fastest_engine(std::span<EngineRate const> rates);
+/// The choice that these rates lead to where the first engine reads `cached_share` of the bytes
+/// from the page cache. Pre: one for each engine, in their order.
+std::string_view fastest_engine(std::span<EngineRate const> rates, double cached_share);
 
 }  // namespace reshard

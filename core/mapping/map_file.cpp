@@ -74,13 +74,24 @@ class Loader : MapReader {
     if (key == "neutral") return members(node, map_.neutral);
     if (key == "defaults") return members(node, map_.defaults);
     if (key == "kept_members") return append(map_.kept_members, texts(node, key));
-    if (key == "function_args") return append(map_.function_args, texts(node, key));
-    static std::array<std::string, 29> const known = {
-        "base",          "facts",        "match",   "mesh",    "options",  "places",
-        "let",           "axes",         "sets",    "present", "expected", "own_args",
-        "rules",         "tensors",      "names",   "stored",  "drop",     "keep",
-        "args",          "config",       "quant",   "neutral", "defaults", "kept_members",
-        "function_args", "registration", "buffers", "kept",    "adapter"};
+    for (auto const& [list, into] : {std::pair("function_args", &map_.function_args),
+                                     std::pair("layout_args", &map_.layout_args),
+                                     std::pair("structure_args", &map_.structure_args),
+                                     std::pair("training_args", &map_.training_args),
+                                     std::pair("model_words", &map_.model_words)})
+      if (key == list) return append(*into, texts(node, key));
+    static std::array<std::string, 33> const known = {
+        "base",          "facts",       "match",
+        "mesh",          "options",     "places",
+        "let",           "axes",        "sets",
+        "present",       "expected",    "own_args",
+        "rules",         "tensors",     "names",
+        "stored",        "drop",        "keep",
+        "args",          "config",      "quant",
+        "neutral",       "defaults",    "kept_members",
+        "function_args", "layout_args", "structure_args",
+        "training_args", "model_words", "registration",
+        "buffers",       "kept",        "adapter"};
     std::string const near = nearest(key, known);
     mistake(node, fmt::format("'{}' is not a section of a map.{} Known: {}.", key,
                               near.empty() ? "" : " Did you mean '" + near + "'?",

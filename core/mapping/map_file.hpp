@@ -134,7 +134,9 @@ struct MapQuant {
   std::string name;
   QuantDecode decode;
   QuantLabel label;
-  Expression when;  ///< over facts: the scheme is looked for only when this holds
+  Expression when;   ///< over facts: the scheme is looked for only when this holds
+  Expression first;  ///< over facts: when this holds, it is looked for before those without it,
+                     ///< because shapes alone do not always tell it from another
   std::vector<MapQuantPart> parts;
   std::string place;
 };
@@ -222,14 +224,19 @@ struct MapFile {
                                       ///< has no optimizer state of them
   std::vector<NamedExpression> args;  ///< Megatron argument = expression over config.json; an empty
                                       ///< expression takes an inherited one away
-  std::vector<NamedExpression> config;     ///< config.json key = expression over `args`
-  std::vector<NamedExpression> defaults;   ///< config.json member = what it is where config.json
-                                           ///< leaves it out; an empty expression: nothing
-  std::vector<std::string> kept_members;   ///< patterns of config.json members that describe parts
-                                           ///< which are carried as they are
-  std::vector<std::string> function_args;  ///< Megatron arguments that change what a model computes
-  std::vector<NamedExpression> neutral;    ///< pattern of a config.json member = whether args need
-                                           ///< not say it; an empty expression: they must
+  std::vector<NamedExpression> config;    ///< config.json key = expression over `args`
+  std::vector<NamedExpression> defaults;  ///< config.json member = what it is where config.json
+                                          ///< leaves it out; an empty expression: nothing
+  std::vector<std::string> kept_members;  ///< patterns of config.json members that describe parts
+                                          ///< which are carried as they are
+  // What Megatron's arguments mean:
+  std::vector<std::string> function_args;   ///< they change what a model computes
+  std::vector<std::string> layout_args;     ///< rows on disk have another order than maps describe
+  std::vector<std::string> structure_args;  ///< they give tensors names, shapes, dtypes and places
+  std::vector<std::string> training_args;   ///< patterns: of training and programs alone
+  std::vector<std::string> model_words;     ///< patterns of arguments that may be of the model
+  std::vector<NamedExpression> neutral;     ///< pattern of a config.json member = whether args need
+                                            ///< not say it; an empty expression: they must
   std::vector<MapQuant> quant;
   std::vector<MapKept>
       kept;  ///< how trainers call parts that `keep` lists; the usual trainer first

@@ -70,7 +70,9 @@ MapFile inherited(MapFile base, MapFile derived) {
   if (!derived.registration.empty()) result.registration = std::move(derived.registration);
   append(result.buffers, std::move(derived.buffers));
   append(result.kept_members, std::move(derived.kept_members));
-  append(result.function_args, std::move(derived.function_args));
+  for (auto const list : {&MapFile::function_args, &MapFile::layout_args, &MapFile::structure_args,
+                          &MapFile::training_args, &MapFile::model_words})
+    append(result.*list, std::move(derived.*list));
   return result;
 }
 

@@ -21,6 +21,8 @@ class QuantReader {
         result.label = label(*member);
       else if (key == "when")
         result.when = reader_.expression(*member);
+      else if (key == "first")
+        result.first = reader_.expression(*member);
       else
         result.parts.push_back(part(key, *member));
     }

@@ -70,11 +70,35 @@ class ModelBuilder {
     Json const value = named(axis.name);
     if (value.is_null()) return;
     auto const* size = value.integer();
+    if (size == nullptr) refuse_odd_fact(axis);
     if (size == nullptr || *size < 0)
-      fail(ErrorKind::usage, "{}: axis '{}' = '{}' is {}, a size is needed. Check {}.",
-           definitions_.name, axis.name, axis.expression.text(), value.dump(), facts_.origin);
+      // No map makes fractions: the source states one.
+      fail(value.real() != nullptr ? ErrorKind::source : ErrorKind::usage,
+           "{}: axis '{}' = '{}' is {}, a size is needed. Check {}.", definitions_.name, axis.name,
+           axis.expression.text(), value.dump(), facts_.origin);
     if (*size == 0) return;
     model_.axes_.add(axis.name, *size);
+  }
+
+  /// An Error that names the fact that makes a size something else than an integer, where one does.
+  void refuse_odd_fact(NamedExpression const& axis) const {
+    std::vector<std::string> words = axis.expression.keys();
+    for (std::size_t w = 0; w < words.size(); ++w) {
+      NamedExpression const* definition = words[w] == axis.name ? nullptr : find(words[w]);
+      if (definition != nullptr)
+        for (std::string& inner : definition->expression.keys())
+          if (!std::ranges::count(words, inner)) words.push_back(std::move(inner));
+      Json const value = fact(facts_.facts, words[w]);
+      std::string const* text = value.text();
+      bool const as_text =
+          text != nullptr && !text->empty() && text->front() >= '0' && text->front() <= '9';
+      if (value.real() == nullptr && !as_text) continue;
+      fail(
+          ErrorKind::source,
+          "{}: '{}' is {}, and the size '{}' is made of it ({}): an integer is needed. Correct it, "
+          "or restore the file.",
+          facts_.origin, words[w], value.dump(), axis.name, axis.expression.text());
+    }
   }
 
   void add_set(std::string const& name) {
@@ -197,6 +221,10 @@ Model::Model(std::span<PlainTensor const> tensors, std::string origin)
   }
 }
 
+std::string slot_name(std::string_view parameter, std::string_view slot) {
+  return fmt::format("{} ({})", parameter, slot);
+}
+
 void Model::add_slots(std::span<std::string const> names) {
   RESHARD_EXPECT(slots_.size() == 1);
   parameters_ = tensors_.size();
@@ -205,7 +233,7 @@ void Model::add_slots(std::span<std::string const> names) {
     slots_.push_back(name);
     for (std::size_t t = 0; t < parameters_; ++t) {
       LogicalTensor state = tensors_[t];
-      state.name = fmt::format("{} ({})", state.name, name);
+      state.name = slot_name(state.name, name);
       state.slot = slot;
       tensor_ids_.emplace(state.name, TensorId{narrow<std::uint32_t>(tensors_.size())});
       tensors_.push_back(std::move(state));

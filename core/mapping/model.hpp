@@ -56,6 +56,9 @@ struct PlainState {
   TensorId state{};
 };
 
+/// The name of what a parameter has in a slot: "embed (exp_avg)".
+std::string slot_name(std::string_view parameter, std::string_view slot);
+
 /// One model: the sizes of its axes, its sets and its logical tensors. Pure data, from map files
 /// and facts.
 class Model {
@@ -68,8 +71,9 @@ class Model {
   /// numbered as given; names that repeat are an Error of kind source.
   Model(std::span<PlainTensor const> tensors, std::string origin);
 
-  /// Gives every parameter a further slot for each name ("exp_avg"): optimizer state, whose axes
-  /// are those of its parameter. None exists yet. Once, after all parameters and their parts.
+  /// Gives every parameter a further slot for each name ("exp_avg"; slot_name()): optimizer state,
+  /// whose axes are those of its parameter. None exists yet. Once, after all parameters and their
+  /// parts.
   void add_slots(std::span<std::string const> names);
   /// Says which tensors of a model of plain tensors are states of others, which have no axes in
   /// common with them. Once.

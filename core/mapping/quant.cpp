@@ -20,6 +20,7 @@ std::vector<QuantScheme> evaluate_schemes(MapFile const& map, Model const& model
   scope.key = [&model](std::string_view key) { return std::optional<Json>(model.value(key)); };
   scope.absent_spreads = true;
   std::vector<QuantScheme> result;
+  std::size_t first = 0;
   for (MapQuant const& quant : map.quant) {
     if (!quant.when.empty() && !quant.when.holds(scope)) continue;
     QuantScheme scheme{
@@ -44,7 +45,9 @@ std::vector<QuantScheme> evaluate_schemes(MapFile const& map, Model const& model
         part.dtypes.push_back(*dtype_from_name(dtype));
       scheme.parts.push_back(std::move(part));
     }
-    result.push_back(std::move(scheme));
+    bool const before = !quant.first.empty() && quant.first.holds(scope);
+    result.insert(before ? result.begin() + static_cast<std::ptrdiff_t>(first++) : result.end(),
+                  std::move(scheme));
   }
   return result;
 }

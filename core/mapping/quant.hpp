@@ -38,7 +38,8 @@ struct QuantScheme {
   bool beside = false;
 };
 
-/// The schemes of a map that can be meant for this model.
+/// The schemes of a map that can be meant for this model, in the order in which they are looked
+/// for.
 std::vector<QuantScheme> evaluate_schemes(MapFile const& map, Model const& model);
 
 /// The stored name of a part beside that of its weight: "weight", where it stands last, makes room

@@ -32,6 +32,32 @@ std::optional<QuantMatch> match_scheme(Side const& side, QuantScheme const& sche
   return match;
 }
 
+/// Whether the codes and scales of a weight have the shapes of a scheme of blocks, whatever the
+/// axes of the weight are.
+bool in_blocks(Side const& side, QuantScheme const& scheme, StoredName const& name,
+               FindTensor const& find) {
+  std::vector<Index> weight;  // the last dimensions
+  for (QuantPart const& part : scheme.parts) {
+    if (part.optional || std::ranges::any_of(part.dims, [](PartDim const& dim) {
+          return dim.kind != PartDim::Kind::blocks;
+        }))
+      continue;
+    auto const found = find(part_name(side.weight_name(name.entry, name.name, part), part.stored));
+    if (!found || found->shape.size() < part.dims.size()) return false;
+    std::size_t const first = found->shape.size() - part.dims.size();
+    bool const codes = weight.empty();
+    for (std::size_t d = 0; d < part.dims.size(); ++d) {
+      Index const size = found->shape[first + d];
+      Index const block = part.dims[d].block;
+      if (codes)
+        weight.push_back(size * block);
+      else if (size != (weight[d] + block - 1) / block)
+        return false;
+    }
+  }
+  return !weight.empty();
+}
+
 std::vector<std::string> names_of(StoredName const& name) {
   std::vector<std::string> names{name.name};
   names.insert(names.end(), name.aliases.begin(), name.aliases.end());
@@ -60,6 +86,25 @@ std::optional<QuantMatch> match_quantised(Model const& model, Side const& side,
       }
   }
   return std::nullopt;
+}
+
+std::string quantised_fault(Model const& model, Side const& side, StoredName const& name,
+                            SidePlace const& place, FindTensor const& find) {
+  if (!side.part(name.entry).empty() || side.quantised_expression(name.entry).dims.size() < 2)
+    return "";
+  for (QuantScheme const& scheme : model.schemes()) {
+    if (scheme.beside) continue;
+    auto const is_there = [&](QuantPart const& part) {
+      auto const there =
+          find(part_name(side.weight_name(name.entry, name.name, part), part.stored));
+      return part.optional || (there && std::ranges::count(part.dtypes, there->dtype) > 0);
+    };
+    if (!std::ranges::all_of(scheme.parts, is_there) || !in_blocks(side, scheme, name, find))
+      continue;
+    for (QuantPart const& part : scheme.parts)
+      if (std::string fault = side.part_fault(name, part, place); !fault.empty()) return fault;
+  }
+  return "";
 }
 
 std::vector<QuantMatch> match_beside(Model const& model, Side const& side, StoredName const& name,

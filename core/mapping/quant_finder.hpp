@@ -31,6 +31,11 @@ std::optional<QuantMatch> match_quantised(Model const& model, Side const& side,
                                           StoredName const& name, SidePlace const& place,
                                           FindTensor const& find);
 
+/// Why a weight whose codes and scales are all there, by names and dtypes, is of no scheme: the
+/// sentence about its blocks. "" where they are not there.
+std::string quantised_fault(Model const& model, Side const& side, StoredName const& name,
+                            SidePlace const& place, FindTensor const& find);
+
 /// The parts of schemes that stand beside a weight which is stored as it is (QuantScheme::beside);
 /// a match for each scheme that has some.
 std::vector<QuantMatch> match_beside(Model const& model, Side const& side, StoredName const& name,

@@ -222,6 +222,18 @@ std::optional<std::vector<Index>> Side::part_shape(StoredName const& name, Quant
   return SideFront::shape(name, *known);
 }
 
+std::string Side::part_fault(StoredName const& name, QuantPart const& part,
+                             SidePlace const& place) const {
+  SideEntry const& entry = impl_->entries[name.entry];
+  if (entry.view || !entry.part.empty() || entry.written->as_it_is) return "";
+  try {
+    (void)impl_->shares.part_shape(entry, part, place);
+    return "";
+  } catch (Error const& error) {
+    return error.sentence();
+  }
+}
+
 LayoutExpr const& Side::quantised_expression(std::uint32_t entry) const {
   return impl_->entries[entry].quantised;
 }
@@ -266,6 +278,13 @@ std::vector<TensorId> const& Side::tensors(std::uint32_t entry) const {
   return impl_->entries[entry].tensors;
 }
 std::optional<DType> Side::cast(std::uint32_t entry) const { return impl_->entries[entry].cast; }
+std::vector<std::optional<DType>> Side::casts() const {
+  std::vector<std::optional<DType>> result(impl_->model.tensors().size());
+  for (SideEntry const& entry : impl_->entries)
+    if (entry.cast && !entry.adapter)
+      for (TensorId const tensor : entry.tensors) result[index(tensor)] = entry.cast;
+  return result;
+}
 std::vector<int> Side::adds() const {
   std::vector<int> result(impl_->model.tensors().size(), 0);
   std::vector<SideEntry const*> said(result.size(), nullptr);
@@ -304,6 +323,12 @@ std::string const& Side::written_layout(std::uint32_t entry) const {
 std::vector<TensorId> Side::optional_tensors() const {
   return impl_->tensors_of(
       [](MapEntry const& entry) { return entry.optional && entry.optional_when.empty(); });
+}
+
+std::vector<TensorId> Side::applying_tensors() const {
+  return impl_->tensors_of([this](MapEntry const& entry) {
+    return entry.when.empty() || entry.when.holds(impl_->words.with(nullptr));
+  });
 }
 
 std::vector<TensorId> Side::conditional_tensors() const {
@@ -415,7 +440,9 @@ void apply_present(Model& model, MapFile const& map) {
 void apply_family(Model& model, Side const& family) {
   for (std::size_t t = 0; t < model.tensors().size(); ++t) model.set_exists(TensorId(t), false);
   for (TensorId const tensor : family.required_tensors()) model.set_exists(tensor, true);
-  for (TensorId const tensor : family.optional_tensors()) model.set_exists(tensor, true);
+  std::vector<TensorId> const applying = family.applying_tensors();
+  for (TensorId const tensor : family.optional_tensors())
+    if (std::ranges::count(applying, tensor) != 0) model.set_exists(tensor, true);
   for (TensorId const tensor : family.conditional_tensors()) model.set_exists(tensor, true);
 }
 

@@ -121,6 +121,9 @@ class Side {
   /// included; nothing where blocks do not fit.
   std::optional<std::vector<Index>> part_shape(StoredName const& name, QuantPart const& part,
                                                SidePlace const& place) const;
+  /// Why it has none, as a sentence without its dot; "" where it has one.
+  std::string part_fault(StoredName const& name, QuantPart const& part,
+                         SidePlace const& place) const;
   /// The layout expression of the weight that the parts of an entry are made from, and what it
   /// means in a place: the weight as it is when its values are computed from the parts.
   LayoutExpr const& quantised_expression(std::uint32_t entry) const;
@@ -145,6 +148,8 @@ class Side {
   std::vector<TensorId> const& tensors(std::uint32_t entry) const;
   /// The dtype an entry insists on, or nothing.
   std::optional<DType> cast(std::uint32_t entry) const;
+  /// The same by logical tensor.
+  std::vector<std::optional<DType>> casts() const;
   /// What stored values have over logical ones, by logical tensor. Entries of one tensor that
   /// disagree are an Error of kind usage.
   std::vector<int> adds() const;
@@ -157,6 +162,8 @@ class Side {
   /// Logical tensors of entries that the model may lack whatever else it has (`optional = true`),
   /// in the map's order.
   std::vector<TensorId> optional_tensors() const;
+  /// Those of entries whose `when` holds, or that have none.
+  std::vector<TensorId> applying_tensors() const;
   /// Those of entries with a condition in `optional`: all of them, and those for which it holds
   /// with the tensors that the model has now.
   std::vector<TensorId> conditional_tensors() const;

@@ -28,6 +28,16 @@ void prove_whole(Model const& model, LogicalTensor const& tensor, Distinct const
       source.files[b.file], model.origin());
 }
 
+void prove_source(Model const& model, Catalog const& source, std::size_t first, std::size_t step) {
+  for (std::size_t t = first; t < model.tensors().size(); t += step) {
+    LogicalTensor const& tensor = model.tensor(TensorId(t));
+    if (!model.exists(TensorId(t)) || model.volume(tensor) == 0) continue;
+    Distinct const distinct = distinct_pieces(source.tensors[t], source);
+    prove_whole(model, tensor, distinct, source);
+    (void)element_bytes(distinct, source, tensor.name);
+  }
+}
+
 std::uint64_t element_bytes(Distinct const& distinct, Catalog const& source,
                             std::string_view tensor) {
   Blob const& first = source.blobs[distinct.blob(0)];

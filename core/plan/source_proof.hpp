@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 
@@ -13,6 +14,11 @@ namespace reshard {
 /// replicas. Errors of kind source.
 void prove_whole(Model const& model, LogicalTensor const& tensor, Distinct const& distinct,
                  Catalog const& source);
+
+/// The same of every tensor of the model that exists and has elements, and element_bytes() of it:
+/// of numbers `first`, `first` + `step`, … alone. Errors of kind source.
+void prove_source(Model const& model, Catalog const& source, std::size_t first = 0,
+                  std::size_t step = 1);
 
 /// Bytes of an element of these pieces. Errors of kind source: several dtypes, in replicas and
 /// copies too, or one with elements smaller than a byte.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -9,6 +10,7 @@
 #include <new>
 #include <thread>
 
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "core/base/activity.hpp"
@@ -30,6 +32,7 @@ constexpr std::chrono::seconds patience_with_last_words{2};
 
 std::int64_t reduce(MPI_Comm comm, std::int64_t value, MPI_Op operation) {
   Waiting const waiting;
+  if (comm == MPI_COMM_NULL) return value;
   std::int64_t result = 0;
   check_mpi(MPI_Allreduce(&value, &result, 1, MPI_INT64_T, operation, comm), "MPI_Allreduce");
   return result;
@@ -50,6 +53,60 @@ bool has_several_hosts() {
 // has left MPI_Init already. Ranks leave it together, except for the delay of a host: that is
 // waited for before the first message.
 constexpr std::chrono::milliseconds pause_after_init{300};
+
+/// Whether this process is inside MPI_Init. An MPI that cannot start ends the process there,
+/// usually with exit code 1, which has another meaning here.
+std::atomic<bool> is_starting = false;
+
+bool has_mpi() {
+  int initialised = 0;
+  return MPI_Initialized(&initialised) == MPI_SUCCESS && initialised != 0;
+}
+
+/// The exit code of a process that ends with `code`.
+int code_of_end(int code) {
+  if (!is_starting.exchange(false)) return code;
+  constexpr std::string_view sentence =
+      "error: MPI could not start, and has ended this process. Its reason is above. Check the "
+      "launcher, and that TMPDIR or /tmp can be written.\n";
+  [[maybe_unused]] auto const said = ::write(STDERR_FILENO, sentence.data(), sentence.size());
+  return exit_code(ErrorKind::resources);
+}
+
+[[noreturn]] void end_at_once(int code) {
+  ::syscall(SYS_exit_group, code);
+  std::abort();
+}
+
+/// Of a process that ends by exit().
+void look_at_exit() {
+  if (is_starting) end_at_once(code_of_end(0));
+}
+
+}  // namespace
+}  // namespace reshard
+
+/// In the place of the C library's, for MPI as well: Open MPI ends a process in this way.
+extern "C" [[gnu::visibility("default")]] void _exit(int code) {
+  reshard::end_at_once(reshard::code_of_end(code));
+}
+
+namespace reshard {
+namespace {
+
+void initialise_mpi(int* argc, char*** argv) {
+  static bool const looks = std::atexit(look_at_exit) == 0;
+  int provided = 0;
+  is_starting = looks;
+  int const code = MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &provided);
+  is_starting = false;
+  check_mpi(code, "MPI_Init_thread");
+  if (provided < MPI_THREAD_SERIALIZED)
+    fail(ErrorKind::resources,
+         "this MPI provides thread level {}, MPI_THREAD_SERIALIZED ({}) is needed. Use an MPI "
+         "built with threads.",
+         provided, MPI_THREAD_SERIALIZED);
+}
 
 }  // namespace
 
@@ -72,23 +129,18 @@ std::string mpi_library() {
 }
 
 MpiSession::MpiSession(int* argc, char*** argv) {
-  int provided = 0;
-  {
-    LoneStart const start(environ);
-    check_mpi(MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
-  }
-  if (provided < MPI_THREAD_SERIALIZED)
-    fail(ErrorKind::resources,
-         "this MPI provides thread level {}, MPI_THREAD_SERIALIZED ({}) is needed. Use an MPI "
-         "built with threads.",
-         provided, MPI_THREAD_SERIALIZED);
+  if (is_started_alone(environ)) return;
+  initialise_mpi(argc, argv);
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   if (has_several_hosts()) std::this_thread::sleep_for(pause_after_init);
 }
 
-MpiSession::~MpiSession() { MPI_Finalize(); }
+MpiSession::~MpiSession() {
+  if (has_mpi()) MPI_Finalize();
+}
 
 Comm Comm::world() {
+  if (!has_mpi()) return {MPI_COMM_NULL, MPI_COMM_NULL, 0, 1};
   int rank = 0;
   int size = 0;
   check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &rank), "MPI_Comm_rank");
@@ -101,6 +153,7 @@ Comm Comm::world() {
 
 void Comm::barrier() const {
   Waiting const waiting;
+  if (comm_ == MPI_COMM_NULL) return;
   check_mpi(MPI_Barrier(comm_), "MPI_Barrier");
 }
 std::int64_t Comm::min(std::int64_t value) const { return reduce(comm_, value, MPI_MIN); }
@@ -109,7 +162,7 @@ std::int64_t Comm::sum(std::int64_t value) const { return reduce(comm_, value, M
 
 void Comm::xor_all(std::span<std::uint32_t> values) const {
   Waiting const waiting;
-  if (values.empty()) return;
+  if (values.empty() || comm_ == MPI_COMM_NULL) return;
   check_mpi(MPI_Allreduce(MPI_IN_PLACE, values.data(), narrow<int>(values.size()), MPI_UINT32_T,
                           MPI_BXOR, comm_),
             "MPI_Allreduce");
@@ -117,7 +170,7 @@ void Comm::xor_all(std::span<std::uint32_t> values) const {
 
 void Comm::xor_all(std::span<std::uint64_t> values) const {
   Waiting const waiting;
-  if (values.empty()) return;
+  if (values.empty() || comm_ == MPI_COMM_NULL) return;
   check_mpi(MPI_Allreduce(MPI_IN_PLACE, values.data(), narrow<int>(values.size()), MPI_UINT64_T,
                           MPI_BXOR, comm_),
             "MPI_Allreduce");
@@ -125,6 +178,7 @@ void Comm::xor_all(std::span<std::uint64_t> values) const {
 
 std::string Comm::broadcast(std::string bytes, int root) const {
   Waiting const waiting;
+  if (comm_ == MPI_COMM_NULL) return bytes;
   std::uint64_t size = bytes.size();
   check_mpi(MPI_Bcast(&size, 1, MPI_UINT64_T, root, comm_), "MPI_Bcast");
   bytes.resize(size);
@@ -137,6 +191,7 @@ std::string Comm::broadcast(std::string bytes, int root) const {
 
 std::vector<std::string> Comm::all_gather(std::string const& bytes) const {
   Waiting const waiting;
+  if (comm_ == MPI_COMM_NULL) return {bytes};
   auto const ranks = static_cast<std::size_t>(size_);
   std::vector<std::uint64_t> sizes(ranks);
   std::uint64_t const mine = bytes.size();
@@ -181,8 +236,8 @@ void Comm::end_with(Error const& error) const {
 }
 
 void Comm::abort(int code) const {
-  MPI_Abort(comm_, code);
-  std::abort();
+  if (comm_ != MPI_COMM_NULL) MPI_Abort(comm_, code);
+  std::_Exit(code);
 }
 
 void Comm::abort(Error const& error) const {
@@ -190,8 +245,6 @@ void Comm::abort(Error const& error) const {
   std::fflush(stderr);
   abort(exit_code(error.kind()));
 }
-
-namespace {}  // namespace
 
 namespace {
 
@@ -226,6 +279,7 @@ class Steps {
   /// Goes on with the steps while the ranks learn from each other how far they were when this was
   /// called.
   Progress agree() {
+    if (comm_.handle() == MPI_COMM_NULL) return {failure_ ? comm_.rank() : comm_.size(), done_};
     std::array<std::int64_t, 2> const mine = {failure_ ? comm_.rank() : comm_.size(),
                                               done_ ? 1 : 0};
     std::array<std::int64_t, 2> least = {};

@@ -17,7 +17,10 @@
 namespace reshard {
 
 /// MPI for the life of the program: initialised here (MPI_THREAD_MULTIPLE), finalised at the end of
-/// main.
+/// main. Not in a process that is started alone (is_started_alone), which needs no other: what MPI
+/// keeps for its processes in the file system or asks of a server cannot fail there. A process
+/// that MPI ends while it initialises itself ends with the exit code of ErrorKind::resources and a
+/// sentence that says so.
 class MpiSession {
  public:
   MpiSession(int* argc, char*** argv);
@@ -27,12 +30,14 @@ class MpiSession {
 };
 
 /// The ranks of the job. Every call but rank() and size() is collective unless it says otherwise.
+/// One rank alone makes no call to MPI.
 class Comm {
  public:
   static Comm world();
 
   int rank() const { return rank_; }
   int size() const { return size_; }
+  /// MPI_COMM_NULL of a process that was started alone.
   MPI_Comm handle() const { return comm_; }
 
   void barrier() const;

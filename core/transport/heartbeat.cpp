@@ -26,9 +26,10 @@ Heartbeat::Heartbeat(Comm const& comm, double timeout_seconds)
       watchdog_(comm, timeout_seconds),
       between_beats_(std::min(most_seconds_between_beats, timeout_seconds / 4)),
       silence_(timeout_seconds) {
+  if (comm.size() == 1) return;
   int level = 0;
   check_mpi(MPI_Query_thread(&level), "MPI_Query_thread");
-  if (comm.size() == 1 || level < MPI_THREAD_MULTIPLE) return;
+  if (level < MPI_THREAD_MULTIPLE) return;
   check_mpi(MPI_Comm_dup(comm.handle(), &own_), "MPI_Comm_dup");
   next_ = (comm.rank() + 1) % comm.size();
   before_ = (comm.rank() + comm.size() - 1) % comm.size();

@@ -2,45 +2,66 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
+#include <optional>
 #include <string_view>
-#include <utility>
 
 namespace reshard {
 namespace {
 
-/// What launchers give to the processes that they start: Open MPI's, PMI and PMIx servers of any
-/// kind, Slurm's steps, ALPS, PALS, Flux and LSF.
-constexpr std::array<std::string_view, 13> marks = {
-    "OMPI_COMM_WORLD_", "OMPI_MCA_ess", "OMPI_MCA_orte_", "PRTE_", "PMIX_",      "PMI_",
-    "MPI_LOCALRANKID",  "SLURM_STEP_",  "ALPS_APP_",      "PALS_", "FLUX_TASK_", "JSM_",
-    "LSB_PJL_TASK"};
+using Environment = char const* const*;
 
-/// Of Open MPI 4, which alone has the daemon; 5 ignores it.
-constexpr std::pair<char const*, char const*> without_daemon{"OMPI_MCA_ess_singleton_isolated",
-                                                             "1"};
-/// The layers of messages that open the libraries of fast networks (libfabric, UCX).
-constexpr std::pair<char const*, char const*> without_networks{"OMPI_MCA_pml", "^cm,ucx"};
+/// What a launcher gives to the processes that it starts, and where it says how many these are.
+/// What users set for an MPI (OMPI_MCA_…, PMIX_MCA_…) marks no launcher.
+struct Mark {
+  std::string_view prefix;
+  std::string_view number;  ///< the name of a variable; "": nowhere
+};
+
+/// Open MPI's; PMI-1 and PMI-2 of Hydra, Slurm, PALS and others; Slurm's steps; ALPS, Flux, LSF.
+constexpr std::array<Mark, 13> marks = {{{"OMPI_COMM_WORLD_", "OMPI_COMM_WORLD_SIZE"},
+                                         {"PMI_RANK=", "PMI_SIZE"},
+                                         {"PMI_SIZE=", "PMI_SIZE"},
+                                         {"PMI_FD=", "PMI_SIZE"},
+                                         {"MPI_LOCALRANKID=", "PMI_SIZE"},
+                                         {"SLURM_STEP_ID=", "SLURM_STEP_NUM_TASKS"},
+                                         {"SLURM_STEP_NUM_TASKS=", "SLURM_STEP_NUM_TASKS"},
+                                         {"PALS_RANKID=", "PMI_SIZE"},
+                                         {"FLUX_TASK_RANK=", "FLUX_JOB_SIZE"},
+                                         {"PMI_PORT=", "PMI_SIZE"},
+                                         {"JSM_", "OMPI_COMM_WORLD_SIZE"},
+                                         {"ALPS_APP_", ""},
+                                         {"LSB_PJL_TASK", ""}}};
+std::optional<std::string_view> value_of(Environment environment, std::string_view name) {
+  for (; *environment != nullptr; ++environment) {
+    std::string_view const entry(*environment);
+    if (entry.starts_with(name) && entry.substr(name.size()).starts_with('='))
+      return entry.substr(name.size() + 1);
+  }
+  return std::nullopt;
+}
+
+/// A PMIx server says nowhere how many processes it serves: Open MPI's mpirun and Slurm do beside
+/// it.
+std::string_view number_beside_pmix(Environment environment) {
+  if (value_of(environment, "OMPI_COMM_WORLD_SIZE")) return "OMPI_COMM_WORLD_SIZE";
+  bool const of_slurm =
+      value_of(environment, "PMIX_NAMESPACE").value_or("").starts_with("slurm.pmix.");
+  return of_slurm ? "SLURM_STEP_NUM_TASKS" : "";
+}
 
 }  // namespace
 
-bool is_started_alone(char const* const* environment) {
-  for (; *environment != nullptr; ++environment)
-    if (std::ranges::any_of(marks, [&](std::string_view mark) {
-          return std::string_view(*environment).starts_with(mark);
-        }))
-      return false;
+bool is_started_alone(Environment environment) {
+  for (Environment entry = environment; *entry != nullptr; ++entry) {
+    std::string_view const variable(*entry);
+    auto const mark = std::ranges::find_if(
+        marks, [&](Mark const& one) { return variable.starts_with(one.prefix); });
+    bool const of_pmix = variable.starts_with("PMIX_RANK=");
+    if (mark == marks.end() && !of_pmix) continue;
+    std::string_view const number = of_pmix ? number_beside_pmix(environment) : mark->number;
+    if (number.empty() || value_of(environment, number) != "1") return false;
+  }
   return true;
-}
-
-LoneStart::LoneStart(char const* const* environment) {
-  if (!is_started_alone(environment)) return;
-  for (auto const& [name, value] : {without_daemon, without_networks})
-    if (std::getenv(name) == nullptr && ::setenv(name, value, 0) == 0) set_.emplace_back(name);
-}
-
-LoneStart::~LoneStart() {
-  for (std::string const& name : set_) ::unsetenv(name.c_str());
 }
 
 }  // namespace reshard

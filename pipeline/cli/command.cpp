@@ -22,6 +22,14 @@ void add_config(CLI::App& command, std::string& into) {
       ->type_name("PATH");
 }
 
+void add_prefix(CLI::App& command, std::string& into) {
+  command
+      .add_option("--prefix", into,
+                  "what stored names begin with beside the model's own, as source.prefix of a job; "
+                  "names without it are left out (default: as its reshard.json says)")
+      ->type_name("TEXT");
+}
+
 std::string choices_of(std::string_view key) {
   for (job::Field const& field : job::fields())
     if (field.key() == key) return fmt::format("{}", fmt::join(field.choices, "|"));

@@ -44,6 +44,7 @@ using Commands = std::vector<std::unique_ptr<Command>>;
 void add_json(CLI::App& command, bool& into);
 void add_map(CLI::App& command, std::string& into);
 void add_config(CLI::App& command, std::string& into);
+void add_prefix(CLI::App& command, std::string& into);
 
 /// The words that a key of the job file takes, as a type name: "auto|host".
 std::string choices_of(std::string_view key);

@@ -19,6 +19,7 @@ class DigestCommand : public Command {
     sub->add_option("PATH", path_, "a checkpoint")->required()->type_name("");
     add_map(*sub, map_);
     add_config(*sub, config_);
+    add_prefix(*sub, prefix_);
     sub->add_flag("--sha256", sha256_,
                   "SHA-256 of the row-major bytes of each tensor instead; --json also has the "
                   "digests, and the SHA-256 of each layer and expert");
@@ -34,6 +35,7 @@ class DigestCommand : public Command {
     query.path = path_;
     query.map = map_;
     query.config = config_;
+    query.prefix = prefix_;
     query.sha256 = sha256_;
     query.weights_only = weights_only_;
     query.map_folders = surroundings.map_folders;
@@ -46,6 +48,7 @@ class DigestCommand : public Command {
   std::string path_;
   std::string map_ = "auto";
   std::string config_;  ///< config.json or its folder; "" for none
+  std::string prefix_;  ///< "" for none
   bool sha256_ = false;
   bool weights_only_ = false;
   bool json_ = false;

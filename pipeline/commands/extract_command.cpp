@@ -34,6 +34,7 @@ class ExtractCommand : public Command {
     sub->add_flag("--force", force_, "replace FILE if it exists");
     add_map(*sub, map_);
     add_config(*sub, config_);
+    add_prefix(*sub, prefix_);
     add_json(*sub, json_);
     return sub;
   }
@@ -47,6 +48,7 @@ class ExtractCommand : public Command {
     query.existing = force_ ? ExistingTarget::replace : ExistingTarget::refuse;
     query.map = map_;
     query.config = config_;
+    query.prefix = prefix_;
     query.map_folders = surroundings.map_folders;
     ExtractReport const report = extract_tensors(query, comm);
     if (comm.rank() == 0) write_to_stdout(json_ ? report.json.dump(2) + "\n" : report.text);
@@ -61,6 +63,7 @@ class ExtractCommand : public Command {
   bool force_ = false;
   std::string map_ = "auto";
   std::string config_;  ///< config.json or its folder; "" for none
+  std::string prefix_;  ///< "" for none
   bool json_ = false;
 };
 

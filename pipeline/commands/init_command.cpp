@@ -24,7 +24,7 @@ class InitCommand : public Command {
     std::string const formats = choices_of("target.format");
     sub->add_option("SOURCE", source_, "a checkpoint")->required()->type_name("");
     sub->add_option("-o,--output", output_,
-                    "the job file to write, which must not exist (default: stdout)")
+                    "the job file to write, which must not exist (default: - for stdout)")
         ->type_name("FILE");
     sub->add_option("--target-format", target_format_,
                     "the target's format (default: the most common one for this source)")
@@ -44,6 +44,7 @@ class InitCommand : public Command {
     InitRequest request{source_, std::nullopt, surroundings.map_folders};
     if (!target_format_.empty()) request.format = format_named(target_format_);
     std::string const text = init_job(request, comm);
+    if (output_ == "-") output_.clear();
     together(comm, [&] {
       if (comm.rank() == 0 && !output_.empty()) write_new_job(output_, text);
     });

@@ -104,6 +104,8 @@ JobSpec read_job(std::string const& file, std::vector<std::string> const& overri
     try {
       text = read_text_file(file, largest_job_bytes);
     } catch (Error const& error) {
+      // What the system cannot read is no mistake of whoever wrote it.
+      if (error.kind() != ErrorKind::source) throw;
       throw Error(ErrorKind::usage, error.sentence());
     }
   });

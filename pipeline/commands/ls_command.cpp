@@ -19,13 +19,14 @@ class LsCommand : public Command {
                   "ones");
     sub->add_option("--map", map_, "model map for --logical (default: auto)")->type_name("MAP");
     add_config(*sub, config_);
+    add_prefix(*sub, prefix_);
     add_json(*sub, json_);
     return sub;
   }
 
   int run(Surroundings const& surroundings, Comm const& comm) override {
     TensorList const list = list_tensors({path_, logical_ ? Listing::logical : Listing::stored,
-                                          map_, config_, surroundings.map_folders},
+                                          map_, config_, prefix_, surroundings.map_folders},
                                          comm);
     if (comm.rank() == 0) write_to_stdout(json_ ? list.json.dump(2) + "\n" : list.text);
     return 0;
@@ -36,6 +37,7 @@ class LsCommand : public Command {
   bool logical_ = false;
   std::string map_ = "auto";
   std::string config_;  ///< config.json or its folder; "" for none
+  std::string prefix_;  ///< "" for none
   bool json_ = false;
 };
 

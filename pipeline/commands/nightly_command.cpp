@@ -127,6 +127,7 @@ class NightlyCommand : public Command {
     std::vector<NightlyTask> tasks = task.older;
     tasks.insert(tasks.begin(), task);
     std::vector<Outcome> outcomes;
+    if (comm.rank() == 0) warn(task.warnings);
     for (NightlyTask& one : tasks) {
       outcomes.push_back({.task = std::move(one), .report = {}, .error = {}, .after = {}});
       Outcome& outcome = outcomes.back();
@@ -135,6 +136,8 @@ class NightlyCommand : public Command {
         if (!job.nightly.backfill) throw *error;
         outcome.error = agreed_error(*error, comm);
       } else {
+        // Before the command, which may send the target to where it is used.
+        if (comm.rank() == 0 && outcome.report) warn(outcome.report->warnings);
         run_command_after(job, outcome, events, surroundings, comm);
       }
       if (job.nightly.backfill && events != nullptr) add_conversion(*events, job, outcome);
@@ -182,11 +185,14 @@ class NightlyCommand : public Command {
     events->add("after", std::move(end));
   }
 
-  /// Nothing while the newest has no target, and after a signal. Collective.
+  /// Nothing while the newest has no target, after a signal, and where nightly.after has failed: it
+  /// may be what takes targets elsewhere. Collective.
   NightlyRemoval remove(JobSpec const& job, NightlyTask const& task,
                         std::vector<Outcome> const& outcomes, Comm const& comm) const {
     bool const stopped = exit_code_of(outcomes) == exit_code(ErrorKind::interrupted);
-    if (options_.dry_run || stopped || outcomes.front().error) return {};
+    bool const after_failed = std::ranges::any_of(
+        outcomes, [](Outcome const& one) { return one.after && one.after->code != 0; });
+    if (options_.dry_run || stopped || outcomes.front().error || after_failed) return {};
     std::set<std::string> awaited;  // also those that this night has not come to
     for (NightlyTask const& older : task.older) awaited.insert(older.name);
     for (Outcome const& outcome : outcomes)
@@ -276,9 +282,7 @@ class NightlyCommand : public Command {
 
   /// Prints on rank 0.
   void tell(Night const& night) const {
-    warn(night.outcomes.front().task.warnings);
     for (Outcome const& outcome : night.outcomes) {
-      if (outcome.report) warn(outcome.report->warnings);
       if (outcome.after && !outcome.after->warning.empty()) warn({outcome.after->warning});
       if (outcome.code() != 0) say("error: " + outcome.reason() + "\n");
     }

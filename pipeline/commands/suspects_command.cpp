@@ -24,6 +24,7 @@ class SuspectsCommand : public Command {
     sub->add_option("PATH", path_, "a checkpoint")->required()->type_name("");
     add_map(*sub, map_);
     add_config(*sub, config_);
+    add_prefix(*sub, prefix_);
     sub->add_option("--limit", limit_, "rows to show (default: 50)")->type_name("N");
     add_json(*sub, json_);
     return sub;
@@ -34,6 +35,7 @@ class SuspectsCommand : public Command {
     query.path = path_;
     query.map = map_;
     query.config = config_;
+    query.prefix = prefix_;
     query.row_limit = limit_;
     query.map_folders = surroundings.map_folders;
     SuspectReport const report = find_suspects(query, comm);
@@ -45,6 +47,7 @@ class SuspectsCommand : public Command {
   std::string path_;
   std::string map_ = "auto";
   std::string config_;  ///< config.json or its folder; "" for none
+  std::string prefix_;  ///< "" for none
   std::size_t limit_ = 50;
   bool json_ = false;
 };

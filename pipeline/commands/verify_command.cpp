@@ -51,10 +51,19 @@ class VerifyCommand : public Command {
         ->expected(diff ? 2 : 1, 2)
         ->type_name("");
     add_map(*sub, map_);
+    sub->add_option("--map-a", map_a_, "the map of A alone, where the two need others")
+        ->type_name("MAP");
+    sub->add_option("--map-b", map_b_, "the same for B")->type_name("MAP");
     sub->add_option("--config-a", config_a_,
                     "config.json or its folder, if A has none (default: B's)")
         ->type_name("PATH");
     sub->add_option("--config-b", config_b_, "the same for B (default: A's)")->type_name("PATH");
+    sub->add_option("--prefix-a", prefix_a_,
+                    "what A's stored names begin with beside the model's own, as source.prefix of "
+                    "a job; names without it are left out (default: as B's reshard.json says where "
+                    "B was made from A)")
+        ->type_name("TEXT");
+    sub->add_option("--prefix-b", prefix_b_, "the same for B")->type_name("TEXT");
     sub->add_option("--limit", limit_, "rows to show; totals are complete (default: 50)")
         ->type_name("N");
     sub->add_flag("--json", json_, "one JSON document on stdout, with all rows");
@@ -98,6 +107,14 @@ class VerifyCommand : public Command {
   }
 
   std::string mistake() const override {
+    for (auto const& [option, map] : {std::pair("--map-a", &map_a_), std::pair("--map-b", &map_b_)})
+      if (*map == "none")
+        return fmt::format(
+            "{} none: stored names are those of both, or of neither. Give --map none instead.",
+            option);
+    if (paths_.size() == 1 && !(config_b_.empty() && map_b_.empty() && prefix_b_.empty()))
+      return "--config-b, --map-b and --prefix-b say how B is read. Give two paths, or say of the one "
+             "with --config-a, --map and --prefix-a how it is.";
     if (paths_.size() == 2 && replicas_)
       return "--replicas checks one checkpoint. Give one path, or leave it out: all replicas in B "
              "are compared in any case.";
@@ -136,8 +153,9 @@ class VerifyCommand : public Command {
   int verify_alone(Surroundings const& surroundings, Comm const& comm) const {
     DigestQuery query;
     query.path = paths_.front();
-    query.map = map_;
+    query.map = map_a_.empty() ? map_ : map_a_;
     query.config = config_a_;
+    query.prefix = prefix_a_;
     query.config_option = "--config-a";
     query.scope = replicas_ ? DigestScope::all : DigestScope::distinct;
     query.map_folders = surroundings.map_folders;
@@ -179,9 +197,10 @@ class VerifyCommand : public Command {
     request.a = paths_.front();
     request.b = paths_.back();
     request.comparison = comparison_;
-    request.map = map_;
-    request.config_a = config_a_;
-    request.config_b = config_b_;
+    request.terms_a = {
+        .map = map_a_.empty() ? map_ : map_a_, .config = config_a_, .prefix = prefix_a_};
+    request.terms_b = {
+        .map = map_b_.empty() ? map_ : map_b_, .config = config_b_, .prefix = prefix_b_};
     request.adapter = adapter_;
     request.weights_only = weights_only_;
     request.histogram = histogram_;
@@ -199,8 +218,12 @@ class VerifyCommand : public Command {
   Comparison comparison_;
   std::vector<std::string> paths_;  ///< one or two
   std::string map_ = "auto";
+  std::string map_a_;     ///< "": as map_
+  std::string map_b_;     ///< the same
   std::string config_a_;  ///< config.json or its folder; "" for none
   std::string config_b_;
+  std::string prefix_a_;  ///< "" for none
+  std::string prefix_b_;
   std::string adapter_;     ///< "" for none
   std::size_t limit_ = 50;  ///< rows of the text
   bool files_ = false;      ///< compare files, not tensors

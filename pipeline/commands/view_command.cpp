@@ -38,6 +38,7 @@ class ViewCommand : public Command {
         ->type_name("MAP");
     sub->add_option("--config", config_, "config.json or its folder, if the checkpoint has none")
         ->type_name("PATH");
+    add_prefix(*sub, prefix_);
     sub->add_flag("--plain", plain_,
                   "do not compress the data in the page, for browsers older than 2023");
     sub->add_flag("--json", json_, "the same data as one JSON document on stdout");
@@ -50,13 +51,13 @@ class ViewCommand : public Command {
     if (!output_ && !json_) return "view: no output given. Name a file with -o, or use --json.";
     if (output_ == "-" && json_)
       return "view: -o - and --json both write to stdout. Name a file with -o, or leave one out.";
-    if (is_file_of_job() && (map_ || config_))
-      return "view: a job file names its own map and config. Use --set model.map=… or --set "
+    if (is_file_of_job() && (map_ || config_ || !prefix_.empty()))
+      return "view: a job file names its own map, config and prefix. Use --set model.map=… or --set "
              "source.config=….";
     if (!is_file_of_job() && !overrides_.empty())
       return "view: --set overrides keys of a job file, and no job file is given. Leave it out.";
-    if (!trace_file_.empty() && (map_ || config_))
-      return "view: --map and --config describe a checkpoint, not a timeline. Leave them out.";
+    if (!trace_file_.empty() && (map_ || config_ || !prefix_.empty()))
+      return "view: --map, --config and --prefix describe a checkpoint, not a timeline. Leave them out.";
     return "";
   }
 
@@ -69,6 +70,7 @@ class ViewCommand : public Command {
     query.trace = trace_file_;
     query.map = map_.value_or(query.map);
     query.config = config_.value_or("");
+    query.prefix = prefix_;
     query.map_folders = surroundings.map_folders;
     if (output_) query.output = *output_;
     query.json = json_;
@@ -88,6 +90,7 @@ class ViewCommand : public Command {
   std::string trace_file_;
   std::optional<std::string> map_;  ///< of a checkpoint
   std::optional<std::string> config_;
+  std::string prefix_;
   std::optional<std::string> output_;  ///< "-" is stdout
   bool plain_ = false;
   bool json_ = false;

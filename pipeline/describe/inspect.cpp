@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include "core/base/capture.hpp"
+#include "core/containers/saves.hpp"
 #include "core/formats/inspect_lines.hpp"
 #include "core/formats/shapes.hpp"
 #include "pipeline/describe/look.hpp"
@@ -45,6 +46,14 @@ std::optional<FoundShape> shape_of(Inspection& result) {
   return std::nullopt;
 }
 
+void add_note(Inspection& result, std::string note) {
+  Json notes = Json(Json::Array());
+  if (Json const* known = result.json.find("notes"); known != nullptr) notes = *known;
+  notes.push(note);
+  result.json.set("notes", std::move(notes));
+  result.notes.push_back(std::move(note));
+}
+
 /// What is wrong with it, and what else there is to say.
 void add_findings(Inspection& result) {
   if (!result.summary.empty()) result.summary += inspect_findings(result.mismatches, result.notes);
@@ -71,6 +80,9 @@ Inspection inspect(fs::path const& given, megatron::UserSizes const& user) {
   fs::path const path = folder_of_weights(given);
   Inspection result = choose_format(path).describe(path, user);
   auto const shape = shape_of(result);
+  if (!result.folder.empty())
+    if (std::string note = newer_saves_note(given, result.folder); !note.empty())
+      add_note(result, std::move(note));
   add_findings(result);
   add_shape(result, shape);
   auto const hidden = parse_hidden_name(absolute_target(path).filename().string());

@@ -175,6 +175,7 @@ TensorList list_tensors(ListQuery const& query, Comm const& comm) {
   logical.path = query.path;
   logical.map = query.map;
   logical.config = query.config;
+  logical.prefix = query.prefix;
   logical.map_folders = query.map_folders;
   std::vector<std::string> ignored;  // `digest` explains what is not followed
   (void)follow_own_manifest(logical, source, ignored, comm);

@@ -23,13 +23,14 @@ struct TensorList {
   std::string text;
 };
 
-/// For logical tensors: `map` as in a job file, `config` (config.json or its folder) where the
-/// checkpoint has none.
+/// For logical tensors: `map` and `prefix` as in a job file, `config` (config.json or its folder)
+/// where the checkpoint has none.
 struct ListQuery {
   std::filesystem::path path;
   Listing listing = Listing::stored;
   std::string map = "auto";
   std::filesystem::path config;
+  std::string prefix;
   std::vector<std::filesystem::path> map_folders;
 };
 

@@ -21,6 +21,14 @@ std::optional<std::string> expected(std::string_view what, Value const& value) {
   return fmt::format("expected {}, found {}", what, shown(value));
 }
 
+std::optional<std::string> expected_one_of(std::vector<std::string> const& words,
+                                           Value const& value) {
+  auto const* const text = std::get_if<std::string>(&value);
+  std::string const near = text == nullptr || text->size() > 64 ? "" : nearest(*text, words);
+  return *expected("one of " + listed(words), value) +
+         (near.empty() ? "" : fmt::format(" (did you mean {}?)", near));
+}
+
 Field text(std::string_view table, std::string name, At<std::string> at, std::string_view comment) {
   Field field{.table = table, .name = std::move(name), .kind = FieldKind::text, .comment = comment};
   field.show = [at](JobSpec const& spec) { return json_quoted(read(at, spec)); };

@@ -23,6 +23,10 @@ inline constexpr std::int64_t most_ranks = 32768;
 /// "expected …, found …": what is wrong with a value.
 std::optional<std::string> expected(std::string_view what, Value const& value);
 
+/// "expected one of keep, drop, found "dorp" (did you mean drop?)".
+std::optional<std::string> expected_one_of(std::vector<std::string> const& words,
+                                           Value const& value);
+
 /// A member of the spec as one function for reading and writing.
 template <class T>
 using At = T& (*)(JobSpec&);
@@ -53,7 +57,7 @@ Field choice(std::string_view table, std::string name, At<E> at, std::vector<std
         at(spec) = static_cast<E>(i);
         return std::nullopt;
       }
-    return expected("one of " + listed(words), value);
+    return expected_one_of(words, value);
   };
   return field;
 }

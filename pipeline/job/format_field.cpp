@@ -69,7 +69,7 @@ Field target_format() {
     auto const* word = std::get_if<std::string>(&value);
     if (word != nullptr && std::ranges::count(choices, *word) != 0 && !set_any(spec, value))
       return std::nullopt;
-    return expected("one of " + listed(choices), value);
+    return expected_one_of(choices, value);
   };
   return field;
 }

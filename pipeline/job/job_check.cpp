@@ -81,6 +81,9 @@ class Checker {
       if (Given const* given = find(key);
           given != nullptr && std::get<std::string>(given->value).empty())
         add(*given, "the string is empty");
+    for (std::string_view const key : {"source.path", "source.config", "source.adapter",
+                                       "target.path", "target.reference", "target.since"})
+      if (Given const* const given = find(key); given != nullptr) check_local(*given);
     Given const* const target = find("target.path");
     if (target == nullptr || spec_.source.path.empty() || spec_.target.path.empty()) return;
     auto const from = resolved_path(spec_.source.path);
@@ -96,6 +99,18 @@ class Checker {
       add(*target,
           fmt::format("is inside the source {}, which is never changed. Choose a folder outside it",
                       source));
+  }
+
+  /// What a shell would expand, and addresses of other storage, are folders of such names here.
+  void check_local(Given const& given) {
+    std::string const& path = std::get<std::string>(given.value);
+    if (path == "~" || path.starts_with("~/"))
+      add(given, "'~' is not expanded in a job. Write your home folder out");
+    std::string_view const scheme = std::string_view(path).substr(0, path.find("://"));
+    if (scheme.size() < path.size() && scheme.find('/') == std::string_view::npos)
+      add(given,
+          "is an address, and only local paths are read and written. Mount that storage, or copy "
+          "the files");
   }
 
   /// Nothing would come of such a key, and Megatron could not load what it expects.

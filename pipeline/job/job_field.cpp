@@ -84,7 +84,7 @@ void add_model_and_run(std::vector<Field>& out) {
       "model", "true_vocab_size",
       [](JobSpec& job) -> std::int64_t& { return job.model.true_vocab_size; }, 0,
       std::numeric_limits<std::int64_t>::max(),
-      "Vocabulary rows without padding; 0 means: as in the source."));
+      "Vocabulary rows without padding, for the target's config.json and args, too; 0 means: as in the source."));
   out.push_back(choice<UnmappedChoice>(
       "model", "unmapped", [](JobSpec& job) -> UnmappedChoice& { return job.model.unmapped; },
       {"refuse", "keep", "drop"},
@@ -134,7 +134,8 @@ void add_model_and_run(std::vector<Field>& out) {
   out.push_back(choice<IoChoice>(
       "run", "io", [](JobSpec& job) -> IoChoice& { return job.run.io; }, engine_names(),
       "How weights are read and written: through the page cache, \"posix\"; past it (O_DIRECT), \"direct\"; past it with many requests "
-      "at a time (io_uring), \"uring\". \"auto\" tries them for about a second where the source has 4 GiB or more, and is \"posix\" "
+      "at a time (io_uring), \"uring\". \"auto\" tries them for about a second where the source has 4 GiB or more and less than "
+      "half of it lies in the page cache, and is \"posix\" "
       "elsewhere. The files are the same."));
   out.push_back(choice<VerifyChoice>(
       "run", "verify", [](JobSpec& job) -> VerifyChoice& { return job.run.verify; },

@@ -102,6 +102,16 @@ std::string advice(std::string_view table, std::string_view member,
   return "did you mean " + near + "?" + (table == job::layout_table ? " Known here: " + all : "");
 }
 
+/// Whether a line, counted from 1, has an odd number of double quotes.
+bool quote_is_open(std::string_view text, std::size_t line) {
+  for (; line > 1 && !text.empty(); --line) {
+    auto const end = text.find('\n');
+    text = end == std::string_view::npos ? std::string_view() : text.substr(end + 1);
+  }
+  text = text.substr(0, text.find('\n'));
+  return std::ranges::count(text, '"') % 2 == 1;
+}
+
 /// Reads one job: the file, then the overrides, then what is missing or contradicts itself.
 /// Collects mistakes instead of stopping.
 class JobReader {
@@ -127,7 +137,9 @@ class JobReader {
       bool const bare = reason.find("could not determine value type") != std::string::npos;
       fail(ErrorKind::usage, "{}:{}:{}: not TOML: {}. {}, then run again", file_name_, line, column,
            std::string_view(reason).substr(1, reason.size() - 2),
-           bare ? "Put strings in double quotes" : "Correct the line");
+           bare                        ? "Put strings in double quotes"
+           : quote_is_open(text, line) ? "The string has no closing quote: add it"
+                                       : "Correct the line");
     }
   }
 

@@ -13,20 +13,27 @@ void replace_all(std::string& text, std::string_view from, std::string_view to) 
     text.replace(at, from.size(), to);
 }
 
-/// model.map = "none" becomes --map none.
+/// model.map = "none" becomes --map none. Stored names are those of all sides.
 void replace_choices(std::string& text, std::string_view key, std::string_view option) {
   std::string const begin = fmt::format("{} = \"", key);
   for (std::size_t at = text.find(begin); at != std::string::npos; at = text.find(begin, at)) {
     std::size_t const word = at + begin.size();
     std::size_t const end = text.find('"', word);
     if (end == std::string::npos) return;
-    text.replace(at, end + 1 - at, fmt::format("{} {}", option, text.substr(word, end - word)));
+    std::string const value = text.substr(word, end - word);
+    text.replace(
+        at, end + 1 - at,
+        fmt::format("{} {}", value == "none" ? option.substr(0, option.find('-', 2)) : option,
+                    value));
   }
 }
 
 }  // namespace
 
 std::string in_option_words(std::string sentence, std::string_view config_option) {
+  std::string_view const side = config_option.substr(std::string_view("--config").size());
+  std::string const map = fmt::format("--map{}", side);
+  std::string const prefix = fmt::format("--prefix{}", side);
   std::string const give = fmt::format("give {}", config_option);
   std::string const begin = fmt::format("Give {}", config_option);
   for (std::string_view const key : {"source.config", "target.reference"}) {
@@ -37,11 +44,17 @@ std::string in_option_words(std::string sentence, std::string_view config_option
     replace_all(sentence, key, config_option);
   }
   replace_all(sentence, "[source] config: ", fmt::format("{}: ", config_option));
-  replace_choices(sentence, "[model] map", "--map");
-  replace_choices(sentence, "model.map", "--map");
-  replace_all(sentence, "Set --map", "Give --map");
-  replace_all(sentence, "set --map", "give --map");
-  replace_all(sentence, "model.map", "--map");
+  replace_choices(sentence, "[model] map", map);
+  replace_choices(sentence, "model.map", map);
+  for (std::string_view const key : {"[source] prefix", "source.prefix"})
+    replace_all(sentence, fmt::format("{} = ", key), prefix + " ");
+  replace_all(sentence, "Set map to \"auto\"", fmt::format("Give {} auto", map));
+  replace_all(sentence, "model.map", map);
+  replace_all(sentence, "source.prefix", prefix);
+  for (std::string_view const option : {"--map", "--prefix"}) {
+    replace_all(sentence, fmt::format("Set {}", option), fmt::format("Give {}", option));
+    replace_all(sentence, fmt::format("set {}", option), fmt::format("give {}", option));
+  }
   // without a job file the number can only be that of the folder's own record
   replace_all(sentence, "[model] true_vocab_size = ", "reshard.json records a vocabulary of ");
   replace_all(sentence, "correct the key or leave it out", "restore reshard.json or remove it");

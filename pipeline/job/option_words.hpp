@@ -7,8 +7,8 @@
 namespace reshard {
 
 /// The sentence of a command without a job file: keys that its advice names become options, such as
-/// "--map" for `model.map`. `config_option` is the option in place of `source.config`: "--config",
-/// "--config-a".
+/// "--prefix" for `source.prefix`. `config_option` is the option in place of `source.config`:
+/// "--config"; or "--config-a", and then the others are those of the same side, "--prefix-a".
 std::string in_option_words(std::string sentence, std::string_view config_option);
 
 /// Does `work`; the Errors that it throws have the words of options.

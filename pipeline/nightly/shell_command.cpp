@@ -23,8 +23,9 @@ constexpr char const* shell = "/bin/sh";
 constexpr std::chrono::seconds grace{30};  ///< between SIGTERM and SIGKILL
 
 /// Beginnings of the names that launchers set; the exceptions are settings of a user.
-constexpr std::array<std::string_view, 7> of_launchers = {"OMPI_", "PMIX_", "PMI_",     "PRTE_",
-                                                          "ORTE_", "HYDI_", "MPI_LOCAL"};
+constexpr std::array<std::string_view, 13> of_launchers = {
+    "OMPI_",       "PMIX_",     "PMI_",  "PRTE_", "ORTE_",      "HYDI_",       "MPI_LOCAL",
+    "SLURM_STEP_", "ALPS_APP_", "PALS_", "JSM_",  "FLUX_TASK_", "LSB_PJL_TASK"};
 constexpr std::string_view of_users = "OMPI_ALLOW_RUN_AS_ROOT";
 
 /// What posix_spawn is given, for the length of a scope.

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "core/base/activity.hpp"
+#include "core/base/integers.hpp"
 #include "core/base/text.hpp"
 #include "core/io/io_engines.hpp"
 #include "pipeline/run/job_choices.hpp"
@@ -32,11 +33,15 @@ void try_engines(JobRun const& run, PlannedJob const& job, fs::path const& folde
                  ChosenIo& chosen) {
   std::size_t const threads = std::clamp<std::size_t>(job.threads, 1, most_trial_threads);
   std::uint64_t const bytes = trial_bytes_for(source_file_bytes(job.source));
-  chosen.read_trial = try_reading(job.source.files, threads, bytes);
+  std::vector<std::uint64_t> sizes;
+  for (FileStamp const& stamp : job.source.stamps)
+    sizes.push_back(narrow<std::uint64_t>(stamp.bytes));
+  chosen.read_trial = try_reading(job.source.files, sizes, threads, bytes);
   chosen.read = chosen.read_trial.chosen;
-  if (!chosen.read_trial.rates.empty())
-    run.progress.note(
-        fmt::format("reading with {} (trial: {})", chosen.read, rates_text(chosen.read_trial)));
+  run.progress.note(fmt::format(
+      "reading with {} ({:.0f} % of the source lie in the page cache{})", chosen.read,
+      100 * chosen.read_trial.cached_share,
+      chosen.read_trial.rates.empty() ? "" : ", trial: " + rates_text(chosen.read_trial)));
   if (is_by_library(run.spec)) return;
   chosen.write_trial = try_writing(folder, threads, bytes);
   chosen.write = chosen.write_trial.chosen;

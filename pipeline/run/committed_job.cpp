@@ -5,12 +5,15 @@
 
 #include "core/base/activity.hpp"
 #include "core/base/capture.hpp"
+#include "core/base/heap.hpp"
 #include "pipeline/target/source_manifest.hpp"
 #include "pipeline/target/source_records.hpp"
+#include "pipeline/verify/target_gate.hpp"
 
 namespace reshard {
 namespace {
 
+namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
 /// An Error when what was read is not what the source is now, or was when it was saved.
@@ -42,7 +45,7 @@ std::set<std::string> merged_tensors(JobPlan const& plan) {
 
 /// With run.self_check: an Error of kind self_check when values of the target in `folder` are not
 /// those of the source. The first half of the model's digest is the seed.
-void check_itself(JobRun const& run, PlannedJob const& job, std::filesystem::path const& folder,
+void check_itself(JobRun const& run, PlannedJob const& job, fs::path const& folder,
                   CommittedJob& committed) {
   if (run.spec.run.self_check == 0) return;
   Clock::time_point const start = Clock::now();
@@ -50,13 +53,17 @@ void check_itself(JobRun const& run, PlannedJob const& job, std::filesystem::pat
   SelfCheckRequest request;
   request.sides.a = run.spec.source.path;
   request.sides.b = folder;
-  request.sides.map = run.spec.model.map;
-  if (job.plan.stored_names) request.sides.map = "none";
-  request.sides.config_a = run.spec.source.config;
-  request.sides.prefix_a = run.spec.source.prefix;
-  request.sides.prefix_b = run.spec.target.prefix;
+  request.sides.by_records = false;  // the job says how both are read
+  request.sides.terms_a = {
+      .map = job.plan.stored_names ? "none" : run.spec.model.map,
+      .config = run.spec.source.config,
+      .prefix = run.spec.source.prefix,
+      .vocab = run.spec.model.true_vocab_size,
+      .tp = run.spec.source.tp,
+      .etp = run.spec.source.etp,
+  };
+  request.sides.terms_b.prefix = run.spec.target.prefix;
   request.sides.map_folders = run.context.map_folders;
-  request.sides.vocab = run.spec.model.true_vocab_size;
   request.elements = static_cast<std::uint64_t>(run.spec.run.self_check);
   request.seed = std::strtoull(committed.verified.total.substr(0, 16).c_str(), nullptr, 16);
   request.changed = merged_tensors(job.plan);
@@ -67,8 +74,8 @@ void check_itself(JobRun const& run, PlannedJob const& job, std::filesystem::pat
        {std::pair(given.empty() ? run.spec.model.map : given, std::string()),
         std::pair(given.empty() ? std::string("auto") : given, std::string()),
         std::pair(given.empty() ? std::string("auto") : given, run.spec.source.config)}) {
-    request.sides.map_b = map;
-    request.sides.config_b = config;
+    request.sides.terms_b.map = job.plan.stored_names ? "none" : map;
+    request.sides.terms_b.config = config;
     committed.self_check = self_check(request, run.comm);
     if (committed.self_check->why_not.empty()) break;
   }
@@ -87,7 +94,14 @@ void check_itself(JobRun const& run, PlannedJob const& job, std::filesystem::pat
   });
 }
 
-/// Reads the target back, compares it with the source and seals it.
+/// An Error of kind self_check when the target is none that a later job could read.
+void read_as_source(JobRun const& run, PlannedJob const& job, fs::path const& folder) {
+  begin_phase("opening the target as a source");
+  return_free_memory();
+  pass_gate({run.spec, job.source, job.plan, folder, run.context.map_folders}, run.comm);
+}
+
+/// Reads the target back, compares it with the source, opens it as one and seals it.
 void verify(JobRun const& run, PlannedJob const& job, FilledTarget const& target,
             CompletedTarget& completed, CommittedJob& committed) {
   run.progress.begin(
@@ -104,6 +118,7 @@ void verify(JobRun const& run, PlannedJob const& job, FilledTarget const& target
     committed.verified =
         verify_target(target.task, target.claimed, target.begun, target.rounds, completed, watch);
     check_itself(run, job, target.claimed.target.folder(), committed);
+    read_as_source(run, job, target.claimed.target.folder());
     seal_target(target.task, target.claimed, completed);
   });
   run.progress.end(read_back, false);

@@ -4,6 +4,7 @@
 
 #include "pipeline/run/planned_job.hpp"
 #include "pipeline/run/source_watch.hpp"
+#include "stages/verify/rows_behind.hpp"
 
 namespace reshard {
 
@@ -11,5 +12,9 @@ namespace reshard {
 /// that. Returns how many replicas were compared. Error: source. Collective.
 std::uint64_t compare_replicas(JobSpec const& spec, PlannedJob const& job, SourceWatch const& watch,
                                Comm const& comm);
+
+/// What lies in the rows of the vocabulary that the job leaves out. Collective.
+RowsBehind look_at_padding_left_out(PlannedJob const& job, SourceWatch const& watch,
+                                    Comm const& comm);
 
 }  // namespace reshard

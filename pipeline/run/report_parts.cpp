@@ -1,9 +1,14 @@
 #include "pipeline/run/report_parts.hpp"
 
 #include <array>
+#include <cmath>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "core/base/counted.hpp"
+#include "core/base/paths.hpp"
+#include "core/containers/saves.hpp"
 #include "pipeline/run/job_choices.hpp"
 #include "pipeline/run/system_facts.hpp"
 
@@ -65,6 +70,9 @@ Json io_of(ChosenIo const& io) {
   if (io.read.empty()) return {};
   Json used;
   used.set("read", std::string(io.read)).set("write", std::string(io.write));
+  if (!io.read_trial.chosen.empty())
+    used.set("source_cached_percent",
+             static_cast<std::int64_t>(std::lround(100 * io.read_trial.cached_share)));
   if (!io.read_trial.rates.empty()) used.set("read_trial", rates_of(io.read_trial));
   if (!io.write_trial.rates.empty()) used.set("write_trial", rates_of(io.write_trial));
   return used;
@@ -122,11 +130,26 @@ void set_states(RunReport& report, JobPlan const& plan) {
 
 }  // namespace
 
+namespace {
+
+/// The save that source.path led to: below it, or behind a link that has no step in its name.
+std::string taken_save(std::filesystem::path const& path, std::filesystem::path const& folder) {
+  if (std::string below = save_below(path, folder); !below.empty()) return below;
+  if (step_of_folder(normal_path(path).filename().string())) return "";
+  std::error_code error;
+  std::string const leads = std::filesystem::canonical(path, error).filename().string();
+  bool const is_link = !error && leads != normal_path(path).filename().string();
+  return is_link && step_of_folder(leads) ? leads : "";
+}
+
+}  // namespace
+
 RunReport report_of_plan(JobSpec const& spec, PlannedJob const& job, Comm const& comm) {
   RunReport report;
   report.job = spec;
   report.ranks = job.ranks;
   report.source_format = job.source.format->name();
+  report.source_save = taken_save(spec.source.path, job.source.folder);
   report.source_layout = job.source.summary;
   if (Json const* const modules = job.plan.merged_adapter.find("modules"); modules != nullptr)
     report.source_layout += fmt::format(

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <filesystem>
 #include <memory>
+#include <utility>
 
 #include "core/base/activity.hpp"
 #include "core/base/capture.hpp"
@@ -47,7 +48,7 @@ RunReport first_report(JobRun const& run, PlannedJob const& job) {
 void look_at_target(JobRun const& run, PlannedJob const& job, RunReport const& report) {
   together(run.comm, [&] {
     if (run.comm.rank() != 0) return;
-    check_target(run.spec, job.source, space_of(report));
+    check_target(run.spec, job.source, job.plan, space_of(report));
     look_at_place(run.spec.target.path, existing_target(run.spec));
   });
 }
@@ -130,6 +131,9 @@ RunReport carry_out(JobRun const& run, bool hears_others) {
   together(comm, [&] { check_stop(run, "before anything was written"); });
   SourceWatch const watch(job.source, job.described_by);
   report.replicas_compared = compare_replicas(run.spec, job, watch, comm);
+  RowsBehind behind = look_at_padding_left_out(job, watch, comm);
+  for (std::string& text : behind.warnings) report.warnings.push_back(std::move(text));
+  report.trained_padding = std::move(behind.notes);
   std::unique_ptr<TraceFile> const trace_file = open_trace(run, job);
   Trace trace;
   std::unique_ptr<GpuPath> const gpu = open_devices(run, job, report);

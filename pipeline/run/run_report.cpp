@@ -33,6 +33,9 @@ Json figures(RunReport const& r) {
             .set("tensors", r.left_out.tensors)
             .set("bytes", r.left_out.bytes)
             .set("names", Json(Json::Array(r.left_out.names.begin(), r.left_out.names.end()))));
+  if (!r.trained_padding.empty())
+    plan.set("trained_padding",
+             Json(Json::Array(r.trained_padding.begin(), r.trained_padding.end())));
   plan.set("regions", r.regions)
       .set("rounds", r.rounds)
       .set("payload_read_bytes", r.payload_read)
@@ -140,6 +143,7 @@ Json report_json(RunReport const& r) {
       .set("source", Json()
                          .set("path", r.job.source.path)
                          .set("format", r.source_format)
+                         .set("save", r.source_save.empty() ? Json() : Json(r.source_save))
                          .set("layout", r.source_layout));
   out.set("target", Json().set("path", r.job.target.path).set("format", name(r.job.target.format)))
       .set("map", r.map)

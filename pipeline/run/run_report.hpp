@@ -31,6 +31,8 @@ struct RunReport {
                                  ///< before it writes anything
   int ranks = 1;
   std::string source_format;
+  std::string source_save;  ///< the folder in source.path that was taken: "iter_0000010"; "" where
+                            ///< source.path is the save
   std::string source_layout;  ///< "tp 2 · pp 2 · …" or "safetensors, 3 files"
   std::string map;            ///< the family's map, "" for none
   std::string parts;  ///< what becomes of parts beside the language model; "" where there are none
@@ -50,7 +52,9 @@ struct RunReport {
   std::uint64_t source_files = 0;
   std::uint64_t source_tensors = 0;
   std::uint64_t replicas_not_read = 0;
-  LeftOut left_out;  ///< of the source, by the map
+  LeftOut left_out;                          ///< of the source, by the map
+  std::vector<std::string> trained_padding;  ///< sentences: rows behind the vocabulary that have
+                                             ///< values, all of them, and are left out
   std::uint64_t target_files = 0;
   std::uint64_t target_tensors = 0;
   std::uint64_t regions = 0;

@@ -24,7 +24,8 @@ class Lines {
 
   void both_ends() {
     line("source",
-         fmt::format("{}: {}, {}", r_.job.source.path, r_.source_format, r_.source_layout));
+         fmt::format("{}: {}, {}{}", r_.job.source.path, r_.source_format,
+                     r_.source_save.empty() ? "" : r_.source_save + ", ", r_.source_layout));
     line("target", fmt::format("{}: {}, {} in {}", r_.job.target.path, name(r_.job.target.format),
                                human_bytes(r_.target_bytes), counted(r_.target_files, "file")));
     if (!r_.map.empty()) line("map", r_.map);
@@ -33,6 +34,7 @@ class Lines {
          fmt::format("{} logical; {} stored in {} -> {} stored; {} not read{}", r_.logical_tensors,
                      r_.source_tensors, counted(r_.source_files, "file"), r_.target_tensors,
                      counted(r_.replicas_not_read, "replica"), left_out()));
+    for (std::string const& note : r_.trained_padding) line("padding", note);
     if (r_.state_bytes > 0)
       line("state", fmt::format("{} of optimizer state ({}), {} of other tensors",
                                 human_bytes(r_.state_bytes), fmt::join(r_.states, ", "),

@@ -145,7 +145,7 @@ StreamedJob stream_job(JobRun const& run, PlannedJob const& job, SourceWatch con
   sink->close();
   sources.close();
   if (is_by_library(run.spec)) sync_everywhere(target.begun.layouts, run.comm);
-  streamed.suspicious = suspicious_parts(job, parts.get(), run.comm);
+  streamed.suspicious = suspicious_parts(job, parts.get(), run.context.map_folders, run.comm);
   streamed.write_mode = sink->mode_name();
   streamed.seconds = seconds_since(start);
   return streamed;

@@ -4,6 +4,7 @@
 
 #include "core/base/shown_name.hpp"
 #include "core/base/text.hpp"
+#include "core/transport/shared_sight.hpp"
 #include "pipeline/verify/suspect_tensors.hpp"
 
 namespace reshard {
@@ -45,7 +46,9 @@ std::unique_ptr<PartSums> part_sums_of(PlannedJob const& job) {
   return std::make_unique<PartSums>(std::move(parted));
 }
 
-std::string suspicious_parts(PlannedJob const& job, PartSums const* sums, Comm const& comm) {
+std::string suspicious_parts(PlannedJob const& job, PartSums const* sums,
+                             std::vector<std::filesystem::path> const& map_folders,
+                             Comm const& comm) {
   if (sums == nullptr) return "";
   std::vector<PartSum> const parts = sums->merged(comm);
   std::vector<SuspectTensor> tensors;
@@ -67,8 +70,13 @@ std::string suspicious_parts(PlannedJob const& job, PartSums const* sums, Comm c
       is.crc64 = sum.crc64;
     }
   }
-  std::vector<Suspect> const found = suspects_in(tensors, slices);
+  std::vector<Suspect> found = suspects_in(tensors, slices);
   if (found.empty()) return "";
+  if (std::ranges::find(found, SuspectKind::equal, &Suspect::kind) != found.end()) {
+    together_seeing(comm, [&] { note_repeated(job.plan, map_folders, tensors); });
+    found = suspects_in(tensors, slices);
+    if (found.empty()) return "";
+  }
   std::vector<std::string> rows;
   for (std::size_t i = 0; i < found.size() && i < most_shown; ++i) rows.push_back(shown(found[i]));
   if (found.size() > most_shown) rows.push_back(fmt::format("{} more", found.size() - most_shown));

@@ -93,7 +93,7 @@ ClaimedTarget claim_target(TargetTask const& task, TargetClaim const& claim) {
   Json source_record = claim.source_record;
   together(comm, [&] {
     if (comm.rank() != 0) return;
-    check_target(task.spec, task.source, claim.space);
+    check_target(task.spec, task.source, task.plan, claim.space);
     publication = std::make_unique<Publication>(task.spec.target.path, existing_target(task.spec));
     taken = take({task, claim, *publication});
     // Before anything is read but headers: a change from now on ends the job, or shows in the

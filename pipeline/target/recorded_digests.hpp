@@ -2,15 +2,26 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
 #include "core/formats/manifest/manifest.hpp"
 #include "core/plan/digest_work.hpp"
+#include "core/plan/state_checks.hpp"
 #include "stages/plan/job_plan.hpp"
 
 namespace reshard {
+
+/// What readers of the target call a tensor of the model.
+inline std::string recorded_name(JobPlan const& plan, std::size_t tensor) {
+  LogicalTensor const& one = plan.model->tensors()[tensor];
+  std::string const& slot = plan.model->slots()[index(one.slot)];
+  if (plan.master_slot.empty() || !is_master_slot(slot)) return one.name;
+  return slot_name(one.name.substr(0, one.name.size() - slot_name("", slot).size()),
+                   plan.master_slot);
+}
 
 /// The digests of a manifest by name. Borrows it.
 class RecordedDigests {
@@ -32,7 +43,7 @@ class RecordedDigests {
   /// Of a tensor of the plan as its target stores it. Pre: the target has it.
   std::optional<std::uint64_t> of_target(JobPlan const& plan, std::size_t tensor) const {
     auto const blobs = plan.target.tensors[tensor].blobs();
-    return find(plan.model->tensors()[tensor].name, name(plan.target.blobs[blobs.front()].dtype),
+    return find(recorded_name(plan, tensor), name(plan.target.blobs[blobs.front()].dtype),
                 logical_shape(*plan.model, TensorId(tensor)));
   }
 

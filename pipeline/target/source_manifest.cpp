@@ -15,29 +15,25 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Records of files by their paths, which count from the checkpoint, or from the folder above an
-/// iteration.
+/// Records of files by their paths, which count from the folder of the record.
 template <class Record>
 class FilesByPath {
  public:
-  explicit FilesByPath(std::vector<Record> const& records) {
+  FilesByPath(std::vector<Record> const& records, fs::path const& root)
+      : root_(full_path(root).generic_string() + "/") {
     records_.reserve(records.size());
     for (Record const& record : records) records_.emplace(record.path, &record);
   }
 
-  /// Of the record paths that the file's path ends with, the longest.
   Record const* find(fs::path const& file) const {
-    std::string const path = file.generic_string();
-    for (std::size_t at = 0; at != std::string::npos;) {
-      auto const found = records_.find(std::string_view(path).substr(at));
-      if (found != records_.end()) return found->second;
-      at = path.find('/', at);
-      if (at != std::string::npos) ++at;
-    }
-    return nullptr;
+    std::string const path = full_path(file).generic_string();
+    if (!path.starts_with(root_)) return nullptr;
+    auto const found = records_.find(std::string_view(path).substr(root_.size()));
+    return found == records_.end() ? nullptr : found->second;
   }
 
  private:
+  std::string root_;  ///< with a slash at its end
   std::unordered_map<std::string_view, Record const*> records_;
 };
 using FileRecords = FilesByPath<FileRecord>;
@@ -45,7 +41,7 @@ using FileRecords = FilesByPath<FileRecord>;
 /// Whether the manifest lists every file of the source. One that is listed with another size is an
 /// Error of kind source.
 bool speaks_of(Manifest const& manifest, Checkpoint const& source, fs::path const& place) {
-  FileRecords const records(manifest.files);
+  FileRecords const records(manifest.files, place);
   for (std::size_t f = 0; f < source.own_files(); ++f)
     if (records.find(source.files[f]) == nullptr) return false;
   for (std::size_t f = 0; f < source.own_files(); ++f) {
@@ -166,7 +162,7 @@ class TensorRecords {
 
 /// Whether each file is the one of which the manifest speaks, not changed since it was recorded.
 bool is_fresh(Manifest const& manifest, Checkpoint const& source) {
-  FilesByPath<StampedFile> const stamps(manifest.stamps);
+  FilesByPath<StampedFile> const stamps(manifest.stamps, manifest.root);
   for (std::size_t f = 0; f < source.files.size(); ++f) {
     StampedFile const* const known =
         f < source.own_files() ? stamps.find(source.files[f]) : nullptr;
@@ -197,6 +193,7 @@ std::optional<Manifest> manifest_of(fs::path const& path, Checkpoint const& sour
   for (fs::path const& place : {folder, folder.parent_path()}) {
     auto manifest = find_manifest(place);
     if (!manifest) continue;
+    manifest->root = place;
     // Without files its job did not read the target back: the digests are of this folder's tensors
     // all the same.
     if (manifest->files.empty() ? place == folder : speaks_of(*manifest, source, place))
@@ -212,7 +209,7 @@ std::optional<Manifest> manifest_of(fs::path const& path, Checkpoint const& sour
 std::size_t check_source_digests(Manifest const& manifest, Checkpoint const& source,
                                  JobPlan const& plan, std::span<std::uint64_t const> digests,
                                  std::vector<bool> const& taken) {
-  FileRecords const records(manifest.files);
+  FileRecords const records(manifest.files, manifest.root);
   TensorRecords const tensors(manifest);
   std::vector<std::string> faults;
   std::set<std::string> changed;

@@ -1,9 +1,11 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <set>
 #include <string>
 #include <system_error>
+#include <vector>
 
 #include "core/formats/manifest/manifest.hpp"
 
@@ -13,6 +15,9 @@ namespace reshard {
 /// The manifest alone when it lists none.
 std::set<std::string> written_files(Manifest const& manifest);
 
+/// Whether one of the files is in this folder or below it.
+bool leads_to_one_of(std::set<std::string> const& files, std::string const& folder);
+
 /// Whether a folder that leads to none of the files counts as foreign, when it is empty.
 enum class Folders { count, ignore };
 
@@ -21,7 +26,20 @@ enum class Folders { count, ignore };
 std::string find_stranger(std::filesystem::path const& folder, std::set<std::string> const& files,
                           Folders folders, std::error_code& error);
 
-/// The same, with empty folders. What cannot be listed counts as foreign.
+/// Files and folders that do not belong to what is there: names below it.
+struct Strangers {
+  std::vector<std::string> first;  ///< the first few, sorted
+  std::size_t count = 0;           ///< of all; a folder of which nothing belongs counts as one
+};
+
+/// What `belongs(path, is_folder)` denies. What cannot be listed counts as foreign.
+Strangers strangers_in(std::filesystem::path const& folder,
+                       std::function<bool(std::string const&, bool)> const& belongs);
+
+/// "a, b and 3 more".
+std::string text_of(Strangers const& strangers);
+
+/// As find_stranger, with empty folders. What cannot be listed counts as foreign.
 std::string stranger_in(std::filesystem::path const& folder, std::set<std::string> const& files);
 
 }  // namespace reshard

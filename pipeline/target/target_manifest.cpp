@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <string>
+#include <unordered_map>
 
 #include "pipeline/job/job_field.hpp"
+#include "pipeline/target/recorded_digests.hpp"
 #include "pipeline/target/target_check.hpp"
 #include "pipeline/version.hpp"
 
@@ -42,6 +44,27 @@ void add_shared(JobPlan const& plan, std::vector<TensorDigest>& tensors) {
   }
 }
 
+/// Master weights by the names that they have in the target, and those that only the target has.
+void name_masters(JobPlan const& plan, std::vector<TensorDigest>& tensors) {
+  if (plan.master_slot.empty()) return;
+  std::size_t next = 0;
+  for (std::size_t t = 0; t < plan.model->tensors().size(); ++t)
+    if (is_in_target(plan, t)) tensors[next++].name = recorded_name(plan, t);
+  RESHARD_EXPECT(next == tensors.size());
+  std::unordered_map<std::string, TensorDigest> own;
+  for (TensorId const weight : plan.own_masters)
+    own.emplace(plan.model->tensor(weight).name, TensorDigest());
+  for (TensorDigest const& tensor : tensors)
+    if (auto const found = own.find(tensor.name); found != own.end()) found->second = tensor;
+  for (TensorId const weight : plan.own_masters) {
+    TensorDigest master = own.at(plan.model->tensor(weight).name);
+    RESHARD_EXPECT(!master.name.empty());
+    master.name = slot_name(master.name, plan.master_slot);
+    master.add = 0;
+    tensors.push_back(std::move(master));
+  }
+}
+
 TensorDigest object_digest(JobPlan const& plan, OpaqueCopy const& copy, std::uint64_t digest) {
   std::string const place =
       fmt::format("{}:{}", plan.target.files[copy.dst_file], copy.dst_offset_bytes);
@@ -49,6 +72,15 @@ TensorDigest object_digest(JobPlan const& plan, OpaqueCopy const& copy, std::uin
 }
 
 }  // namespace
+
+std::vector<TensorDigest> recorded_tensors(JobPlan const& plan,
+                                           std::span<std::uint64_t const> digests) {
+  std::vector<TensorDigest> tensors =
+      tensor_list(*plan.model, plan.target, !plan.stored_names, digests, plan.target_adds);
+  name_masters(plan, tensors);
+  add_shared(plan, tensors);
+  return tensors;
+}
 
 Manifest target_manifest(JobSpec const& spec, JobPlan const& plan, TargetContents const& contents,
                          SourceFacts const& source) {
@@ -75,9 +107,7 @@ Manifest target_manifest(JobSpec const& spec, JobPlan const& plan, TargetContent
   if (source.record.find("nightly") != nullptr && made.files.empty())
     made.source.set("files", file_names(plan, contents.small_files));
   made.job = Json(job::recorded_text(spec));
-  made.tensors =
-      tensor_list(*plan.model, plan.target, !plan.stored_names, contents.digests, plan.target_adds);
-  add_shared(plan, made.tensors);
+  made.tensors = recorded_tensors(plan, contents.digests);
   for (std::size_t i = 0; i < plan.opaque.size(); ++i)
     made.objects.push_back(
         object_digest(plan, plan.opaque[i], contents.digests[plan.model->tensors().size() + i]));

@@ -31,6 +31,10 @@ struct SourceFacts {
   Json const& record;  ///< more members
 };
 
+/// The tensors of the reshard.json of a target. `digests`: by tensor of the plan.
+std::vector<TensorDigest> recorded_tensors(JobPlan const& plan,
+                                           std::span<std::uint64_t const> digests);
+
 /// The reshard.json of a target.
 Manifest target_manifest(JobSpec const& spec, JobPlan const& plan, TargetContents const& contents,
                          SourceFacts const& source);

@@ -7,6 +7,7 @@
 #include "core/formats/format.hpp"
 #include "core/transport/comm.hpp"
 #include "pipeline/job/job_paths.hpp"
+#include "pipeline/target/own_names.hpp"
 #include "pipeline/target/strangers.hpp"
 #include "stages/write/leftovers.hpp"
 
@@ -35,31 +36,41 @@ std::size_t count_of_iterations(fs::path const& root) {
        it.increment(ended)) {
     std::string const name = it->path().filename().string();
     std::error_code unknown;
-    if ((matches_glob("iter_*", name) || name == "release") && it->is_directory(unknown)) ++count;
+    bool const is_step = matches_glob("iter_*", name) || name == "release" ||
+                         (matches_glob("global_step*", name) && !name.ends_with("_universal"));
+    if (is_step && it->is_directory(unknown)) ++count;
   }
   return count;
 }
 
 /// Beside what a conversion has written there may be something of which there is no other copy.
-void check_only_a_checkpoint(fs::path const& target) {
+/// Where no record lists the checkpoint's files, they are known by their names.
+void check_only_a_checkpoint(fs::path const& target, TargetDraft const& draft) {
   if (std::size_t const count = count_of_iterations(target); count > 1)
     fail(
         ErrorKind::target,
         "{}: holds {}, and target.replace = true removes no more than one checkpoint. Choose another target.path.",
         target.string(), counted(count, "iteration"));
   std::optional<Manifest> manifest;
-  if (capture([&] { manifest = find_manifest(target); }) || !manifest) return;
-  auto const files = written_files(*manifest);
-  std::string const stranger = files.size() > 1 ? stranger_in(target, files) : "";
-  if (!stranger.empty())
-    fail(ErrorKind::target,
-         "{}: holds {}, which is not part of the checkpoint there, and target.replace = true "
-         "removes nothing else. Move it away, or choose another target.path.",
-         target.string(), stranger);
+  (void)capture([&] { manifest = find_manifest(target); });
+  std::set<std::string> const listed =
+      manifest ? written_files(*manifest) : std::set<std::string>();
+  bool const recorded = manifest && listed.size() > 1;
+  std::set<std::string> const files = recorded ? listed : files_to_write(draft);
+  Strangers const strangers = strangers_in(target, [&](std::string const& name, bool is_folder) {
+    if (is_folder) return leads_to_one_of(files, name) || (!recorded && is_checkpoint_folder(name));
+    return files.contains(name) || (!recorded && is_checkpoint_file(name));
+  });
+  if (strangers.count == 0) return;
+  bool const one = strangers.count == 1;
+  fail(ErrorKind::target,
+       "{}: holds {}, which {} not part of the checkpoint there, and target.replace = true "
+       "removes nothing else. Move {} away, or choose another target.path.",
+       target.string(), text_of(strangers), one ? "is" : "are", one ? "it" : "them");
 }
 
 /// replace = true is no leave to remove what is not a checkpoint.
-void check_replaceable(JobSpec const& spec) {
+void check_replaceable(JobSpec const& spec, TargetDraft const& draft) {
   std::error_code ignored;
   fs::path const target = spec.target.path;
   if (!spec.target.replace || !fs::is_directory(target, ignored) || fs::is_empty(target, ignored))
@@ -67,7 +78,7 @@ void check_replaceable(JobSpec const& spec) {
   bool is_checkpoint = false;
   if (auto const unseen = capture([&] { is_checkpoint = !recognise(target).empty(); }))
     throw Error(ErrorKind::target, unseen->sentence());
-  if (is_checkpoint) return check_only_a_checkpoint(target);
+  if (is_checkpoint) return check_only_a_checkpoint(target, draft);
   fail(ErrorKind::target,
        "{}: is neither empty nor a checkpoint, so target.replace = true does not remove it. Choose "
        "another target.path, or remove it yourself.",
@@ -102,10 +113,11 @@ ExistingTarget existing_target(JobSpec const& spec) {
   return spec.target.replace ? ExistingTarget::replace : ExistingTarget::refuse;
 }
 
-void check_target(JobSpec const& spec, Checkpoint const& source, DiskSpace const& space) {
+void check_target(JobSpec const& spec, Checkpoint const& source, TargetDraft const& draft,
+                  DiskSpace const& space) {
   check_name(spec.target.path);
   check_source_apart(spec, source);
-  check_replaceable(spec);
+  check_replaceable(spec, draft);
   check_free_space(spec.target.path, space);
 }
 

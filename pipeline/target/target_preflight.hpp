@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "core/formats/checkpoint.hpp"
+#include "core/formats/target.hpp"
 #include "pipeline/job/job_spec.hpp"
 #include "stages/write/target_place.hpp"
 
@@ -18,7 +19,8 @@ ExistingTarget existing_target(JobSpec const& spec);
 
 /// Writes nothing, on one rank. Error of kind usage when source and target are not apart, of kind
 /// target when target.replace would remove what is not a checkpoint, of kind resources when the
-/// disk has no room.
-void check_target(JobSpec const& spec, Checkpoint const& source, DiskSpace const& space);
+/// disk has no room. `draft` is the target to be.
+void check_target(JobSpec const& spec, Checkpoint const& source, TargetDraft const& draft,
+                  DiskSpace const& space);
 
 }  // namespace reshard

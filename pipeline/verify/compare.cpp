@@ -43,6 +43,8 @@ class Comparer {
     together(comm_, [&] {
       matched_ = match_sides(sides_, request_.comparison,
                              request_.weights_only ? ComparedPart::weights : ComparedPart::all);
+      for (std::string const& cast : matched_.casts)
+        sides_.notes.push_back(cast + ", as a map states: compared by value");
       if (request_.weights_only)
         sides_.notes.push_back(
             fmt::format("weights only: {} of optimizer state and quantisers in a and {} in "

@@ -7,6 +7,7 @@
 
 #include "core/base/json.hpp"
 #include "core/transport/comm.hpp"
+#include "pipeline/verify/reading_terms.hpp"
 #include "stages/verify/extent_comparer.hpp"
 
 namespace reshard {
@@ -16,21 +17,17 @@ struct CompareRequest {
   std::filesystem::path a;
   std::filesystem::path b;
   Comparison comparison = Comparison::bytes;
-  std::string map = "auto";        ///< as in a job file; "none": by stored names
-  std::string map_b = {};          ///< another map for b; "": the same
-  std::filesystem::path config_a;  ///< config.json (or its folder) of a side that has none; that of
-                                   ///< the other side serves when this is empty
-  std::filesystem::path config_b;
+  /// How each is read; both maps "none": by stored names. A config of one side serves the other,
+  /// too, and rows of a vocabulary count for both.
+  ReadingTerms terms_a = {};
+  ReadingTerms terms_b = {};
+  bool by_records = true;         ///< what these leave open is as the records of a and b say
   std::filesystem::path adapter;  ///< that is merged into a's weights while they are read; empty
                                   ///< for none
-  std::string prefix_a;           ///< of stored names: only those are read, and it is cut off
-  std::string prefix_b;
-  std::int64_t vocab = 0;  ///< rows of the vocabulary, where a job states them; those behind are
-                           ///< not compared
-  bool by_maps = false;        ///< stored names alone decide only where no map reads both
-  bool weights_only = false;   ///< optimizer state and quantisers' values are left out
-  bool histogram = false;      ///< of values: the text has the differences by powers of ten
-  std::size_t row_limit = 50;  ///< of the text
+  bool by_maps = false;           ///< stored names alone decide only where no map reads both
+  bool weights_only = false;      ///< optimizer state and quantisers' values are left out
+  bool histogram = false;         ///< of values: the text has the differences by powers of ten
+  std::size_t row_limit = 50;     ///< of the text
   std::uint64_t memory_bytes = std::uint64_t{256} << 20;
   std::vector<std::filesystem::path> map_folders;
 };

@@ -54,7 +54,9 @@ class Matcher {
         a_(sides.a.catalogue.source),
         b_(sides.b.catalogue.source),
         a_adds_(sides.a.catalogue.adds),
-        b_adds_(sides.b.catalogue.adds) {}
+        b_adds_(sides.b.catalogue.adds),
+        a_casts_(sides.a.catalogue.casts),
+        b_casts_(sides.b.catalogue.casts) {}
 
   MatchedSides run() {
     result_.b.files = std::move(b_.files);
@@ -176,12 +178,37 @@ class Matcher {
     }
   }
 
+  /// Whether one side has the dtype that a map states for the tensor, and the other one values that
+  /// it may be cast from.
+  bool is_stated_cast(std::size_t t, std::size_t u, std::set<DType> const& a,
+                      std::set<DType> const& b) const {
+    if (a.size() != 1 || b.size() != 1) return false;
+    auto const states = [&](std::vector<std::optional<DType>> const& casts, std::size_t tensor) {
+      return tensor < casts.size() && casts[tensor] &&
+             (a.contains(*casts[tensor]) || b.contains(*casts[tensor]));
+    };
+    auto const has_value = [](DType dtype) { return quant::convertible(dtype, DType::f64); };
+    return (states(a_casts_, t) || states(b_casts_, u)) && has_value(*a.begin()) &&
+           has_value(*b.begin());
+  }
+
+  /// Whether some of the tensor is computed while it is read, and would have to be changed again.
+  static bool is_computed(Catalog const& catalog, std::size_t tensor) {
+    return std::ranges::any_of(catalog.tensors[tensor].blobs(), [&](std::uint32_t const blob) {
+      return catalog.blobs[blob].file >= catalog.real_files();
+    });
+  }
+
   bool match_dtypes(std::size_t t, std::size_t u) {
     std::set<DType> const a = dtypes_of(a_, t);
     std::set<DType> const b = dtypes_of(result_.b, t);
     int const add = add_of(b_adds_, u) - add_of(a_adds_, t);
-    if (a != b && comparison_ == Comparison::bytes)
-      return differs(HeaderFault::dtype, t, text_of(a), text_of(b));
+    if (a != b && comparison_ == Comparison::bytes) {
+      if (!is_stated_cast(t, u, a, b))
+        return differs(HeaderFault::dtype, t, text_of(a), text_of(b));
+      result_.casts.push_back(
+          fmt::format("{}: {} in a, {} in b", a_model_.tensors()[t].name, text_of(a), text_of(b)));
+    }
     std::set<DType> all = a;
     all.insert(b.begin(), b.end());
     if (std::any_of(all.begin(), all.end(), [](DType dtype) { return bits(dtype) % 8 != 0; }))
@@ -191,6 +218,8 @@ class Matcher {
                        [](DType dtype) { return quant::convertible(dtype, DType::f64); }))
         return differs(a != b ? HeaderFault::dtype : HeaderFault::not_comparable, t, text_of(a),
                        text_of(b));
+      if (is_computed(a_, t) || is_computed(result_.b, t))
+        return differs(HeaderFault::not_comparable, t, text_of(a), text_of(b));
       bool const widest = add != 0 || all.contains(DType::f64);
       wish_.tensors[t].add(Piece{TensorId(t), {}, {}, 0}, widest ? 1U : 0U, false);
       adds_.target[t] = add_of(b_adds_, u);
@@ -227,6 +256,8 @@ class Matcher {
   Catalog& b_;
   std::vector<int> const& a_adds_;
   std::vector<int> const& b_adds_;
+  std::vector<std::optional<DType>> const& a_casts_;
+  std::vector<std::optional<DType>> const& b_casts_;
   std::set<std::string> known_in_a_;
   Catalog wish_;  ///< whose dtypes values are compared in
   StoredAdds adds_;

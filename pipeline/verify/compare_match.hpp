@@ -34,6 +34,8 @@ struct MatchedSides {
   Catalog b;
   std::vector<ComparedTensor> tensors;
   std::vector<HeaderDifference> differences;
+  std::vector<std::string> casts;  ///< tensors of other dtypes by a map's own cast, compared by
+                                   ///< value: "router.expert_bias: BF16 in a, F32 in b"
   std::uint64_t states_only_a =
       0;  ///< optimizer tensors that one side has; they are no differences
   std::uint64_t states_only_b = 0;

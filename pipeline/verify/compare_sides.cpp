@@ -2,16 +2,21 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "core/base/counted.hpp"
 #include "core/base/sight.hpp"
 #include "core/base/text.hpp"
 #include "core/formats/model_files.hpp"
+#include "core/mapping/config_defaults.hpp"
+#include "core/mapping/quant.hpp"
 #include "core/plan/state_checks.hpp"
 #include "core/transport/shared_sight.hpp"
 #include "pipeline/job/option_words.hpp"
 #include "pipeline/job/target_request.hpp"
 #include "pipeline/target/own_manifest.hpp"
+#include "pipeline/verify/header_members.hpp"
+#include "stages/plan/config/expected_names.hpp"
 #include "stages/plan/source/master_weights.hpp"
 #include "stages/read/open_source.hpp"
 
@@ -25,6 +30,15 @@ bool is_plain(Checkpoint const& checkpoint) {
   return checkpoint.storage == Storage::chunks && checkpoint.names == NameOwner::family;
 }
 bool is_megatron(Checkpoint const& checkpoint) { return checkpoint.names == NameOwner::megatron; }
+
+StoredView view_of(ComparedSide const& side) {
+  return side.checkpoint.format->view(side.checkpoint, side.terms.prefix);
+}
+
+/// Whether stored names are compared, whatever they mean.
+bool names_alone(ReadingTerms const& a, ReadingTerms const& b) {
+  return a.map == "none" && b.map == "none";
+}
 
 /// A Hugging Face folder without its config.json.
 bool is_bare(Checkpoint const& checkpoint) {
@@ -59,43 +73,105 @@ bool has_state_without_masters(StoredView const& view) {
   return !view.states.empty() && std::ranges::none_of(view.states, is_master_slot);
 }
 
-/// Rows of a padded vocabulary that its own manifest counts; 0 where there is none.
-Index recorded_rows(ComparedSide const& side) {
-  if (!is_megatron(side.checkpoint)) return 0;
+/// The manifest of a side; nothing where there is none that can be followed.
+std::optional<Manifest> manifest_beside(ComparedSide const& side) {
   std::vector<std::string> ignored;  // `digest` explains what is not followed
-  auto const manifest = own_manifest(side.path, side.checkpoint, ignored);
-  return manifest ? vocab_in(*manifest) : 0;
+  return own_manifest(side.path, side.checkpoint, ignored);
 }
+
+/// Whether weights are in parts, such as codes and scales.
+bool is_quantised(JobPlan const& catalogue) {
+  Model const& model = *catalogue.model;
+  for (QuantScheme const& scheme : model.schemes()) {
+    if (scheme.beside) continue;
+    for (QuantPart const& part : scheme.parts) {
+      std::string const ending = part_tensor("", scheme, part);
+      for (std::size_t t = 0; t < model.tensors().size(); ++t)
+        if (model.exists(TensorId(t)) && model.tensors()[t].name.ends_with(ending)) return true;
+    }
+  }
+  return false;
+}
+
+/// A way to read both sides, and notes that say where its terms come from.
+struct ReadingChoice {
+  ReadingTerms a;
+  ReadingTerms b;
+  std::vector<std::string> notes = {};
+  int turn = 0;  ///< among those that read by maps
+};
 
 class SidesOpener {
  public:
-  SidesOpener(CompareRequest const& request, ComparedSides& sides)
-      : request_(request), sides_(sides) {}
+  SidesOpener(CompareRequest const& request, std::vector<ReadingChoice> const& choices,
+              ComparedSides& sides)
+      : request_(request), choices_(choices), sides_(sides) {}
 
   void run() {
-    StoredView const a = sides_.a.checkpoint.format->view(sides_.a.checkpoint, request_.prefix_a);
-    StoredView const b = sides_.b.checkpoint.format->view(sides_.b.checkpoint, request_.prefix_b);
-    bool const alone_a = holds_masters_alone(sides_.a.checkpoint, a);
-    if (alone_a != holds_masters_alone(sides_.b.checkpoint, b) &&
-        !has_state_without_masters(alone_a ? b : a))
-      masters_ = Masters::apart;
     bool const merges = !request_.adapter.empty();
-    if (request_.map == "none" && !merges) return open_by_names();
-    if (merges) {
-      open_by_maps();
-      return match_vocabularies();
+    bool const by_names = names_alone(request_.terms_a, request_.terms_b) && !merges;
+    bool const free = request_.terms_a.map == "auto" && request_.terms_b.map == "auto" && !merges;
+    if (by_names || (free && names_can_do()))
+      for (ReadingChoice const& choice : choices_) {
+        take(choice);
+        if (!same_names(choice) || (request_.by_maps && !by_names)) continue;
+        note_casts();
+        return note(choice);
+      }
+    if (by_names) {
+      take(choices_.front());
+      return open_by_names();
     }
-    if (request_.map == "auto" && names_can_do() && same_names() && !request_.by_maps) return;
     sides_.by_names = false;
-    auto const failed = capture([&] { open_by_maps(); });
-    if (!failed) return match_vocabularies();
-    if (request_.map != "auto" || !share_names_) throw *failed;
+    std::vector<ReadingChoice> by_turns = choices_;
+    std::ranges::stable_sort(by_turns, {}, &ReadingChoice::turn);
+    std::optional<Error> failed;
+    for (ReadingChoice const& choice : by_turns) {
+      take(choice);
+      auto const why = capture([&] { open_by_maps(); });
+      if (!why) return note(choice);
+      if (!failed) failed = why;
+    }
+    if (!free || sharing_ == nullptr) throw *failed;
+    take(*sharing_);
     sides_.notes.push_back("compared by stored names, because no map describes both: " +
                            failed->sentence());
     open_by_names();
   }
 
  private:
+  void take(ReadingChoice const& choice) {
+    sides_.a.terms = choice.a;
+    sides_.b.terms = choice.b;
+  }
+
+  void note(ReadingChoice const& choice) {
+    sides_.notes.insert(sides_.notes.begin(), choice.notes.begin(), choice.notes.end());
+  }
+
+  /// Of stored names whose dtypes differ, those that the map of a config states.
+  void note_casts() {
+    JobPlan& a = sides_.a.catalogue;
+    JobPlan const& b = sides_.b.catalogue;
+    auto const dtype_of = [](JobPlan const& side, TensorId tensor) {
+      auto const blobs = side.source.tensors[index(tensor)].blobs();
+      return blobs.empty() ? std::nullopt : std::optional(side.source.blobs[blobs.front()].dtype);
+    };
+    std::set<std::string, std::less<>> names;
+    for (std::size_t t = 0; t < a.model->tensors().size(); ++t) {
+      auto const other = b.model->find_tensor(a.model->tensors()[t].name);
+      if (other && dtype_of(a, TensorId(t)) != dtype_of(b, *other))
+        names.insert(a.model->tensors()[t].name);
+    }
+    if (names.empty()) return;
+    std::set<std::string, std::less<>> all;
+    for (LogicalTensor const& tensor : a.model->tensors()) all.insert(tensor.name);
+    Json const& config = a.named_config.is_null() ? b.named_config : a.named_config;
+    a.casts.resize(a.model->tensors().size());
+    for (auto const& [name, dtype] : cast_names(config, all, request_.map_folders))
+      if (names.contains(name)) a.casts[index(*a.model->find_tensor(name))] = dtype;
+  }
+
   /// Logical tensors have axes, which a comparison by names does not look at.
   bool names_can_do() const {
     auto const whole = [](Checkpoint const& checkpoint) {
@@ -113,7 +189,7 @@ class SidesOpener {
             side->path.string());
       TargetRequest by_name;
       by_name.map = "none";
-      by_name.source_prefix = prefix_of(*side);
+      by_name.source_prefix = side->terms.prefix;
       side->request = by_name;
       side->catalogue = catalogue(side->checkpoint, by_name);
     }
@@ -121,7 +197,7 @@ class SidesOpener {
   }
 
   /// Opens both by their names, and says whether these and all shapes agree.
-  bool same_names() {
+  bool same_names(ReadingChoice const& choice) {
     open_by_names();
     auto const shapes = [](JobPlan const& job) {
       std::map<std::string, std::vector<std::string>> result;
@@ -135,18 +211,31 @@ class SidesOpener {
     auto const a = shapes(sides_.a.catalogue);
     auto const b = shapes(sides_.b.catalogue);
     sides_.by_names = a == b;
-    share_names_ = std::any_of(a.begin(), a.end(),
-                               [&b](auto const& tensor) { return b.contains(tensor.first); });
+    if (sharing_ == nullptr &&
+        std::ranges::any_of(a, [&b](auto const& tensor) { return b.contains(tensor.first); }))
+      sharing_ = &choice;
     return sides_.by_names;
   }
 
   void open_by_maps() {
+    settle_masters();
     with_option_words("--config-a", [&] {
-      open_by_map(sides_.a, request_.config_a, sides_.b, request_.config_b);
+      open_by_map(sides_.a, sides_.a.terms.config, sides_.b, sides_.b.terms.config);
     });
     with_option_words("--config-b", [&] {
-      open_by_map(sides_.b, request_.config_b, sides_.a, request_.config_a);
+      open_by_map(sides_.b, sides_.b.terms.config, sides_.a, sides_.a.terms.config);
     });
+    match_vocabularies();
+    if (request_.adapter.empty() && !request_.by_maps) match_quantised();
+  }
+
+  void settle_masters() {
+    StoredView const a = view_of(sides_.a);
+    StoredView const b = view_of(sides_.b);
+    bool const alone_a = holds_masters_alone(sides_.a.checkpoint, a);
+    bool const apart = alone_a != holds_masters_alone(sides_.b.checkpoint, b) &&
+                       !has_state_without_masters(alone_a ? b : a);
+    masters_ = apart ? Masters::apart : Masters::as_stored;
   }
 
   void open_by_map(ComparedSide& side, fs::path const& own_config, ComparedSide const& other,
@@ -155,9 +244,9 @@ class SidesOpener {
     if (config.empty() && is_plain(side.checkpoint)) config = config_beside(side);
     bool const bare = is_bare(side.checkpoint);
     if (config.empty() && (bare || is_plain(side.checkpoint) || is_megatron(side.checkpoint)))
-      config = !other_config.empty() ? other_config
-               : bare                ? any_config_of(other)
-                                     : config_beside(other);
+      config = !other_config.empty()          ? other_config
+               : is_megatron(side.checkpoint) ? config_beside(other)
+                                              : any_config_of(other);
     if (is_plain(side.checkpoint) && config.empty())
       fail(ErrorKind::usage,
            "{}: does not state which model it holds, and neither does the other checkpoint. Give "
@@ -165,7 +254,6 @@ class SidesOpener {
            side.path.string(), &side == &sides_.a ? "a" : "b");
     TargetRequest& request = side.request;
     request = by_map(side, config);
-    request.source_prefix = prefix_of(side);
     if (!is_megatron(side.checkpoint) || config.empty()) {
       side.catalogue = catalogue(side.checkpoint, request, masters_);
       return;
@@ -182,21 +270,18 @@ class SidesOpener {
       throw *failed;
   }
 
-  std::string const& prefix_of(ComparedSide const& side) const {
-    return &side == &sides_.a ? request_.prefix_a : request_.prefix_b;
-  }
-
   TargetRequest by_map(ComparedSide const& side, fs::path const& config) const {
-    bool const other = &side == &sides_.b && !request_.map_b.empty();
-    return request_without_target(other ? request_.map_b : request_.map, config,
-                                  request_.map_folders);
+    TargetRequest request = request_without_target(side.terms.map, config, request_.map_folders);
+    request.source_prefix = side.terms.prefix;
+    request.source_tp = side.terms.tp;
+    request.source_etp = side.terms.etp;
+    return request;
   }
 
   /// Args that do not count the vocabulary leave padded rows in it.
   void match_vocabularies() {
-    if (request_.vocab > 0) {
-      for (ComparedSide* side : {&sides_.a, &sides_.b})
-        (void)shorten(*side, side->request, request_.vocab);
+    if (Index const rows = std::max(sides_.a.terms.vocab, sides_.b.terms.vocab); rows > 0) {
+      for (ComparedSide* side : {&sides_.a, &sides_.b}) (void)shorten(*side, side->request, rows);
       return;
     }
     if (vocab_of(sides_.a.catalogue) == vocab_of(sides_.b.catalogue)) return;
@@ -215,6 +300,27 @@ class SidesOpener {
         larger.path.string(), std::max(a, b), rows));
   }
 
+  /// A quantised side has the values that its codes stand for where the other one has values.
+  void match_quantised() {
+    bool const of_a = is_quantised(sides_.a.catalogue);
+    if (of_a == is_quantised(sides_.b.catalogue)) return;
+    ComparedSide& side = of_a ? sides_.a : sides_.b;
+    ComparedSide const& other = of_a ? sides_.b : sides_.a;
+    TargetRequest request = side.request;
+    request.dequantise = true;
+    JobPlan values;
+    auto const failed = capture([&] { values = catalogue(side.checkpoint, request, masters_); });
+    sides_.notes.push_back(fmt::format(
+        "{} is quantised and {} is not: {}", side.path.string(), other.path.string(),
+        failed
+            ? "stored codes are compared, because values cannot be computed. " + failed->sentence()
+            : "its values are compared as a job with model.quant = \"dequantise-bf16\" computes "
+              "them"));
+    if (failed) return;
+    side.catalogue = std::move(values);
+    side.request = std::move(request);
+  }
+
   /// Counts these rows as the vocabulary of a side; false, and nothing is changed, where they
   /// cannot be.
   bool shorten(ComparedSide& side, TargetRequest request, Index rows) const {
@@ -227,9 +333,10 @@ class SidesOpener {
   }
 
   CompareRequest const& request_;
+  std::vector<ReadingChoice> const& choices_;  ///< what was given first
   ComparedSides& sides_;
-  bool share_names_ = false;
-  Masters masters_ = Masters::as_stored;  ///< apart where one side alone has no others
+  ReadingChoice const* sharing_ = nullptr;  ///< the first with which some names are the same
+  Masters masters_ = Masters::as_stored;    ///< apart where one side alone has no others
 };
 
 bool has_states_in_rank_files(Checkpoint const& checkpoint) {
@@ -238,11 +345,11 @@ bool has_states_in_rank_files(Checkpoint const& checkpoint) {
 
 /// Optimizer state in rank files is read where the other side has state that it can be compared
 /// with.
-bool may_compare_states(Checkpoint const& other) {
+bool may_compare_states(ComparedSide const& side) {
+  Checkpoint const& other = side.checkpoint;
   if (has_states_in_rank_files(other)) return true;
-  StateForm const form = other.format->inventory(other, view_of(other)).optimizer.form;
-  return other.format->target().rank_states &&
-         (form == StateForm::by_weight || form == StateForm::in_buffers);
+  StateForm const form = other.format->inventory(other, view_of(side)).optimizer.form;
+  return form == StateForm::by_weight || form == StateForm::in_buffers;
 }
 
 void open_again(ComparedSide& side, bool rank_states, Comm const& comm) {
@@ -252,10 +359,8 @@ void open_again(ComparedSide& side, bool rank_states, Comm const& comm) {
 }
 
 void read_rank_states(ComparedSides& sides, Comm const& comm) {
-  bool const of_a =
-      has_states_in_rank_files(sides.a.checkpoint) && may_compare_states(sides.b.checkpoint);
-  bool const of_b =
-      has_states_in_rank_files(sides.b.checkpoint) && may_compare_states(sides.a.checkpoint);
+  bool const of_a = has_states_in_rank_files(sides.a.checkpoint) && may_compare_states(sides.b);
+  bool const of_b = has_states_in_rank_files(sides.b.checkpoint) && may_compare_states(sides.a);
   if (of_a) open_again(sides.a, true, comm);
   if (of_b) open_again(sides.b, true, comm);
   if (!of_a || !of_b) return;
@@ -264,31 +369,77 @@ void read_rank_states(ComparedSides& sides, Comm const& comm) {
   if (read_a != read_b) open_again(read_a ? sides.a : sides.b, false, comm);
 }
 
+/// What was given alone; and completed by what records state: of a side as the source of the other,
+/// or else as a target of its own job; and by the record of a target whose source lay elsewhere.
+std::vector<ReadingChoice> reading_choices(CompareRequest const& request, ComparedSides& sides) {
+  std::optional<Manifest> const of_a = manifest_beside(sides.a);
+  std::optional<Manifest> const of_b = manifest_beside(sides.b);
+  for (auto const& [side, own] : {std::pair(&sides.a, &of_a), std::pair(&sides.b, &of_b)})
+    if (*own && is_megatron(side->checkpoint)) side->recorded_rows = vocab_in((*own)->tensors);
+  std::vector<ReadingChoice> choices{{request.terms_a, request.terms_b, {}, 1}};
+  if (!request.by_records) return choices;
+  auto const add = [&](bool anywhere) {
+    ReadingChoice choice = choices.front();
+    choice.turn = anywhere ? 2 : 0;
+    auto const follow = [&](ComparedSide const& side, ReadingTerms& terms,
+                            std::optional<Manifest> const& own,
+                            std::optional<Manifest> const& of_other) {
+      bool const is_source =
+          of_other &&
+          (is_made_from(*of_other, side.path) ||
+           (anywhere && fact(of_other->source, "format") == Json(side.checkpoint.format->name())));
+      if (!is_source && !own) return;
+      ReadingTerms const before = terms;
+      terms = completed(terms, is_source ? terms_of_source(*of_other)
+                                         : terms_of_target(*own, request.map_folders));
+      if (terms == before) return;
+      fs::path const record = (is_source ? *of_other : *own).root / manifest_name;
+      choice.notes.push_back(fmt::format("{} is read as {} says: {}", side.path.string(),
+                                         record.string(), terms_beside(before, terms)));
+    };
+    follow(sides.a, choice.a, of_a, of_b);
+    follow(sides.b, choice.b, of_b, of_a);
+    if (std::ranges::none_of(choices, [&](ReadingChoice const& known) {
+          return known.a == choice.a && known.b == choice.b;
+        }))
+      choices.push_back(std::move(choice));
+  };
+  add(false);
+  add(true);
+  return choices;
+}
+
 }  // namespace
 
 ComparedSides open_sides(CompareRequest const& request, Comm const& comm) {
   ComparedSides sides;
   sides.a.path = request.a;
   sides.b.path = request.b;
-  for (ComparedSide* side : {&sides.a, &sides.b}) {
-    OpenChoice choice;
-    choice.prefix = side == &sides.a ? request.prefix_a : request.prefix_b;
-    side->checkpoint = open_source(side->path, FormatId::automatic, choice, comm);
-  }
+  for (ComparedSide* side : {&sides.a, &sides.b}) side->checkpoint = open_source(side->path, comm);
+  std::vector<ReadingChoice> choices;
+  together_seeing(comm, [&] { choices = reading_choices(request, sides); });
+  // What it holds is the same with and without a prefix that a record states.
+  sides.a.terms = choices.back().a;
+  sides.b.terms = choices.back().b;
   if (!request.adapter.empty()) add_adapter(sides.a.checkpoint, request.adapter, comm);
   if (request.adapter.empty() && !request.weights_only) read_rank_states(sides, comm);
   together_seeing(comm, [&] {
-    for (ComparedSide* side : {&sides.a, &sides.b}) side->recorded_rows = recorded_rows(*side);
-    SidesOpener(request, sides).run();
+    SidesOpener(request, choices, sides).run();
     ModelDescription a;
     ModelDescription b;
     with_option_words("--config-a", [&] {
-      a = describe_model(sides.a.checkpoint, request.config_a, request.map_folders);
+      a = describe_model(sides.a.checkpoint, sides.a.terms.config, request.map_folders);
     });
     with_option_words("--config-b", [&] {
-      b = describe_model(sides.b.checkpoint, request.config_b, request.map_folders);
+      b = describe_model(sides.b.checkpoint, sides.b.terms.config, request.map_folders);
     });
     sides.configs = compare_configs(a, b, request.map_folders);
+    HeaderMembers headers = compare_header_members(sides.a.checkpoint, sides.b.checkpoint);
+    std::ranges::move(headers.differences, std::back_inserter(sides.configs.differences));
+    if (!headers.others.empty())
+      sides.notes.push_back(fmt::format(
+          "__metadata__ of the headers differs in {}, which {} no tensor",
+          listed(headers.others, 4), agreeing(headers.others.size(), "describes", "describe")));
   });
   std::vector<std::string> const& warnings = sides.a.catalogue.warnings;  // of b, copies are read
   sides.notes.insert(sides.notes.end(), warnings.begin(), warnings.end());
@@ -297,7 +448,7 @@ ComparedSides open_sides(CompareRequest const& request, Comm const& comm) {
 
 std::string not_compared(ComparedSide const& side, bool by_names) {
   Checkpoint const& checkpoint = side.checkpoint;
-  StateInventory const state = checkpoint.format->inventory(checkpoint, view_of(checkpoint));
+  StateInventory const state = checkpoint.format->inventory(checkpoint, view_of(side));
   std::vector<std::string> parts;
   std::size_t objects = checkpoint.stored.objects.size();
   for (ModuleStates const& states : checkpoint.module_states) objects += states.entries->size();

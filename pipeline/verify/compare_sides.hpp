@@ -16,6 +16,7 @@ struct ComparedSide {
   Checkpoint checkpoint;
   JobPlan catalogue;
   TargetRequest request;    ///< with which the catalogue was made
+  ReadingTerms terms;       ///< as given, and as records say
   Index recorded_rows = 0;  ///< of the vocabulary, by the own manifest of a checkpoint that pads it
 };
 
@@ -29,7 +30,9 @@ struct ComparedSides {
 
 /// Opens both in terms of one set of logical tensors. With map "auto" that is the stored ones where
 /// both sides have the same, else those of a map; where no map reads both, the stored ones again if
-/// both sides have whole tensors. Collective.
+/// both sides have whole tensors. Terms that were not given are those that a record states: of how
+/// its target is read, and of how its source was. Where one side is quantised and the other is not,
+/// the first has the values that its codes stand for. Collective.
 ComparedSides open_sides(CompareRequest const& request, Comm const& comm);
 
 /// What no comparison covers of a checkpoint: "12 opaque objects, optimizer state"; "" for

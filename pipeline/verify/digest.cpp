@@ -12,6 +12,7 @@
 #include "pipeline/target/own_manifest.hpp"
 #include "pipeline/target/target_check.hpp"
 #include "pipeline/verify/rank_state_look.hpp"
+#include "pipeline/verify/reading_terms.hpp"
 #include "pipeline/verify/suspect_tensors.hpp"
 #include "pipeline/verify/tensor_hashes.hpp"
 #include "stages/read/open_source.hpp"
@@ -54,6 +55,7 @@ void note_failed(DigestedCheckpoint& digested, StateShares const& states,
 
 JobPlan open_logical(Checkpoint const& checkpoint, DigestQuery const& query, Comm const& comm) {
   TargetRequest request = request_without_target(query.map, query.config, query.map_folders);
+  request.source_prefix = query.prefix;
   request.true_rows = true;
   request.true_vocab_size = query.vocab;
   JobPlan plan;
@@ -63,13 +65,21 @@ JobPlan open_logical(Checkpoint const& checkpoint, DigestQuery const& query, Com
   return plan;
 }
 
+void follow(DigestQuery& query, Manifest const& manifest) {
+  if (query.map != "auto" || !query.config.empty()) return;
+  ReadingTerms const terms = terms_of_target(manifest, query.map_folders);
+  query.map = manifest.map == "none" ? "none" : terms.map;
+  if (query.prefix.empty()) query.prefix = terms.prefix;
+  query.vocab = vocab_in(manifest.tensors);
+}
+
 std::optional<Manifest> follow_own_manifest(DigestQuery& query, Checkpoint const& checkpoint,
                                             std::vector<std::string>& notes, Comm const& comm) {
   std::optional<Manifest> manifest;
-  together_seeing(comm, [&] { manifest = own_manifest(query.path, checkpoint, notes); });
-  if (!manifest || query.map != "auto" || !query.config.empty()) return manifest;
-  if (manifest->map == "none") query.map = "none";
-  query.vocab = vocab_in(*manifest);
+  together_seeing(comm, [&] {
+    manifest = own_manifest(query.path, checkpoint, notes);
+    if (manifest) follow(query, *manifest);
+  });
   return manifest;
 }
 

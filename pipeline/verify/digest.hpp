@@ -19,6 +19,7 @@ struct DigestQuery {
   std::filesystem::path path;
   std::string map = "auto";      ///< as in a job file; "none": tensors by their stored names
   std::filesystem::path config;  ///< config.json or its folder, where the checkpoint has none
+  std::string prefix;            ///< of stored names: only those are read, and it is cut off
   std::string_view config_option = "--config";  ///< that gives `config`, for messages
   DigestScope scope = DigestScope::distinct;
   bool file_hashes = false;
@@ -44,8 +45,12 @@ struct DigestedCheckpoint {
 /// Opens a checkpoint in terms of its logical tensors. Collective. Errors: usage (no map), source.
 JobPlan open_logical(Checkpoint const& checkpoint, DigestQuery const& query, Comm const& comm);
 
-/// The checkpoint's own manifest, which the query then follows: it counts the same rows of the
-/// vocabulary and has the same names, unless the user says otherwise. `notes`: why there is none
+/// The query follows a manifest of its checkpoint: it counts the same rows of the vocabulary and
+/// has the same names, by the prefix and the map that its job gave the target, unless the user says
+/// otherwise. Looks through Sight.
+void follow(DigestQuery& query, Manifest const& manifest);
+
+/// The checkpoint's own manifest, which the query then follows. `notes`: why there is none
 /// that can be followed. Collective.
 std::optional<Manifest> follow_own_manifest(DigestQuery& query, Checkpoint const& checkpoint,
                                             std::vector<std::string>& notes, Comm const& comm);

@@ -51,6 +51,7 @@ class Extraction {
     DigestQuery logical;
     logical.map = query_.map;
     logical.config = query_.config;
+    logical.prefix = query_.prefix;
     logical.map_folders = query_.map_folders;
     logical.path = query_.path;
     std::vector<std::string> ignored;  // what is not followed is explained by `digest`

@@ -19,6 +19,7 @@ struct ExtractQuery {
   ExistingTarget existing = ExistingTarget::refuse;
   std::string map = "auto";      ///< as in a job file; "none": tensors by their stored names
   std::filesystem::path config;  ///< config.json or its folder, where the checkpoint has none
+  std::string prefix;            ///< of stored names: only those are read, and it is cut off
   std::uint64_t memory_bytes = std::uint64_t{256} << 20;  ///< of staging
   std::vector<std::filesystem::path> map_folders;
 };

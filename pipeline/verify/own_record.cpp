@@ -36,6 +36,17 @@ std::optional<OwnRecord> record_in(fs::path const& place) {
   return own.names.empty() ? std::nullopt : std::optional(std::move(own));
 }
 
+/// Whether the record is one of what lies at `path`: it lists a file there or below it. Where a job
+/// did not read its target back, the record lists none, and is one of its own folder.
+bool speaks_of(OwnRecord const& own, fs::path const& path) {
+  if (!own.lists_files()) return own.root == path || !sees_folder(path);
+  auto const lists = [&](auto const& list) {
+    return std::ranges::any_of(
+        list, [&](auto const& one) { return holds(path, normal_path(own.root / one.path)); });
+  };
+  return (own.manifest && lists(own.manifest->files)) || (own.sums && lists(*own.sums));
+}
+
 /// Looks at files 0 … count - 1, each rank at its share.
 std::vector<std::string> over_files(std::size_t count, Comm const& comm,
                                     std::function<std::string(std::size_t)> const& fault_of) {
@@ -63,7 +74,7 @@ OwnRecord find_record(fs::path const& path, std::span<fs::path const> files, boo
         !sees_anything(named / dcp::metadata_name) && !in_shares &&
         !sees_anything(place / manifest_name))
       continue;
-    if (auto own = record_in(place)) return *std::move(own);
+    if (auto own = record_in(place); own && speaks_of(*own, named)) return *std::move(own);
   }
   fail(ErrorKind::usage,
        "{}: has no {}, {} or {}, so there is nothing to verify it against. Compare it with "
@@ -128,6 +139,20 @@ void add_unlisted(OwnRecord const& own, Checkpoint const& checkpoint,
   };
   if (own.manifest && !own.manifest->files.empty()) look(own.manifest->files, own.names.front());
   if (own.sums) look(*own.sums, own.names.back());
+  if (!own.manifest || !own.sums) return;
+  std::set<std::string_view> summed;
+  for (FileSum const& sum : *own.sums) summed.insert(sum.path);
+  std::set<fs::path> with_tensors;  // of these it was said above
+  for (fs::path const& file : checkpoint.files) with_tensors.insert(full_path(file));
+  auto const expect = [&](std::string_view path) {
+    if (!summed.contains(path) && !with_tensors.contains(normal_path(own.root / path)))
+      faults.push_back(fmt::format("{}: has no line for {}, which {} lists",
+                                   (own.root / sums_name).string(), path, manifest_name));
+  };
+  for (FileRecord const& record : own.manifest->files) expect(record.path);
+  if (!summed.contains(manifest_name))
+    faults.push_back(
+        fmt::format("{}: has no line for {}", (own.root / sums_name).string(), manifest_name));
 }
 
 std::vector<std::string> faults_of_files(OwnRecord const& own, Comm const& comm) {

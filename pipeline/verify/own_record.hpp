@@ -49,7 +49,8 @@ std::string fault_of(std::filesystem::path const& root, ExpectedFile const& expe
 /// Whether it is there with the recorded size; reads nothing.
 std::string fault_without_reading(std::filesystem::path const& root, ExpectedFile const& expected);
 
-/// Files with tensors that the record does not list.
+/// Files with tensors that the record does not list, and lines that SHA256SUMS lacks of files that
+/// the manifest lists.
 void add_unlisted(OwnRecord const& own, Checkpoint const& checkpoint,
                   std::vector<std::string>& faults);
 

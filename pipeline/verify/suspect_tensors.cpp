@@ -1,11 +1,16 @@
 #include "pipeline/verify/suspect_tensors.hpp"
 
 #include <algorithm>
+#include <set>
+
+#include <fmt/format.h>
 
 #include "core/base/integers.hpp"
 #include "core/mapping/adapter.hpp"
+#include "core/mapping/quant.hpp"
 #include "core/plan/digest_work.hpp"
 #include "core/plan/state_checks.hpp"
+#include "stages/plan/config/expected_names.hpp"
 
 namespace reshard {
 namespace {
@@ -42,6 +47,18 @@ std::vector<std::string> slice_names(Model const& model, TensorId tensor, std::s
   return names;
 }
 
+struct FusedWeights {
+  std::string_view name;
+  std::vector<std::string_view> words;  ///< the last ones of their names
+};
+
+/// Weights that engines store in one matrix.
+std::vector<FusedWeights> const& fused_weights() {
+  static std::vector<FusedWeights> const fused{{"gate and up", {"gate", "up"}},
+                                               {"q, k and v", {"q", "k", "v"}}};
+  return fused;
+}
+
 }  // namespace
 
 SlicedTensor sliced_tensor(Model const& model, TensorId id, DType dtype) {
@@ -63,12 +80,42 @@ SlicedTensor sliced_tensor(Model const& model, TensorId id, DType dtype) {
   tensor.state = logical.slot != SlotId::weight;
   tensor.second_moment =
       tensor.state && is_second_moment_slot(model.slots()[static_cast<std::size_t>(logical.slot)]);
-  tensor.adapter = adapter_of(model, id).has_value();
+  auto const matrix = adapter_of(model, id);
+  tensor.adapter = matrix.has_value();
+  // Weights that are fused while they are trained (q, k and v) have this matrix in common.
+  if (matrix && matrix->matrix == AdapterMatrix::a) tensor.repeated = "lora_a";
   tensor.scale = logical.name.find("scale") != std::string::npos && !model.schemes().empty();
   int const vocab = model.axes().find("vocab");
   tensor.tied = std::ranges::any_of(
       logical.axes, [&](LogicalAxis const& axis) { return static_cast<int>(axis.axis) == vocab; });
   return result;
+}
+
+std::string fused_scale_of(Model const& model, TensorId id) {
+  std::string const& name = model.tensor(id).name;
+  for (QuantScheme const& scheme : model.schemes())
+    for (QuantPart const& part : scheme.parts) {
+      if (part.name != scheme.decode.times && part.name != scheme.decode.divided_by) continue;
+      std::string const ending = part_tensor("", scheme, part);
+      if (!name.ends_with(ending)) continue;
+      std::string_view const weight = std::string_view(name).substr(0, name.size() - ending.size());
+      std::size_t const word = weight.rfind('.') + 1;  // 0 where there is no dot
+      for (FusedWeights const& fused : fused_weights())
+        if (std::ranges::find(fused.words, weight.substr(word)) != fused.words.end())
+          return fmt::format("{}{}", weight.substr(0, word), fused.name);
+    }
+  return "";
+}
+
+void note_repeated(JobPlan const& plan, std::vector<std::filesystem::path> const& map_folders,
+                   std::span<SuspectTensor> tensors) {
+  if (!plan.stored_names || plan.named_config.is_null()) return;
+  std::set<std::string, std::less<>> names;
+  for (SuspectTensor const& tensor : tensors) names.insert(tensor.name);
+  auto const repeated = repeated_names(plan.named_config, names, map_folders);
+  for (SuspectTensor& tensor : tensors)
+    if (auto const found = repeated.find(tensor.name); found != repeated.end())
+      tensor.repeated = found->second;
 }
 
 std::string slice_text(Model const& model, TensorId tensor, std::span<Index const> indices) {

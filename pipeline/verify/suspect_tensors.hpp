@@ -1,10 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "core/mapping/model.hpp"
+#include "stages/plan/job_plan.hpp"
 #include "stages/verify/suspect_rules.hpp"
 
 namespace reshard {
@@ -17,6 +20,14 @@ struct SlicedTensor {
 
 /// What the rules need to know of a tensor with elements of whole bytes.
 SlicedTensor sliced_tensor(Model const& model, TensorId id, DType dtype);
+
+/// SuspectTensor::fused of a tensor.
+std::string fused_scale_of(Model const& model, TensorId id);
+
+/// Says of the tensors of a plan with stored names which of them one weight of the model is, by the
+/// config.json beside them (JobPlan::named_config). Looks through Sight.
+void note_repeated(JobPlan const& plan, std::vector<std::filesystem::path> const& map_folders,
+                   std::span<SuspectTensor> tensors);
 
 /// "layer 3, expert 5": the slice in which an element lies. `indices`: one for each axis.
 std::string slice_text(Model const& model, TensorId tensor, std::span<Index const> indices);

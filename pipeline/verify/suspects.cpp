@@ -2,6 +2,7 @@
 
 #include <optional>
 
+#include "core/base/capture.hpp"
 #include "core/base/counted.hpp"
 #include "core/base/integers.hpp"
 #include "core/base/shown_name.hpp"
@@ -33,6 +34,7 @@ class SuspectSearch {
     DigestQuery logical;
     logical.map = query_.map;
     logical.config = query_.config;
+    logical.prefix = query_.prefix;
     logical.map_folders = query_.map_folders;
     std::size_t const threads = rank_threads(comm_);
     bool const states = look.opened.has_value();
@@ -40,11 +42,13 @@ class SuspectSearch {
     logical.path = query_.path;
     std::vector<std::string> ignored;  // what is not followed is explained by `digest`
     (void)follow_own_manifest(logical, checkpoint_, ignored, comm_);
-    catalogue_ = open_logical(checkpoint_, logical, comm_);
+    open_tensors(logical);
     together(comm_, [&] { lay_out(); });
     std::vector<SliceValues> const slices = survey_tensors(
         {checkpoint_, catalogue_, target_, surveyed_, false}, query_.memory_bytes, threads, comm_);
+    together_seeing(comm_, [&] { note_repeated(catalogue_, query_.map_folders, tensors_); });
     found_ = suspects_in(tensors_, slices);
+    add(std::move(lacking_));
     CopyFindings copies = compare_copies_inside(checkpoint_, catalogue_, threads, comm_);
     add(std::move(copies.suspects));
     PaddingFindings padding = look_at_padding(states ? weights : checkpoint_, catalogue_, logical,
@@ -56,6 +60,21 @@ class SuspectSearch {
 
  private:
   Model const& model() const { return *catalogue_.model; }
+
+  /// Experts whose scales lack are no weights of a family: then stored names say which they are.
+  void open_tensors(DigestQuery& logical) {
+    auto const failed = capture([&] { catalogue_ = open_logical(checkpoint_, logical, comm_); });
+    std::vector<std::string> names;
+    for (StoredTensor const& tensor : checkpoint_.stored.tensors)
+      names.push_back(tensor.name.text());
+    lacking_ = lacking_scales(names);
+    if (!failed) return;
+    if (lacking_.empty() || failed->kind() != ErrorKind::source || logical.map == "none")
+      throw *failed;
+    logical.map = "none";
+    catalogue_ = open_logical(checkpoint_, logical, comm_);
+    notes_.push_back("tensors are looked at by their stored names. " + failed->sentence());
+  }
 
   void add(std::vector<Suspect> suspects) {
     for (Suspect& one : suspects) found_.push_back(std::move(one));
@@ -84,6 +103,7 @@ class SuspectSearch {
     SlicedTensor sliced = sliced_tensor(model(), id, dtype);
     sliced.tensor.first_slice = slices_;
     slices_ += sliced.tensor.slices.size();
+    sliced.tensor.fused = fused_scale_of(model(), id);
     surveyed_.push_back({dtype, sliced.slice_bytes, sliced.tensor.slices.size()});
     std::string const& name = model().tensor(id).name;
     auto const file = narrow<std::uint32_t>(tensors_.size());
@@ -139,6 +159,7 @@ class SuspectSearch {
   Catalog target_;
   std::vector<SuspectTensor> tensors_;
   std::vector<SurveyedTensor> surveyed_;
+  std::vector<Suspect> lacking_;
   std::uint64_t slices_ = 0;
   std::vector<Suspect> found_;
   std::vector<std::string> notes_;

@@ -15,6 +15,7 @@ struct SuspectQuery {
   std::filesystem::path path;
   std::string map = "auto";      ///< as in a job file; "none": tensors by their stored names
   std::filesystem::path config;  ///< config.json or its folder, where the checkpoint has none
+  std::string prefix;            ///< of stored names: only those are read, and it is cut off
   std::uint64_t memory_bytes = std::uint64_t{128} << 20;  ///< of staging
   std::size_t row_limit = 50;                             ///< rows of the text; the JSON has all
   std::vector<std::filesystem::path> map_folders;

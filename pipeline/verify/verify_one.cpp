@@ -136,9 +136,9 @@ class Verdict {
 };
 
 /// Whether there is optimizer state of the logical tensors.
-bool holds_states(Checkpoint const& checkpoint) {
-  StateForm const form =
-      checkpoint.format->inventory(checkpoint, view_of(checkpoint)).optimizer.form;
+bool holds_states(Checkpoint const& checkpoint, std::string const& prefix) {
+  StoredView const view = checkpoint.format->view(checkpoint, prefix);
+  StateForm const form = checkpoint.format->inventory(checkpoint, view).optimizer.form;
   return form == StateForm::by_weight || form == StateForm::in_buffers;
 }
 
@@ -189,7 +189,7 @@ VerifyReport verify_one(DigestQuery query, Comm const& comm) {
   std::vector<std::string> absent;
   together_seeing(comm, [&] { absent = dcp::absent_parts(checkpoint); });
   RankStateLook const rank_states = look_at_rank_states(query.path, checkpoint, comm);
-  bool const states = rank_states.opened || holds_states(checkpoint);
+  bool const states = rank_states.opened || holds_states(checkpoint, query.prefix);
   if (nothing && !((replicas || states || rank_states.fault || !absent.empty()) &&
                    nothing->kind() == ErrorKind::usage))
     throw *nothing;
@@ -206,10 +206,12 @@ VerifyReport verify_one(DigestQuery query, Comm const& comm) {
   if (rank_states.fault)
     verdict.looked("optimizer", "optimizer state", {rank_states.fault->sentence()});
   if (!replicas && !states && !(own && own->manifest)) return verdict.take();
-  if (query.map == "auto" && own && own->manifest && own->manifest->map == "none")
-    query.map = "none";
+  if (own && own->manifest)
+    together_seeing(comm, [&] {
+      follow(query, *own->manifest);
+      query.vocab = vocab_in(own->manifest->tensors);
+    });
   query.states = states && query.map != "none";
-  if (own && own->manifest) query.vocab = vocab_in(*own->manifest);
   DigestedCheckpoint found;
   if (auto const unread = capture([&] { found = digest_checkpoint(query, comm); })) {
     if (absent.empty()) throw *unread;

@@ -84,7 +84,9 @@ LayoutView checkpoint_view(ViewQuery const& query, Comm const& comm) {
   JobPlan plan;
   together_seeing(comm, [&] {
     with_option_words("--config", [&] {
-      plan = catalogue(source, request_without_target(query.map, query.config, query.map_folders));
+      TargetRequest request = request_without_target(query.map, query.config, query.map_folders);
+      request.source_prefix = query.prefix;
+      plan = catalogue(source, request);
     });
   });
   LayoutView view;

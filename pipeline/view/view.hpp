@@ -19,6 +19,7 @@ struct ViewQuery {
   std::string map =
       "auto";  ///< of a checkpoint, as in a job file; "none": tensors by their stored names
   std::filesystem::path config;
+  std::string prefix;  ///< of stored names: only those are read, and it is cut off
   std::vector<std::filesystem::path> map_folders;
   std::optional<std::filesystem::path> output;  ///< for the page; "-" is stdout
   bool json = false;

@@ -48,6 +48,7 @@ class IdentityPlanner {
     std::optional<huggingface::Folder> files;
     if (!holds_objects()) files = reference();
     if (files) check_names(*files);
+    note_config(files ? files : files_of(source_));
     job_.target.tensors.resize(tensors_.size());
     target().lay_out_named({source_, request_, *job_.model, tensors_, objects_, std::move(files)},
                            job_);
@@ -57,6 +58,7 @@ class IdentityPlanner {
 
   JobPlan run_source() {
     make_source();
+    note_config(files_of(source_, request_.source_config));
     return std::move(job_);
   }
 
@@ -237,6 +239,10 @@ class IdentityPlanner {
     job_.model->note_states(states);
   }
 
+  void note_config(std::optional<huggingface::Folder> const& files) {
+    if (files) job_.named_config = files->config;
+  }
+
   /// The source's own files, or those of target.reference, which say the same.
   std::optional<huggingface::Folder> reference() {
     std::optional<huggingface::Folder> own = files_of(source_);
@@ -258,15 +264,33 @@ class IdentityPlanner {
     std::set<std::string, std::less<>> names;
     for (NamedTensor const& tensor : tensors_) names.insert(request_.target_prefix + tensor.key);
     auto const expected = expected_names(files.config, names, request_.map_folders);
-    if (!expected || expected->lacking.empty()) return;
+    if (!expected) return;
+    for (auto const& [copy, of] : expected->copies) note_copy(copy, of);
+    if (expected->lacking.empty()) return;
     std::string text = origin() + ": " + lacking_sentence(*expected, names, config_name_of(files));
-    if (!expected->most_lack() || request_.map == "none")
-      return job_.warnings.push_back(std::move(text));
+    bool const refused = expected->most_lack() || expected->wrapped > 0;
+    if (!refused || request_.map == "none") return job_.warnings.push_back(std::move(text));
+    if (expected->wrapped > 0)
+      fail(ErrorKind::source,
+           "{}. Merge the adapter, or take the model out of peft (unload), before it is saved; or "
+           "set model.map = \"none\" to write the names unchanged.",
+           text);
     fail(ErrorKind::source,
          "{}. Convert the checkpoint that these were made from, remove a prefix with "
          "source.prefix, name a map with the source's names, or set model.map = \"none\" to write "
          "them unchanged.",
          text);
+  }
+
+  /// Two tensors under names of the target.
+  void note_copy(std::string const& copy, std::string const& of) {
+    auto const number = [&](std::string const& name) {
+      return job_.model->find_tensor(std::string_view(name).substr(request_.target_prefix.size()));
+    };
+    auto const a = number(copy);
+    auto const b = number(of);
+    if (a && b && tensors_[index(*a)].shape == tensors_[index(*b)].shape)
+      job_.declared_copies.emplace_back(*a, *b);
   }
 
   /// What is in the way of a load must not be in the target; leaving it out is the job's choice.
@@ -326,9 +350,7 @@ JobPlan make_identity_plan(Checkpoint const& source, TargetRequest const& reques
   return IdentityPlanner(source, request).run(limits);
 }
 
-JobPlan identity_catalogue(Checkpoint const& source, std::string const& prefix) {
-  TargetRequest request;
-  request.source_prefix = prefix;
+JobPlan identity_catalogue(Checkpoint const& source, TargetRequest const& request) {
   return IdentityPlanner(source, request).run_source();
 }
 

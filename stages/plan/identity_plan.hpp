@@ -14,7 +14,7 @@ bool keeps_names(Checkpoint const& source, TargetRequest const& request);
 JobPlan make_identity_plan(Checkpoint const& source, TargetRequest const& request,
                            PlanLimits const& limits);
 
-/// The source's side of it, for listings.
-JobPlan identity_catalogue(Checkpoint const& source, std::string const& prefix);
+/// The source's side of it, for listings, of the keys that begin with TargetRequest::source_prefix.
+JobPlan identity_catalogue(Checkpoint const& source, TargetRequest const& request);
 
 }  // namespace reshard

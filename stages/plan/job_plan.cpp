@@ -1,9 +1,12 @@
 #include "stages/plan/job_plan.hpp"
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "core/base/capture.hpp"
+#include "core/base/counted.hpp"
+#include "core/base/text.hpp"
 #include "core/containers/dcp/directory.hpp"
 #include "core/formats/format.hpp"
 #include "core/formats/model_files.hpp"
@@ -23,7 +26,9 @@
 #include "stages/plan/source/settled_configs.hpp"
 #include "stages/plan/source/source_model.hpp"
 #include "stages/plan/source/state_policy.hpp"
+#include "stages/plan/source/stated_args.hpp"
 #include "stages/plan/source/trained_parameters.hpp"
+#include "stages/plan/source/vocabulary.hpp"
 #include "stages/plan/target_names.hpp"
 #include "stages/plan/value_changes.hpp"
 
@@ -37,12 +42,11 @@ SourceModel read_described(Checkpoint const& source, TargetRequest const& reques
   auto const failed = capture([&] { model = read_source_model(source, request, carry_states); });
   if (!failed) return model;
   if (failed->kind() == ErrorKind::source && source.names == NameOwner::megatron &&
-      source.storage == Storage::chunks && !source.has_common_file &&
+      source.storage == Storage::chunks && !source.has_common_file && !source.shape &&
       request.source_config.empty() && args_of(source).is_null())
     fail(ErrorKind::source,
-         "{}: {} is missing, and nothing else describes the model. Restore it from the original, "
-         "or set source.config to the config.json of the same model.",
-         source.folder.string(), dcp::common_name);
+         "{}: has neither {} nor args in another place, so nothing here describes the model. {}.",
+         source.folder.string(), dcp::common_name, way_to_a_config(source));
   throw *failed;
 }
 
@@ -69,6 +73,7 @@ class JobPlanner {
     settle_masters(source_, request_, model_);
     check_moments(source_, model_, job_.warnings);
     settle_configs(model_, source_, request_);
+    state_vocabulary(request_, model_);
     job_.warnings.insert(job_.warnings.end(), model_.warnings.begin(), model_.warnings.end());
     job_.map_name = model_.maps.family ? model_.maps.family->name : "";
     bool const adapter = !model_.model->adapter_ranks().empty();
@@ -77,6 +82,7 @@ class JobPlanner {
       require_megatron_form(*model_.model, model_.maps.family->name, "[target] format");
     job_.parts = model_.parts;
     job_.left_out = model_.left_out;
+    job_.padding = std::move(model_.padding);
     if (model_.maps.family && to_megatron() && !adapter) plain_ = model_.as_it_is();
     job_.model = std::move(model_.model);
     job_.source = std::move(model_.catalog);
@@ -84,7 +90,7 @@ class JobPlanner {
     job_.merged_adapter = model_.merged_adapter;
     dtypes_ = dtypes_of(job_.source);
     int const vocab = job_.model->axes().find("vocab");
-    if (model_.recorded_vocab && vocab >= 0)
+    if (model_.recorded_vocab && vocab >= 0 && request_.true_vocab_size == 0)
       job_.model->mean_only(static_cast<AxisId>(vocab), *model_.recorded_vocab);
     bool const made = source_.torch_optimizer && job_.model->slots().size() > 1;
     if (!made && source_.names == NameOwner::family && job_.model->slots().size() > 1)
@@ -107,12 +113,14 @@ class JobPlanner {
     job_.target.tensors.resize(job_.model->tensors().size());
     target_.lay_out(
         {source_, request_, *job_.model, model_, dtypes_, record_ ? &*record_ : nullptr}, job_);
+    restate_vocabulary(request_.true_vocab_size, job_);
     job_.target.shrink();
     if (adapter) check_adapter_places(*job_.model, model_.maps.core, job_.target);
     if (adapter || !job_.model->schemes().empty())
       job_.same_as = share_matrices(*job_.model, job_.source, job_.target);
     if (!adapter) check_reference_names();
     check_stated_args();
+    note_casts();
     change_values(*job_.model, job_.source, job_.target, {model_.adds, job_.target_adds});
     job_.plan = make_plan(*job_.model, job_.source, job_.target, limits_, job_.opaque);
     return std::move(job_);
@@ -235,6 +243,24 @@ class JobPlanner {
            lacking_sentence(*expected, names, config_name_of(*model_.reference)));
   }
 
+  /// Weights whose dtype becomes the one that a map states.
+  void note_casts() {
+    std::map<std::pair<DType, DType>, std::vector<std::string>> changed;
+    for (std::size_t t = 0; t < job_.model->tensors().size(); ++t) {
+      auto const from = job_.source.tensors[t].blobs();
+      auto const to = job_.target.tensors[t].blobs();
+      if (from.empty() || to.empty() || job_.model->tensors()[t].slot != SlotId::weight) continue;
+      DType const source = job_.source.blobs[from.front()].dtype;
+      DType const target = job_.target.blobs[to.front()].dtype;
+      if (source != target) changed[{source, target}].push_back(job_.model->tensors()[t].name);
+    }
+    for (auto const& [dtypes, names] : changed)
+      job_.warnings.push_back(
+          fmt::format("{} {} {} in the source and {} {} in the target, as the map states",
+                      listed(names, 3), agreeing(names.size(), "is", "are"), name(dtypes.first),
+                      agreeing(names.size(), "becomes", "become"), name(dtypes.second)));
+  }
+
   /// Args that a family's map is behind must say what the target holds: a later job, and
   /// Megatron, has nothing else.
   void check_stated_args() {
@@ -285,8 +311,14 @@ JobPlan catalogue(Checkpoint const& source, TargetRequest const& request, Master
          "put together. Leave out --map none.",
          source.place);
   bool const plain = source.storage == Storage::chunks && source.names == NameOwner::family;
-  if (request.map == "none" || (plain && request.source_config.empty() && source.config.is_null()))
-    return identity_catalogue(source, request.source_prefix);
+  bool const described =
+      request.map != "auto" || !request.source_config.empty() || !source.config.is_null();
+  if (request.map == "none" || (plain && !described)) return identity_catalogue(source, request);
+  if (source.storage != Storage::chunks && !request.source_prefix.empty())
+    fail(ErrorKind::usage,
+         "[source] prefix = \"{}\": {} is a {} checkpoint, whose keys have no prefix to remove. "
+         "Leave it out.",
+         request.source_prefix, source.folder.string(), source.format->name());
   SourceModel model = read_described(source, request, !source.adapter);
   merge_adapter(source, request, model);
   if (masters == Masters::apart) split_masters(source, model);
@@ -296,6 +328,7 @@ JobPlan catalogue(Checkpoint const& source, TargetRequest const& request, Master
   job.model = std::move(model.model);
   job.source = std::move(model.catalog);
   job.adds = std::move(model.adds);
+  job.casts = std::move(model.casts);
   job.padded_vocab = model.traits.padded_vocab;
   return job;
 }

@@ -18,23 +18,31 @@ struct JobPlan : TargetDraft {
   std::unique_ptr<Model> model;
   std::string map_name;       ///< the family's map, "" for none
   bool stored_names = false;  ///< logical tensors are the source's stored ones
+  Json named_config;          ///< with stored names: config.json of the target's reference, else
+                              ///< the source's; null for none
   Catalog source;
   std::optional<Catalog> weights;  ///< the source before master weights took the place of weights
                                    ///< (Catalog::masters); nothing where they did not
   Json merged_adapter;             ///< what was merged into the source's weights; null for nothing
-  std::vector<int> adds;   ///< of catalogue(): what stored values of the source have over logical
-                           ///< ones (Side::adds); empty: nothing
+  std::vector<int> adds;  ///< of catalogue(): what stored values of the source have over logical
+                          ///< ones (Side::adds); empty: nothing
+  std::vector<std::optional<DType>> casts;  ///< of catalogue(): dtypes that the source's map states
+                                            ///< (Side::casts); empty: none
   Index padded_vocab = 0;  ///< of catalogue(): rows that the files have of the vocabulary, padding
                            ///< included; 0 where no format pads
   /// Tensors that the target holds in the bytes of another, and that one (shared_matrices.hpp):
   /// they are no tensors of the plan.
   std::vector<std::pair<TensorId, TensorId>> same_as;
+  /// Where names are kept: stored tensors that by the config beside the target are copies of others
+  /// (a tied output layer), and these.
+  std::vector<std::pair<TensorId, TensorId>> declared_copies;
   Plan plan;
   /// What the plan leaves unread, and the digests of its tensors (Plan::unread), by DigestId.
   UnreadBytes unread;
   std::vector<std::uint64_t> recorded;
-  std::string parts;  ///< SourceModel::parts
-  LeftOut left_out;   ///< of the source
+  std::string parts;                 ///< SourceModel::parts
+  LeftOut left_out;                  ///< of the source
+  std::vector<PaddingRows> padding;  ///< likewise, behind the vocabulary
 };
 
 /// Finds the maps, builds both catalogues, joins them. Pure except for reading maps, the reference

@@ -4,6 +4,7 @@
 #include <array>
 #include <compare>
 #include <cstring>
+#include <map>
 
 #include <fmt/ranges.h>
 
@@ -16,13 +17,8 @@
 namespace reshard {
 namespace {
 
-/// Bytes of a file from the first to the last element of a piece.
-struct Span {
-  std::uint32_t file = 0;
-  std::uint64_t offset_bytes = 0;
-  std::uint64_t bytes = 0;
-  friend auto operator<=>(Span const&, Span const&) = default;
-};
+/// From the first to the last element of a piece.
+using Span = CopySpan;
 
 struct Pair {
   std::uint32_t tensor = 0;
@@ -196,37 +192,116 @@ struct StoredCopy {
   std::uint64_t taken_at = 0;  ///< bytes behind the beginnings of the blobs
   std::uint64_t copy_at = 0;
   std::uint64_t bytes = 0;
+
+  CopySpan taken_span() const { return {taken->file, taken->offset_bytes + taken_at, bytes}; }
+  CopySpan copy_span() const { return {copy->file, copy->offset_bytes + copy_at, bytes}; }
 };
 
-/// The copies whose elements are in the order of the originals', without gaps.
-std::vector<StoredCopy> stored_copies(Model const& model, Catalog const& catalog) {
-  std::vector<StoredCopy> found;
-  for (std::size_t t = 0; t < catalog.tensors.size() && t < model.tensors().size(); ++t) {
-    TensorPieces const& all = catalog.tensors[t];
-    if (!model.exists(TensorId(t)) || !all.has_copies()) continue;
-    for (Replica const& replica : replicas(all, catalog)) {
-      Piece const taken = all[replica.taken];
-      Piece const copy = all[replica.left_out];
-      Blob const& a = catalog.blobs[all.blob(replica.taken)];
-      Blob const& b = catalog.blobs[all.blob(replica.left_out)];
-      if (!replica.declared || a.dtype != b.dtype || bits(a.dtype) < 8 ||
-          taken.digits != copy.digits)
-        continue;
-      std::uint64_t elements = 1;
-      std::uint64_t reach = 1;
-      for (PieceDigit const& digit : taken.digits) {
-        elements *= static_cast<std::uint64_t>(digit.count);
-        reach += static_cast<std::uint64_t>((digit.count - 1) * digit.stride);
-      }
-      auto const element = static_cast<std::uint64_t>(bits(a.dtype)) / 8;
-      StoredCopy const pair{&a, &b, static_cast<std::uint64_t>(taken.offset) * element,
-                            static_cast<std::uint64_t>(copy.offset) * element, elements * element};
-      bool const same_bytes =
-          a.file == b.file && a.offset_bytes + pair.taken_at == b.offset_bytes + pair.copy_at;
-      if (elements == reach && !same_bytes) found.push_back(pair);
+/// A copy that is cut or stored in another way than what it copies.
+struct OtherCopy {
+  TensorId tensor{};
+  std::uint32_t piece = 0;
+};
+
+struct DeclaredCopies {
+  std::vector<StoredCopy> alike;
+  std::vector<OtherCopy> others;
+};
+
+class CopyFinder {
+ public:
+  CopyFinder(Model const& model, Catalog const& catalog) : model_(model), catalog_(catalog) {}
+
+  DeclaredCopies run() {
+    for (std::size_t t = 0; t < catalog_.tensors.size() && t < model_.tensors().size(); ++t)
+      if (model_.exists(TensorId(t)) && catalog_.tensors[t].has_copies() &&
+          model_.tensors()[t].slot == SlotId::weight)
+        find(TensorId(t));
+    return std::move(found_);
+  }
+
+ private:
+  void find(TensorId tensor) {
+    TensorPieces const& all = catalog_.tensors[index(tensor)];
+    std::map<std::uint32_t, std::uint32_t> taken;  // by copy
+    for (Replica const& replica : replicas(all, catalog_))
+      if (replica.declared) taken.emplace(replica.left_out, replica.taken);
+    for (std::uint32_t i = 0; i < all.size(); ++i) {
+      if (!all.is_copy(i) || bits(blob(all, i).dtype) < 8) continue;
+      auto const one = taken.find(i);
+      if (one == taken.end() || !add_alike(all, one->second, i))
+        found_.others.push_back({tensor, i});
     }
   }
-  return found;
+
+  Blob const& blob(TensorPieces const& all, std::uint32_t piece) const {
+    return catalog_.blobs[all.blob(piece)];
+  }
+
+  /// Whether the elements of both are in the same order, without gaps.
+  bool add_alike(TensorPieces const& all, std::uint32_t of, std::uint32_t copied) {
+    Piece const taken = all[of];
+    Piece const copy = all[copied];
+    Blob const& a = blob(all, of);
+    Blob const& b = blob(all, copied);
+    if (a.dtype != b.dtype || taken.digits != copy.digits) return false;
+    std::uint64_t elements = 1;
+    std::uint64_t reach = 1;
+    for (PieceDigit const& digit : taken.digits) {
+      elements *= static_cast<std::uint64_t>(digit.count);
+      reach += static_cast<std::uint64_t>((digit.count - 1) * digit.stride);
+    }
+    auto const element = static_cast<std::uint64_t>(bits(a.dtype)) / 8;
+    StoredCopy const pair{&a, &b, static_cast<std::uint64_t>(taken.offset) * element,
+                          static_cast<std::uint64_t>(copy.offset) * element, elements * element};
+    if (elements != reach) return false;
+    if (pair.taken_span() != pair.copy_span()) found_.alike.push_back(pair);
+    return true;
+  }
+
+  Model const& model_;
+  Catalog const& catalog_;
+  DeclaredCopies found_;
+};
+
+/// The sentence about a copy that is none. `first` says where they differ.
+std::string copy_fault(Catalog const& catalog, Blob const& copy, Blob const& taken,
+                       std::uint64_t differing, std::uint64_t elements, std::string const& first) {
+  return fmt::format("{} in {} should be a copy of {}, but {} of {} elements differ, first {}",
+                     json_quoted(copy.name), catalog.files[copy.file], json_quoted(taken.name),
+                     differing, elements, first);
+}
+
+/// Compares one with all that its tensor has beside copies.
+std::string compare_other(Model const& model, Catalog const& catalog, OtherCopy const& other,
+                          CatalogReader const& read) {
+  TensorPieces const& all = catalog.tensors[index(other.tensor)];
+  Distinct const taken = distinct_pieces(all, catalog);
+  Blob const& copy = catalog.blobs[all.blob(other.piece)];
+  std::vector<std::uint32_t> const blobs = taken.blobs();
+  if (std::ranges::any_of(
+          blobs, [&](std::uint32_t one) { return catalog.blobs[one].dtype != copy.dtype; }))
+    return "";
+  auto const element = static_cast<std::uint64_t>(bits(copy.dtype)) / 8;
+  std::vector<Piece> const originals = taken.made();
+  Piece const piece = all[other.piece];
+  PairedElements pairs(model, catalog, other.tensor, {originals, blobs, element},
+                       {std::span(&piece, 1), all.blobs().subspan(other.piece, 1), element}, read);
+  std::uint64_t elements = 0;
+  std::uint64_t differing = 0;
+  std::uint32_t original = 0;
+  std::string first;
+  pairs.each([&](std::byte const* a, std::byte const* b) {
+    ++elements;
+    if (std::memcmp(a, b, element) == 0 || differing++ > 0) return;
+    original = pairs.blobs().first;
+    first = fmt::format("at {} ({} and {})", place_text(model, other.tensor, pairs.place()),
+                        value_text(copy.dtype, std::span(a, element)),
+                        value_text(copy.dtype, std::span(b, element)));
+  });
+  return differing == 0
+             ? ""
+             : copy_fault(catalog, copy, catalog.blobs[original], differing, elements, first);
 }
 
 /// This rank's slices of one pair: elements that differ, and the first.
@@ -296,11 +371,13 @@ bool has_copies(Catalog const& catalog) {
 }
 
 ReplicaFindings compare_copies(Model const& model, Catalog const& catalog,
-                               CatalogReader const& read, Comm const& comm) {
-  std::vector<StoredCopy> const pairs = stored_copies(model, catalog);
+                               CatalogReader const& read, Comm const& comm,
+                               KnownEqual const& known_equal) {
+  DeclaredCopies const copies = CopyFinder(model, catalog).run();
   ReplicaFindings findings;
-  findings.compared = pairs.size();
-  for (StoredCopy const& pair : pairs) {
+  findings.compared = copies.alike.size() + copies.others.size();
+  for (StoredCopy const& pair : copies.alike) {
+    if (known_equal(pair.taken_span(), pair.copy_span())) continue;
     SliceFindings mine;
     together(comm, [&] { mine = compare_slices(pair, read, comm); });
     std::uint64_t differing = 0;
@@ -317,12 +394,20 @@ ReplicaFindings compare_copies(Model const& model, Catalog const& catalog,
       values = numbers.substr(next + 1);
     }
     if (differing == 0) continue;
-    findings.faults.push_back(fmt::format(
-        "{} in {} should be a copy of {}, but {} of {} elements differ, first number {} ({})",
-        json_quoted(pair.copy->name), catalog.files[pair.copy->file], json_quoted(pair.taken->name),
-        differing, pair.bytes * 8 / static_cast<std::uint64_t>(bits(pair.taken->dtype)), first,
-        values));
+    findings.faults.push_back(
+        copy_fault(catalog, *pair.copy, *pair.taken, differing,
+                   pair.bytes * 8 / static_cast<std::uint64_t>(bits(pair.taken->dtype)),
+                   fmt::format("number {} ({})", first, values)));
   }
+  std::vector<std::string> mine;
+  together(comm, [&] {
+    for (std::size_t i = static_cast<std::size_t>(comm.rank()); i < copies.others.size();
+         i += static_cast<std::size_t>(comm.size()))
+      if (std::string fault = compare_other(model, catalog, copies.others[i], read); !fault.empty())
+        mine.push_back(std::move(fault));
+  });
+  if (!copies.others.empty())
+    for (std::string& fault : gathered(mine, comm)) findings.faults.push_back(std::move(fault));
   return findings;
 }
 

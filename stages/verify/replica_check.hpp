@@ -30,11 +30,23 @@ using CatalogReader =
 ReplicaFindings compare_small_replicas(Model const& model, Catalog const& catalog,
                                        CatalogReader const& read, Comm const& comm);
 
-/// Compares stored tensors that are copies of others by declaration (a tied output layer) with
-/// those, whatever their size, in slices of some MiB. Every rank reads a share of each. Copies that
-/// are stored in another order than the original are left out. Collective.
-ReplicaFindings compare_copies(Model const& model, Catalog const& catalog,
-                               CatalogReader const& read, Comm const& comm);
+/// Bytes of a file of the catalogue.
+struct CopySpan {
+  std::uint32_t file = 0;
+  std::uint64_t offset_bytes = 0;
+  std::uint64_t bytes = 0;
+  friend auto operator<=>(CopySpan const&, CopySpan const&) = default;
+};
+/// Whether two spans are known to have equal bytes, without a look at them.
+using KnownEqual = std::function<bool(CopySpan const&, CopySpan const&)>;
+
+/// Compares weights that are copies of others by declaration (a tied output layer) with those,
+/// whatever their size and however both are cut, in slices of some MiB. Every rank reads a share of
+/// each. Optimizer state, elements below a byte and copies with another dtype are left out.
+/// Collective.
+ReplicaFindings compare_copies(
+    Model const& model, Catalog const& catalog, CatalogReader const& read, Comm const& comm,
+    KnownEqual const& known_equal = [](CopySpan const&, CopySpan const&) { return false; });
 
 /// Whether the catalogue has copies by declaration.
 bool has_copies(Catalog const& catalog);

@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <tuple>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+
+#include "stages/verify/compare_stats.hpp"
 
 namespace reshard {
 namespace {
@@ -40,6 +43,7 @@ class Judge {
         look_at_vectors(tensor);
     }
     add_equal_ones();
+    add_fused_scales();
     std::ranges::stable_sort(found_, {}, &Suspect::kind);
     return std::move(found_);
   }
@@ -118,10 +122,25 @@ class Judge {
           values(tensor, s).elements);
   }
 
+  using Holder = std::pair<SuspectTensor const*, std::size_t>;  ///< a tensor and its slice
+
+  static bool are_repeated(std::vector<Holder> const& holders) {
+    auto const word = [](Holder const& one) -> std::string const& { return one.first->repeated; };
+    auto const slice = [](Holder const& one) -> std::string const& {
+      return one.first->slices[one.second];
+    };
+    Holder const& first = holders.front();
+    return !word(first).empty() && std::ranges::all_of(holders, [&](Holder const& one) {
+      return word(one) == word(first) && slice(one) == slice(first);
+    });
+  }
+
   void add_equal_ones() {
     for (auto const& holders : groups_) {
       if (holders.size() < 2) continue;
-      if (std::ranges::all_of(holders, [](auto const& one) { return one.first->tied; })) continue;
+      if (std::ranges::all_of(holders, [](auto const& one) { return one.first->tied; }) ||
+          are_repeated(holders))
+        continue;
       std::vector<std::string> others;
       for (std::size_t h = 1; h < holders.size() && h < 4; ++h)
         others.push_back(shown(*holders[h].first, holders[h].second));
@@ -129,6 +148,31 @@ class Judge {
       add(SuspectKind::equal, *holders[0].first, holders[0].second,
           fmt::format("the same bytes as {}", fmt::join(others, "; ")), holders.size());
     }
+  }
+
+  void add_fused_scales() {
+    std::map<std::pair<std::string_view, std::string_view>, std::vector<Holder>> fused;
+    for (SuspectTensor const& tensor : tensors_)
+      for (std::size_t s = 0; s < tensor.slices.size() && !tensor.fused.empty(); ++s)
+        fused[{tensor.fused, tensor.slices[s]}].emplace_back(&tensor, s);
+    for (auto const& [what, holders] : fused) {
+      auto const& [first, slice] = holders.front();
+      for (auto const& [tensor, s] : holders)
+        if (values(*tensor, s).crc64 != values(*first, slice).crc64) {
+          add(SuspectKind::fused_scales, *tensor, s,
+              fmt::format("{}, and {} has {}", number(*tensor, s), first->name,
+                          number(*first, slice)),
+              values(*tensor, s).elements);
+          break;
+        }
+    }
+  }
+
+  /// The first element of a slice.
+  std::string number(SuspectTensor const& tensor, std::size_t slice) const {
+    std::uint64_t const bits_of = values(tensor, slice).first;
+    auto const bytes = std::as_bytes(std::span(&bits_of, 1));
+    return value_text(tensor.dtype, bytes.first(static_cast<std::size_t>(bits(tensor.dtype) / 8)));
   }
 
   static std::string shown(SuspectTensor const& tensor, std::size_t slice) {
@@ -141,8 +185,7 @@ class Judge {
   std::span<SuspectTensor const> tensors_;
   std::span<SliceValues const> slices_;
   std::map<Content, std::size_t> group_of_;
-  std::vector<std::vector<std::pair<SuspectTensor const*, std::size_t>>>
-      groups_;  ///< of one content
+  std::vector<std::vector<Holder>> groups_;  ///< of one content
   std::vector<Suspect> found_;
 };
 
@@ -153,6 +196,8 @@ std::string_view word_of(SuspectKind kind) {
     case SuspectKind::not_finite: return "not finite";
     case SuspectKind::negative: return "negative";
     case SuspectKind::zero_scale: return "zero scale";
+    case SuspectKind::fused_scales: return "scales of fused weights differ";
+    case SuspectKind::lacking_scale: return "scale lacks";
     case SuspectKind::zero: return "zero";
     case SuspectKind::constant: return "constant";
     case SuspectKind::subnormal: return "subnormal";
@@ -173,6 +218,12 @@ std::string_view cause_of(SuspectKind kind) {
       return "The state is damaged, or is that of another layout. Take an earlier checkpoint.";
     case SuspectKind::zero_scale:
       return "The quantiser saw no data for these blocks. Quantise again with calibration data.";
+    case SuspectKind::fused_scales:
+      return "Engines fuse these weights and use one of the scales for all of them, which changes "
+             "the others' values. Quantise again with one scale for the weights that are fused.";
+    case SuspectKind::lacking_scale:
+      return "The quantiser saw no input for this weight, such as that of an expert that no token "
+             "reached. Calibrate with more data, or give it the number of another expert.";
     case SuspectKind::zero:
       return "A weight was never loaded or saved, or memory was written before it was filled. "
              "Compare with the checkpoint that it was made from.";
@@ -200,6 +251,37 @@ std::string_view cause_of(SuspectKind kind) {
              "or a file is damaged. Compare the number of rows with the tokenizer.";
   }
   return "";
+}
+
+std::vector<Suspect> lacking_scales(std::span<std::string const> stored_names) {
+  constexpr std::string_view of_weight = ".weight_scale";
+  constexpr std::string_view of_experts = ".experts.";
+  std::set<std::string_view> const names(stored_names.begin(), stored_names.end());
+  /// By the place of all experts: the bases of those that have the number, and of the others.
+  std::map<std::string, std::pair<std::vector<std::string>, std::vector<std::string>>> groups;
+  for (std::string_view const name : names) {
+    std::size_t const experts = name.find(of_experts);
+    if (!name.ends_with(of_weight) || experts == std::string_view::npos) continue;
+    std::string const base(name.substr(0, name.size() - of_weight.size()));
+    std::size_t const number = experts + of_experts.size();
+    std::size_t const behind = base.find('.', number);
+    if (behind == std::string::npos) continue;
+    for (std::string_view const word : {".input_scale", ".input_global_scale"}) {
+      std::string const stored = base + std::string(word);
+      auto& [with, without] =
+          groups[base.substr(0, number) + "*" + base.substr(behind) + std::string(word)];
+      (names.contains(stored) ? with : without).push_back(stored);
+    }
+  }
+  std::vector<Suspect> found;
+  for (auto const& [place, both] : groups) {
+    auto const& [with, without] = both;
+    if (with.empty()) continue;
+    for (std::string const& stored : without)
+      found.push_back({SuspectKind::lacking_scale, stored, "",
+                       fmt::format("is not there, and {} of {} have one", with.size(), place), 1});
+  }
+  return found;
 }
 
 std::vector<Suspect> suspects_in(std::span<SuspectTensor const> tensors,

@@ -23,6 +23,11 @@ struct SuspectTensor {
   bool adapter = false;        ///< a matrix of a low-rank adapter, which may be zero
   bool scale = false;          ///< scales of quantised weights, which may not
   bool tied = false;           ///< of the vocabulary: two such tensors may be equal
+  std::string repeated;        ///< what the model holds several times on purpose, in this tensor
+                               ///< too: those of one word may be equal where their slices are the
+                               ///< same; "": nothing
+  std::string fused;  ///< a scale that loaders take once for weights that they fuse, and which
+                      ///< these are: "experts.gate and up"; "": none. Those of one word are equal
   std::uint64_t first_slice = 0;
   std::vector<std::string> slices;  ///< what each is: "layer 3, expert 5"; "" where there is one
 };
@@ -31,6 +36,8 @@ enum class SuspectKind {
   not_finite,
   negative,
   zero_scale,
+  fused_scales,
+  lacking_scale,
   zero,
   constant,
   subnormal,
@@ -61,9 +68,13 @@ constexpr auto wire_fields(Suspect const&) {
 /// What a sound model does not have, by kind, then in the order of the tensors. Expected, and
 /// therefore no suspects: vectors that are constant or zero in most layers (norms, biases,
 /// corrections of a router), zeros in optimizer state and adapters, equal tensors of the
-/// vocabulary, constant slices that are equal, subnormal numbers of 16-bit and 8-bit floats other
-/// than BF16.
+/// vocabulary, what a model repeats, constant slices that are equal, subnormal numbers of 16-bit
+/// and 8-bit floats other than BF16.
 std::vector<Suspect> suspects_in(std::span<SuspectTensor const> tensors,
                                  std::span<SliceValues const> slices);
+
+/// Numbers of a quantiser that some experts of a layer lack and others have, by stored names
+/// ("….experts.3.up_proj.input_scale"). Engines need all or none.
+std::vector<Suspect> lacking_scales(std::span<std::string const> stored_names);
 
 }  // namespace reshard

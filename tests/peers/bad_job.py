@@ -17,6 +17,7 @@ from reshard_job import BINARY, job_text
 
 USAGE, SOURCE, TARGET, IO, RESOURCES, SELF_CHECK, STALL, INTERRUPTED = 2, 3, 4, 5, 6, 7, 8, 75
 TIMEOUT_SECONDS = 30
+MARK = "generation_config.json"  # in the old target: its name is one of a checkpoint, so target.replace removes it
 # Of Open MPI: no look for fast networks at the start, no second of grace at the end when a rank has exited with a code.
 ENVIRONMENT = {"OMPI_MCA_pml": "ob1", "OMPI_MCA_odls_base_sigkill_timeout": "0"} | os.environ | {"OMP_NUM_THREADS": "1"}
 
@@ -124,9 +125,9 @@ class BadJobs:
     signal = staticmethod(send)
 
     def old_target(self):
-        """A checkpoint where the target is to be, and a file in it that shows whether it is still there."""
+        """A checkpoint where the target is to be, and a file of its own in it that shows whether it is still there."""
         bad_sources.copy_of("flat", self.target)
-        (self.target / "old").write_text("precious")
+        (self.target / MARK).write_text("precious")
         return listing(self.parent)
 
     def left(self, ending):
@@ -188,6 +189,25 @@ def wait_until(condition, seconds=10):
     while not condition():
         assert time.monotonic() < end, "what was waited for did not come"
         time.sleep(0.001)
+
+
+def shim(*rules):
+    """The prefix of a command whose calls get these answers (tests/support/call_shim.cpp)."""
+    return ["env", f"LD_PRELOAD={os.environ['RESHARD_CALL_SHIM']}", f"RESHARD_CALLS={';'.join(rules)}"]
+
+
+class Held:
+    """A job that stops at a call until it is let go."""
+
+    def __init__(self, jobs, text, rule, *rules, **options):
+        self.file = jobs.scratch / f"hold{jobs.count}"
+        self.job = jobs.start(text, prefix=shim(f"{rule}:hold={self.file}:0:1", *rules), **options)
+        wait_until(lambda: Path(f"{self.file}.reached").exists() or self.job.process.poll() is not None, 30)
+        assert self.job.process.poll() is None, self.job.wait()
+
+    def go(self):
+        Path(f"{self.file}.go").touch()
+        return self.job.wait()
 
 
 @dataclass(frozen=True)

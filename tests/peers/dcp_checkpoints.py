@@ -23,6 +23,7 @@ from tensor_patterns import pattern
 
 ITERATION = 1000
 PLAIN, RESHARDABLE, DP_RESHARDABLE, GATHERED = "plain", "fully_reshardable", "dp_reshardable", "dp_zero_gather_scatter"
+CHAINED = "chained"  # the plain state of an optimizer of several, beside a distributed one
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,7 @@ def content_of(kind):
     """What megatron.training records about the naming of optimizer keys."""
     content = weights_content()
     if kind not in (None, PLAIN):
-        content["distrib_optim_sharding_type"] = kind
+        content["distrib_optim_sharding_type"] = DP_RESHARDABLE if kind == CHAINED else kind
     if kind == RESHARDABLE:
         content["distrib_optim_fully_reshardable_mem_efficient"] = False
     return content
@@ -297,7 +298,7 @@ def load(world, root, tokens=None, strict="raise_all"):
 
 def train_and_save_on_rank(rank, models, world, parallel_state, root, kind):
     fill(models, world, parallel_state)
-    wrapped, optimizer = wrap_with_optimizer(models, kind != PLAIN, world.bucket_size, world.torch_adam, world.muon)
+    wrapped, optimizer = wrap_with_optimizer(models, kind not in (PLAIN, CHAINED), world.bucket_size, world.torch_adam, world.muon)
     train_step(wrapped, optimizer, 1, world.layout)
     save_state(rank, state_of(models, world, parallel_state, content_of(kind), optimizer), root, content_of(kind))
     train_step(wrapped, optimizer, 2, world.layout)
@@ -309,9 +310,9 @@ def train_and_save(world, root, kind):
     return joined(run(train_and_save_on_rank, world, str(root), kind))
 
 
-def resume_on_rank(rank, models, world, parallel_state, root, kind, strict):
-    wrapped, optimizer = wrap_with_optimizer(models, kind != PLAIN, world.bucket_size, world.torch_adam, world.muon)
-    state = state_of(models, world, parallel_state, content_of(kind), optimizer, is_loading=True)
+def resume_on_rank(rank, models, world, parallel_state, root, kind, strict, content):
+    wrapped, optimizer = wrap_with_optimizer(models, kind not in (PLAIN, CHAINED), world.bucket_size, world.torch_adam, world.muon)
+    state = state_of(models, world, parallel_state, content or content_of(kind), optimizer, is_loading=True)
     loaded = load_state(state, root, strict)
     for vpp, model in enumerate(models):
         model.load_state_dict(loaded[model_key(world.layout, vpp)], strict=True)
@@ -320,6 +321,6 @@ def resume_on_rank(rank, models, world, parallel_state, root, kind, strict):
     return pieces(models, parallel_state)
 
 
-def resume(world, root, kind, strict="raise_all"):
-    """Loads weights and optimizer strictly and trains the second step."""
-    return joined(run(resume_on_rank, world, str(root), kind, strict))
+def resume(world, root, kind, strict="raise_all", content=None):
+    """Loads weights and optimizer strictly and trains the second step. `content`: what the checkpoint says of its keys, if not as its kind."""
+    return joined(run(resume_on_rank, world, str(root), kind, strict, content))

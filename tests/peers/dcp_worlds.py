@@ -252,3 +252,17 @@ def load_flat(mesh, tensors, *folders):
 
 def bits(tensor):
     return tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes() if tensor.numel() else b""
+
+
+def save_rows_on_rank(rank, folder, equal_experts):
+    """Two layers whose rows are cut into two; or of experts, those of one rank as those of the other."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Shard, distribute_tensor
+
+    torch.manual_seed(1)
+    mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("fsdp",))
+    root = "experts." if equal_experts else ""
+    whole = {f"layers.{layer}.{root}{name}.weight": torch.randn(64, 64) for layer in range(2) for name in ("gate", "up")}
+    if equal_experts:  # as a model begins whose experts were copied from one
+        whole = {name: torch.cat([tensor[:32], tensor[:32]]) for name, tensor in whole.items()}
+    dcp.save({name: distribute_tensor(tensor, mesh, [Shard(0)]) for name, tensor in whole.items()}, checkpoint_id=folder)

@@ -32,6 +32,7 @@ def tiles(shape, rows, columns):
 
 F8, F32, BF16, U8, I32 = torch.float8_e4m3fn, torch.float32, torch.bfloat16, torch.uint8, torch.int32
 
+WIDE_BLOCKS = "fp8_block_named"  # compressed-tensors' own blocks, larger than most matrices of the tests
 # scheme -> shape of the weight -> ending of the stored name (in place of "weight") -> (shape, dtype)
 SCHEMES = {
     "fp8_block": lambda s: {"weight": (s, F8), "weight_scale_inv": (tiles(s, BLOCK, BLOCK), F32)},
@@ -42,6 +43,7 @@ SCHEMES = {
     "fp8_tensor_1": lambda s: {"weight": (s, F8), "weight_scale": ([1], F32), "input_scale": ([1], F32)},
     "fp8_channel": lambda s: {"weight": (s, F8), "weight_scale": ([s[0], 1], BF16)},
     "fp8_channel_flat": lambda s: {"weight": (s, F8), "weight_scale": ([s[0]], F32)},
+    WIDE_BLOCKS: lambda s: {"weight": (s, F8), "weight_scale": (tiles(s, 128, 128), F32)},
     "nvfp4": lambda s: {"weight": (tiles(s, 1, 2), U8), "weight_scale": (tiles(s, 1, 16), F8), "weight_scale_2": ([], F32), "input_scale": ([], F32)},
     "nvfp4_packed": lambda s: {
         "weight_packed": (tiles(s, 1, 2), U8),
@@ -62,6 +64,8 @@ MODELOPT = {"fp8_tensor", "fp8_channel_flat", "nvfp4", "mxfp8", "int4_awq"}
 def quantisation_config(scheme):
     if scheme in METHODS:
         return {"quant_method": METHODS[scheme], "weight_block_size": [BLOCK, BLOCK]}
+    if scheme == WIDE_BLOCKS:
+        return {"quant_method": "compressed-tensors", "config_groups": {"group_0": {"weights": {"strategy": "block", "block_structure": [128, 128]}}}}
     method = "modelopt" if scheme in MODELOPT else "compressed-tensors"
     return {"quant_method": method, "config_groups": {"group_0": {"weights": {"group_size": 32}}}}
 

@@ -119,6 +119,21 @@ def test_adapters_of_experts_go_to_trees_as_made_by_hand_and_back(layout, form, 
     assert_same_tensors(tensors_of(back), tensors_of(peft))
 
 
+@pytest.mark.parametrize("etp", [1, 2])
+def test_rows_of_experts_in_torch_dist_are_gates_then_ups(etp, bases, program, scratch):
+    """For any etp: GroupedExpertLinearAdapter puts the first half of each rank's rows, its gate, before all second halves, as for the weight."""
+    peft = expert_folder(scratch, bases(MOE), MOE)
+    tensors, source = tensors_of(peft), {"source_options": {"config": str(bases(MOE))}}
+    options = {"layout": Layout(tp=2, etp=etp).toml(), "adapter": "fused", "layers": "separate"}
+    dist = program.run(peft, scratch / "dist", "torch_dist", target_options=options, **source)
+    stored = whole_tensors(iteration_folder(dist))["decoder.layers.1.mlp.experts.experts.linear_fc1.adapter.linear_out.weight"]
+    name = "base_model.model.model.layers.1.mlp.experts.{}.{}_proj.lora_B.weight"
+    expected = torch.stack([torch.cat([tensors[name.format(expert, word)] for word in ("gate", "up")]) for expert in range(MOE.experts)])
+    assert torch.equal(stored, expected)
+    back = program.to_hf(dist, scratch / "back", target_options={"reference": str(peft)}, model={"map": "qwen3_moe"}, **source)
+    assert_same_tensors(tensors_of(back), tensors)
+
+
 GATE_UP, DOWN = "mlp.experts.gate_up_proj", "mlp.experts.down_proj"
 PACKED = {"both": [GATE_UP, DOWN], "gate-up": [GATE_UP], "down": [DOWN], "twice": [GATE_UP, "experts.gate_up_proj", GATE_UP], "with-router": [DOWN, "mlp.gate.weight"]}
 

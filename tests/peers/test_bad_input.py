@@ -38,7 +38,7 @@ TREE_CASES = [
     Case("args PP 4", "dense", ("pipeline 4 (args)", "mp_rank_00_003", "Restore"), damage_args(pipeline_model_parallel_size=4)),
     Case("args of shards differ", "flat", ("tensor_model_parallel_size", "2", "4"), damage_args(["mp_rank_01"], tensor_model_parallel_size=4)),
     Case("num_layers 3", "flat", ("mp_rank_00", "layers.3.", "beyond", "layers.2.", "args"), damage_args(num_layers=3)),
-    Case("num_layers 6", "flat", ("mp_rank_00", "lacks", "layers.4.", "sizes"), damage_args(num_layers=6)),
+    Case("num_layers 6", "flat", ("mp_rank_00", "lacks", "layers.4.", "27 of the 39 expected names"), damage_args(num_layers=6)),
     Case("hidden_size 64", "flat", ("mp_rank_00/model_optim_rng.pt", "weight", "[48, 32]", "[48, 64]", "args"), damage_args(hidden_size=64)),
     Case("heads 8", "flat", ("linear_qkv.weight", "[32, 32]", "[48, 32]"), damage_args(num_attention_heads=8)),
     Case("unknown tensor", "flat", ("decoder.layers.1.mystery.weight", "mp_rank_01"),

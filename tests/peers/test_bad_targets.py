@@ -1,11 +1,12 @@
 """Targets that cannot be written, sources that are none, and job files with mistakes."""
 
 import subprocess
+from pathlib import Path
 
 import pytest
 
 import bad_sources
-from bad_job import RESOURCES, SOURCE, TARGET, USAGE, expect, listing
+from bad_job import IO, MARK, RESOURCES, SOURCE, TARGET, USAGE, expect, listing
 from reshard_job import job_text, tree_hashes
 
 DENSE_BYTES = 80_000  # about what the dense source takes again as a target
@@ -24,10 +25,10 @@ def dense():
 def test_an_existing_target_is_refused_and_replaced_on_demand(ranks, bad_jobs, dense):
     bad_jobs.old_target()
     bad_jobs.refused_early(TARGET, (str(bad_jobs.target.relative_to(bad_jobs.scratch)), "exists already", "replace = true"), bad_jobs.text(dense), ranks=ranks)
-    assert (bad_jobs.target / "old").read_text() == "precious"
+    assert (bad_jobs.target / MARK).read_text() == "precious"
     outcome = bad_jobs.run(bad_jobs.text(dense), ranks=ranks, settings=["target.replace=true"])
     assert outcome.code == 0, outcome.error
-    assert not (bad_jobs.target / "old").exists()
+    assert not (bad_jobs.target / MARK).exists()
     assert (bad_jobs.target / "latest_checkpointed_iteration.txt").read_text() == "1000"
     assert [path.name for path in bad_jobs.parent.iterdir()] == ["target"]
 
@@ -47,6 +48,52 @@ def test_what_lies_beside_a_converted_checkpoint_is_not_replaced(beside, bad_job
     (bad_jobs.target / beside).write_text("precious")
     bad_jobs.refused_early(TARGET, (beside.split("/")[0], "not part of the checkpoint", "Move it away"), bad_jobs.text(dense, target_options={"replace": True}))
     assert (bad_jobs.target / beside).read_text() == "precious"
+
+
+STRANGERS = {
+    "a trainer's folder": ("weights", ["checkpoint-500/model.safetensors", "optimizer.pt", "runs/events.out", "notes.md", ".git/HEAD"],
+                           (".git, checkpoint-500, notes.md and 2 more", "are not part of the checkpoint")),
+    "a file beside mp_rank folders": ("flat", ["iter_0001000/mp_rank_00/notes.txt"], ("mp_rank_00/notes.txt, which is not part",)),
+    "a file of another program": ("flat", ["args.yaml"], ("args.yaml, which is not part",)),
+}
+
+
+@pytest.mark.parametrize("name", STRANGERS)
+def test_what_lies_in_a_checkpoint_of_another_program_is_not_removed(name, bad_jobs, dense):
+    kind, strangers, words = STRANGERS[name]
+    if kind == "flat":
+        bad_sources.copy_of("flat", bad_jobs.target)
+        strangers = [stranger.replace("mp_rank_00", next((bad_jobs.target / "iter_0001000").glob("mp_rank_00*")).name) for stranger in strangers]
+        words = [word.replace("mp_rank_00", next((bad_jobs.target / "iter_0001000").glob("mp_rank_00*")).name) for word in words]
+    else:
+        bad_jobs.target.mkdir()
+        for own in ("model.safetensors", "config.json", "tokenizer.json"):
+            (bad_jobs.target / own).write_text("precious")
+    job = bad_jobs.text(dense, target_options={"replace": True})
+    for stranger in strangers:
+        (bad_jobs.target / stranger).parent.mkdir(exist_ok=True)
+        (bad_jobs.target / stranger).write_text("precious")
+    bad_jobs.refused_early(TARGET, (*words, "Move"), job)
+    for stranger in strangers:
+        assert (bad_jobs.target / stranger).read_text() == "precious"
+        (bad_jobs.target / stranger).unlink()
+        if not any((bad_jobs.target / stranger).parent.iterdir()):
+            (bad_jobs.target / stranger).parent.rmdir()
+    assert bad_jobs.run(job).code == 0
+
+
+def test_a_target_without_a_record_is_replaced_with_all_that_a_job_writes(bad_jobs):
+    """What is copied from the source has any name, and no reshard.json lists it."""
+    source = bad_sources.copy_of("hf", bad_jobs.scratch / "source")
+    (source / "README.md").write_text("a model card")
+    job = bad_jobs.text(source, "huggingface", target_options={"replace": True})
+    unrecorded = ["run.verify=off"]
+    assert bad_jobs.run(job, settings=unrecorded).code == 0
+    assert (bad_jobs.target / "README.md").is_file() and not (bad_jobs.target / "reshard.json").exists()
+    assert bad_jobs.run(job, settings=unrecorded).code == 0
+    (bad_jobs.target / "LICENSE").write_text("precious")
+    outcome = bad_jobs.run(job, settings=unrecorded)
+    assert outcome.code == TARGET and "holds LICENSE, which is not part" in outcome.error
 
 
 def test_a_root_with_several_iterations_is_not_replaced(bad_jobs, dense):
@@ -249,6 +296,17 @@ JOB_LINES = {  # line after [source] path and [target] path and format -> fragme
     "[run\n": ("job1.toml:6", "not TOML"),
     "[source]": ("job1.toml:6", "not TOML"),
 }
+
+
+def test_a_job_file_that_the_system_cannot_read_is_no_mistake_in_it(bad_jobs):
+    unreadable = Path("/sys/class/net/lo/speed")  # a regular file, of which no byte can be read
+    try:
+        unreadable.read_bytes()
+    except OSError:
+        outcome = bad_jobs.command("plan", unreadable)
+        expect(outcome, IO, ("speed: read of", "failed"))
+    else:
+        pytest.skip("this system can read the file")
 
 
 @pytest.mark.long_but("layuot.tp = 2", "layout.tp = 0", 'replace = "yes"', r'[run]\ndevice = "tpu"', r"[run\n")

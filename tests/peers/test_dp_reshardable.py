@@ -45,6 +45,7 @@ CHANGES = {  # name -> (source world, target world)
     "biases": (World(Recipe(bf16(cases.LLAMA, layers=2), layer_norm=True), Layout(tp=2), replicas=2),
                World(Recipe(bf16(cases.LLAMA, layers=2), layer_norm=True), Layout(pp=2))),
     "moe": (World(Recipe(bf16(MOE, experts=4)), Layout(tp=2, ep=2)), World(Recipe(bf16(MOE, experts=4)), Layout(ep=4))),
+    "moe-one-group": (World(Recipe(bf16(MOE, experts=4)), Layout(tp=2, etp=2)), World(Recipe(bf16(MOE, experts=4)), Layout(tp=4, etp=2))),
     "moe-grouped": (World(Recipe(bf16(MOE)), Layout(ep=4), TE_GROUPED, replicas=2), World(Recipe(bf16(MOE)), Layout(tp=2, ep=2, etp=2), TE_GROUPED)),
     "moe-together": (World(Recipe(bf16(MOE, experts=4)), Layout(tp=2, ep=2, etp=2)), World(Recipe(bf16(MOE, experts=4)), Layout(tp=2))),
     "moe-apart": (World(Recipe(bf16(MOE, experts=4)), Layout(tp=2), replicas=2), World(Recipe(bf16(MOE, experts=4)), Layout(pp=2, ep=2))),
@@ -56,7 +57,7 @@ CHANGES = {  # name -> (source world, target world)
 }
 
 
-@pytest.mark.long_but("odd-sizes", "moe")
+@pytest.mark.long_but("odd-sizes", "moe", "moe-one-group")
 @pytest.mark.parametrize("name", CHANGES)
 def test_training_goes_on_in_another_layout_as_if_nothing_had_happened(name, program, scratch):
     check_training_goes_on(*CHANGES[name], DP_RESHARDABLE, program, scratch)

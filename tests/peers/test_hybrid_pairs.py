@@ -7,6 +7,7 @@ import torch
 import transformers
 
 from dcp_cases import names_of
+from dcp_reading import catalogue
 from family_models import TOKENS, Family, dense, logits_of, save_family
 from megatron_hybrid import common_config, core_logits, mamba_spec, moe_config
 from numpy_megatron import SHARD_FILE, iteration_folder
@@ -84,6 +85,8 @@ def test_there_and_back_and_from_the_hybrid_model_to_its_family(name, program, s
 
     before, after = (tensors_of(command("ls", "--json", root)) for root in (gpt, hybrid))
     assert after == {renumbered(key): shape for key, shape in before.items()}
+    output_state = "output_layer._extra_state/shard_0_1"  # GPTModel does not ask for it, HybridModel does
+    assert [output_state in catalogue(iteration_folder(root)).state_dict_metadata for root in (gpt, hybrid)] == [False, True]
     args = torch.load(iteration_folder(hybrid) / "common.pt", weights_only=False)["args"]
     layers = len({key.split(".")[2] for key in before if key.startswith("decoder.layers.")})
     assert (args.hybrid_layer_pattern, args.num_layers) == (f"*{letter}" * layers, 2 * layers)

@@ -51,6 +51,7 @@ CHANGES = {  # name -> (source world, target world)
     "tied-apart": (world(TIED, Layout(tp=2), replicas=2), world(TIED, Layout(tp=1, pp=4))),
     "biases": (world(bf16(cases.LLAMA, layers=2), Layout(tp=2), replicas=2, layer_norm=True), world(bf16(cases.LLAMA, layers=2), Layout(pp=2), layer_norm=True)),
     "moe": (world(MOE_4, Layout(tp=2, ep=2)), world(MOE_4, Layout(ep=4))),
+    "moe-one-group": (world(MOE_4, Layout(tp=2, etp=2)), world(MOE_4, Layout(tp=4, etp=4))),  # experts are cut as dense weights are: Megatron's default
     "moe-grouped": (world(bf16(MOE), Layout(ep=4), TE_GROUPED, replicas=2), world(bf16(MOE), Layout(tp=2, ep=2, etp=2), TE_GROUPED)),
     "moe-together": (world(MOE_4, Layout(tp=2, ep=2, etp=2)), world(MOE_4, Layout(tp=2))),
     "moe-apart": (world(MOE_4, Layout(tp=2), replicas=2), world(MOE_4, Layout(pp=2, ep=2))),
@@ -74,7 +75,7 @@ def check_training_goes_on(source, target, kind, program, scratch):
     assert common["opt_param_scheduler"] and not hasattr(common["args"], "no_save_optim") and common["args"].no_save_rng
 
 
-@pytest.mark.long_but("tied-odd", "moe")
+@pytest.mark.long_but("tied-odd", "moe", "moe-one-group")
 @pytest.mark.parametrize("name", CHANGES)
 def test_training_goes_on_from_a_distributed_optimizer(name, program, scratch):
     check_training_goes_on(*CHANGES[name], DISTRIBUTED, program, scratch)

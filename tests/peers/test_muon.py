@@ -4,9 +4,11 @@ import pytest
 
 import cases
 import dcp_checkpoints
-from dcp_cases import MOE, to_torch_dist, vocabulary_of
-from dcp_checkpoints import PLAIN, World
+from dcp_cases import MOE, common_of, to_torch_dist, vocabulary_of
+from dcp_checkpoints import CHAINED, PLAIN, World
 from dcp_models import Recipe
+from dcp_reading import tensor_entries
+from numpy_megatron import iteration_folder
 from peer_types import Layout
 from tensor_patterns import assert_same_tensors
 
@@ -36,6 +38,17 @@ def test_training_goes_on_in_another_layout(name, program, scratch):
     uninterrupted = dcp_checkpoints.train_and_save(source, scratch / "source", PLAIN)
     there = to_torch_dist(program, scratch / "source", scratch / "there", target.layout)
     resumed = dcp_checkpoints.resume(target, there, PLAIN)
+    meant = vocabulary_of(source)
+    assert_same_tensors({key: meant(key, tensor) for key, tensor in resumed.items()}, {key: meant(key, tensor) for key, tensor in uninterrupted.items()})
+
+
+def test_a_target_has_the_keys_that_its_common_state_announces(program, scratch):
+    """Beside the distributed optimizer, keys of a layer-wise one name an optimizer of several."""
+    source, target = CHANGES["layer-wise"]
+    uninterrupted = dcp_checkpoints.train_and_save(source, scratch / "source", CHAINED)
+    assert any(key.startswith("chained_0.") for key in tensor_entries(iteration_folder(scratch / "source")))
+    there = to_torch_dist(program, scratch / "source", scratch / "there", target.layout)
+    resumed = dcp_checkpoints.resume(target, there, CHAINED, content=common_of(there)["content_metadata"])
     meant = vocabulary_of(source)
     assert_same_tensors({key: meant(key, tensor) for key, tensor in resumed.items()}, {key: meant(key, tensor) for key, tensor in uninterrupted.items()})
 

@@ -87,6 +87,22 @@ def test_only_what_would_stay_is_converted(nights):
     assert done(told) == [("4", "converted")] and nights.converted() == ["iter_0000003", "iter_0000004"]
 
 
+def test_nothing_is_removed_in_a_night_whose_command_fails(nights):
+    saves(nights, 1)
+    night(nights, "", keep=1)
+    saves(nights, 2)
+    told, _ = night(nights, command(nights, "exit 7"), keep=1, code=AFTER)
+    assert told["action"] == "converted" and told["removed"] == [] and nights.converted() == ["iter_0000001", "iter_0000002"]
+    told, _ = night(nights, command(nights, "exit 0"), keep=1)
+    assert told["action"] == "up_to_date" and told["removed"] == [str(nights.serving / "iter_0000001")]
+
+
+def test_warnings_come_before_the_command(nights):
+    age(nights.save("iter_0000001", kind="hf"))
+    _, err = night(nights, command(nights, "echo words of the command"), target_format="huggingface")
+    assert "warning: " in err and err.index("warning: ") < err.index("words of the command")
+
+
 @pytest.mark.long_but("1")
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_a_command_is_run_until_it_has_succeeded(ranks, nights):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 import family_models_hybrid
@@ -184,7 +185,7 @@ def test_a_folder_of_an_adapter_is_called_one(config, program, folder, scratch):
         (adapter / "config.json").write_text((folder / "config.json").read_text())
     outcome = program.attempt(adapter, scratch / "out", "megatron", target_options={"layout": ONE.toml()})
     if config == "with":
-        refused(outcome, 3, "q_proj.lora_A.weight' is [4, 4]", "requires [4, 48]")
+        refused(outcome, 3, "q_proj.lora_A.weight' is F32 [4, 4]", "requires [4, 48]")
     else:
         refused(outcome, 2, "holds an adapter (LoRA)", "Set source.config")
 
@@ -247,6 +248,45 @@ def test_a_stored_head_that_a_tied_config_would_lose_is_refused(target, program,
     warned(program.attempt(folder, scratch / "out", target, source_options={"replicas": "first"}, **options), "lm_head.weight")
 
 
+def test_a_stored_head_that_a_tied_config_would_lose_is_refused_from_dcp(program, scratch):
+    """FSDP saves tied parameters twice. Into a Hugging Face folder names are kept: transformers would tie them."""
+    folder = save_family(scratch / "tied", FAMILIES["llama-tied"])
+    tensors = load_file(folder / "model.safetensors")
+    head = tensors["model.embed_tokens.weight"].clone()
+    for name, change in (("equal", 0), ("differs", 1)):
+        head[3, 2] += change
+        both = scratch / name
+        both.mkdir()
+        save_file({**tensors, "lm_head.weight": head}, both / "model.safetensors", {"format": "pt"})
+        source = program.run(both, scratch / f"{name}-dcp", "dcp")  # without a config
+        for target, options in (("huggingface", {"target_options": {"reference": folder}}), ("torch_dist", {"source_options": {"config": folder}})):
+            outcome = program.attempt(source, scratch / f"{name}-{target}", target, **options)
+            if not change:
+                assert outcome.returncode == 0, outcome.stderr
+                continue
+            refused(outcome, 3, '"lm_head.weight"', "should be a copy of", f"1 of {head.numel()} elements differ", "tie_word_embeddings = true")
+            assert not (scratch / f"{name}-{target}").exists()
+            options["source_options"] = options.get("source_options", {}) | {"replicas": "first"}
+            assert program.attempt(source, scratch / f"{name}-{target}", target, **options).returncode == 0
+
+
+@pytest.mark.parametrize("target", ["torch_dist", "huggingface"])
+def test_an_embedding_on_the_last_stage_that_differs_is_refused(target, program, scratch):
+    """Megatron's own copy of a tied embedding, whatever its size; equal CRC-32 are not read."""
+    folder = save_family(scratch / "tied", FAMILIES["llama-tied"])
+    source = program.run(folder, scratch / "tree", "megatron", target_options={"layout": Layout(pp=5).toml(), "transformer_impl": "local"})
+    assert program.attempt(source, scratch / "out", target).returncode == 0
+    for name in ("reshard.json", "SHA256SUMS"):
+        (source / name).unlink()
+    file = next(source.glob("*/mp_rank_00_004/model_optim_rng.pt"))
+    content = torch.load(file, weights_only=False)
+    (key,) = [key for key in content["model"] if key.endswith(("output_layer.weight", "word_embeddings.weight"))]
+    content["model"][key][1, 2] += 1
+    torch.save(content, file)
+    outcome = program.attempt(source, scratch / "again", target)
+    refused(outcome, 3, "should be a copy of", "1 of ", "source.replicas")
+
+
 @pytest.mark.long
 def test_inputs_of_a_mixer_stay_whole_in_fsdp(program, scratch):
     """torch_dist has a key for each part of them, Megatron-FSDP one for all."""
@@ -262,3 +302,68 @@ def test_dequantising_needs_a_map(target, program, folder, scratch):
     dcp = program.run(folder, scratch / "dcp", "dcp")
     outcome = program.attempt(dcp, scratch / "out", target, model={"quant": "dequantise-bf16"})
     refused(outcome, 2, 'quant = "dequantise-bf16": names are kept')
+
+
+# --- headers of safetensors files -------------------------------------------------------------------------------------
+
+
+def with_metadata(folder):
+    """Tensors of a quantiser whose class is in the header alone, as transformers saves those of torchao, in two files."""
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps({"model_type": "of_no_map"}))
+    weight_map, described = {}, {"format": "pt", "tensor_names": '["a", "b"]', "a": '{"_type": "Int8Tensor"}', "b": '{"_type": "Int8Tensor"}'}
+    for number, name in enumerate("ab", 1):
+        file = f"model-0000{number}-of-00002.safetensors"
+        save_file({f"{name}._weight_qdata": torch.arange(24, dtype=torch.int8).reshape(4, 6), f"{name}._weight_scale": torch.rand(4)}, folder / file, metadata=described)
+        weight_map |= {f"{name}._weight_{part}": file for part in ("qdata", "scale")}
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
+    return folder
+
+
+def metadata_of(folder):
+    result = {}
+    for file in sorted(folder.glob("*.safetensors")):
+        with safe_open(file, "pt") as opened:
+            result[file.name] = opened.metadata()
+    return result
+
+
+@pytest.mark.parametrize("between", ["dcp", "hdf5"])
+def test_metadata_of_safetensors_files_travels(between, program, scratch):
+    source = with_metadata(scratch / "source")
+    names_kept = {"model": {"map": "none"}}
+    held = program.run(source, scratch / "held", between, **names_kept)
+    back = program.run(held, scratch / "back", "huggingface", **names_kept)
+    in_order = [{json.dumps(one, sort_keys=True) for one in metadata_of(folder).values()} for folder in (back, source)]
+    assert in_order[0] == in_order[1]
+    assert_same_tensors(read_hf(back), read_hf(source))
+    again = program.run(held, scratch / "again", "huggingface", target_options={"reference": source}, **names_kept)
+    assert metadata_of(again) == metadata_of(source)
+
+
+def test_metadata_without_a_config_is_named(program, scratch):
+    source = with_metadata(scratch / "source")
+    (source / "config.json").unlink()
+    outcome = program.attempt(source, scratch / "held", "dcp", model={"map": "none"})
+    warned(outcome, 'more metadata than "format" (', "target.reference")
+
+
+# --- args that change the function ------------------------------------------------------------------------------------
+
+
+def test_args_that_a_config_cannot_hold_are_named(program, folder, scratch):
+    tree = program.run(folder, scratch / "tree", "megatron", target_options={"layout": ONE.toml()})
+    change_args(tree, use_mup=True, mup_output_mult=2.0, moe_unheard_of=3)
+    for options in ({}, {"target_options": {"reference": folder}}):
+        outcome = program.attempt(tree, scratch / f"out{len(options)}", "huggingface", **options)
+        warned(outcome, "use_mup", "moe_unheard_of = 3")
+
+
+def test_a_config_that_names_a_shorter_dtype_than_the_weights_is_named(program, folder, scratch):
+    tensors = {name: tensor.float() for name, tensor in read_hf(folder).items()}
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "dtype": "bfloat16", "torch_dtype": "bfloat16"}))
+    held = program.run(folder, scratch / "held", "dcp")
+    outcome = program.attempt(held, scratch / "out", "huggingface")
+    warned(outcome, "tensors of the target are F32", 'dtype = "bfloat16"')

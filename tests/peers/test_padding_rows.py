@@ -52,6 +52,29 @@ def test_rows_of_padding_are_those_of_the_source(form, layout, source, program, 
     assert same.returncode == 0, same.stdout + same.stderr
 
 
+def test_new_tokens_reach_the_next_target_and_are_told_of(program, scratch):
+    """Rows 66 to 69 are tokens that args do not count; the next job needs no key any more, and transformers loads the result."""
+    from transformers import AutoModelForCausalLM
+
+    tensors = make_globals(CONFIG)
+    rows = CONFIG.padded_vocab(SOURCE.tp)
+    for name in PADDED:
+        new = torch.zeros(rows - CONFIG.vocab, CONFIG.hidden, dtype=tensors[name].dtype)
+        new[:4] = pattern(f"{name} tokens", (4, CONFIG.hidden), new.dtype)
+        tensors[name] = torch.cat([tensors[name], new])
+    source = write_tree(scratch / "source", CONFIG, SOURCE, LOCAL, tensors)
+    outcome = program.attempt(source, scratch / "short", "huggingface", model={"map": CONFIG.family})
+    assert outcome.returncode == 0, outcome.stderr
+    assert "'embed', 'lm_head': 4 of the 14 rows behind the first 66 are not zero (rows 66 to 69)" in outcome.stderr
+    assert "model.true_vocab_size = 70" in outcome.stderr
+    first = program.run(source, scratch / "first", "megatron", target_options={"layout": Layout(tp=1).toml(), "transformer_impl": "local"},
+                        model={"true_vocab_size": 70})  # fmt: skip
+    outcome = program.attempt(first, scratch / "second", "huggingface", model={"map": CONFIG.family})
+    assert outcome.returncode == 0 and "rows behind" not in outcome.stderr, outcome.stderr
+    weight = AutoModelForCausalLM.from_pretrained(scratch / "second").get_input_embeddings().weight
+    assert torch.equal(weight.float(), rows_of(source, SOURCE)[PADDED["embed"]][:70].float())
+
+
 @pytest.mark.parametrize("model_map", ["auto", CONFIG.family])
 def test_rows_behind_the_stated_vocabulary_are_zero(model_map, source, program, scratch):
     """They are no data of the job, and no fault to its check of itself."""

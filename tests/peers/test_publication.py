@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import bad_sources
-from bad_job import IO, SELF_CHECK, TARGET, USAGE, Running, command_of, expect, listing, wait_until
+from bad_job import IO, MARK, SELF_CHECK, TARGET, USAGE, Held, Running, command_of, expect, listing, shim, wait_until
 from reshard_job import BINARY, tree_hashes
 
 SHIM = os.environ.get("RESHARD_CALL_SHIM")
@@ -22,13 +22,16 @@ HOUR = 3600
 pytestmark = pytest.mark.skipif(not (BINARY and SHIM), reason="needs the program and the call shim")
 
 
-def shim(*rules):
-    return ["env", f"LD_PRELOAD={SHIM}", f"RESHARD_CALLS={';'.join(rules)}"]
+def text_of(jobs, source, replace=False):
+    return jobs.text(bad_sources.original(source), target_options={"replace": replace})
 
 
-def start(jobs, source, *rules, ranks=1, replace=False, options=()):
-    text = jobs.text(bad_sources.original(source), target_options={"replace": replace})
-    return jobs.start(text, ranks, prefix=shim(*rules), options=options)
+def start(jobs, source, *rules, replace=False, **options):
+    return jobs.start(text_of(jobs, source, replace), prefix=shim(*rules), **options)
+
+
+def held(jobs, source, rule, *rules, replace=False, **options):
+    return Held(jobs, text_of(jobs, source, replace), rule, *rules, **options)
 
 
 def run(jobs, source, *rules, **options):
@@ -52,20 +55,6 @@ def whole(bad_jobs, scratch):
     return hashes
 
 
-class Held:
-    """A job that stops at a call until it is let go."""
-
-    def __init__(self, jobs, source, rule, *rules, **options):
-        self.file = jobs.scratch / f"hold{jobs.count}"
-        self.job = start(jobs, source, f"{rule}:hold={self.file}:0:1", *rules, **options)
-        wait_until(lambda: Path(f"{self.file}.reached").exists() or self.job.process.poll() is not None, 30)
-        assert self.job.process.poll() is None, self.job.wait()
-
-    def go(self):
-        Path(f"{self.file}.go").touch()
-        return self.job.wait()
-
-
 # --- one owner ------------------------------------------------------------------------------------------------------------
 
 MOMENTS = {"while it writes": "pwritev2:.part-", "while it reads back": "posix_fadvise:.part-", "before it publishes": "renameat2:.part-"}
@@ -75,7 +64,7 @@ MOMENTS = {"while it writes": "pwritev2:.part-", "while it reads back": "posix_f
 @pytest.mark.parametrize("ranks", [1, 3])
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_without_locks_a_second_job_is_refused_while_the_first_lives(moment, ranks, bad_jobs, whole):
-    first = Held(bad_jobs, "dense", MOMENTS[moment], NO_LOCKS)
+    first = held(bad_jobs, "dense", MOMENTS[moment], NO_LOCKS)
     expect(run(bad_jobs, "flat", NO_LOCKS, ranks=ranks), TARGET, ("has no locks", "s ago", "Wait"))
     expect(Running([*shim(NO_LOCKS), *command_of(["clean", bad_jobs.target])], bad_jobs.scratch).wait(), TARGET, ("has no locks", "180 s"))
     outcome = first.go()
@@ -89,9 +78,9 @@ def test_without_locks_a_second_job_is_refused_while_the_first_lives(moment, ran
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_a_job_whose_folder_was_taken_publishes_nothing(moment, locks, bad_jobs, whole):
     """The second job cannot know that the first one lives: its lock is granted, or the first has shown no sign of life for an hour."""
-    first = Held(bad_jobs, "dense", MOMENTS[moment], locks)
+    first = held(bad_jobs, "dense", MOMENTS[moment], locks)
     age_when_still(bad_jobs.parent)
-    second = Held(bad_jobs, "flat", "renameat2:.part-", locks)
+    second = held(bad_jobs, "flat", "renameat2:.part-", locks)
     expect(first.go(), TARGET, ("another job", "Nothing was published"))
     outcome = second.go()
     assert outcome.code == 0, outcome.error
@@ -102,7 +91,7 @@ def test_a_job_whose_folder_was_taken_publishes_nothing(moment, locks, bad_jobs,
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["EXTRA.pt", "mp_rank_07/model_optim_rng.pt"])
 def test_what_another_program_puts_there_is_not_published(name, bad_jobs, whole):
-    job = Held(bad_jobs, "dense", "posix_fadvise:.part-")
+    job = held(bad_jobs, "dense", "posix_fadvise:.part-")
     extra = bad_jobs.part() / name
     extra.parent.mkdir(exist_ok=True)
     extra.write_text("of somebody else")
@@ -114,7 +103,7 @@ def test_what_another_program_puts_there_is_not_published(name, bad_jobs, whole)
 @pytest.mark.long_but("while it reads back")
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_the_same_job_goes_on_with_what_another_one_of_it_has(moment, bad_jobs, whole):
-    first = Held(bad_jobs, "dense", MOMENTS[moment], LOCKS_OF_ONE_MACHINE)
+    first = held(bad_jobs, "dense", MOMENTS[moment], LOCKS_OF_ONE_MACHINE)
     outcome = run(bad_jobs, "dense", LOCKS_OF_ONE_MACHINE)
     assert outcome.code == 0, outcome.error
     if moment == "before it publishes":
@@ -133,7 +122,7 @@ def test_a_warning_says_that_there_are_no_locks(bad_jobs):
 
 @pytest.mark.long
 def test_without_locks_a_tidy_end_is_gone_on_with_at_once(bad_jobs, whole):
-    first = Held(bad_jobs, "dense", "posix_fadvise:.part-", NO_LOCKS)
+    first = held(bad_jobs, "dense", "posix_fadvise:.part-", NO_LOCKS)
     for rank in first.job.ranks():
         bad_jobs.signal(rank, 15)
     assert first.go().code in (0, 75)
@@ -142,7 +131,7 @@ def test_without_locks_a_tidy_end_is_gone_on_with_at_once(bad_jobs, whole):
 
 
 def test_without_locks_a_killed_job_is_gone_on_with_when_it_is_quiet(bad_jobs, whole):
-    first = Held(bad_jobs, "dense", "posix_fadvise:.part-", NO_LOCKS)
+    first = held(bad_jobs, "dense", "posix_fadvise:.part-", NO_LOCKS)
     first.job.kill()
     first.job.wait()
     expect(run(bad_jobs, "dense", NO_LOCKS), TARGET, ("has no locks", "180 s"))
@@ -236,9 +225,9 @@ def test_a_published_target_stays_when_its_name_cannot_be_made_durable(bad_jobs,
         assert outcome.code == IO, f"none of {number} syncs was the last one: {outcome.error}"
         if "is complete and in place" in outcome.error:
             break
-        assert (bad_jobs.target / "old").exists()
+        assert (bad_jobs.target / MARK).exists()
     assert tree_hashes(bad_jobs.target) == whole("dense") and verified(bad_jobs)[0]
-    assert (bad_jobs.part() / "old").read_text() == "precious", "until the new name is durable"
+    assert (bad_jobs.part() / MARK).read_text() == "precious", "until the new name is durable"
     assert bad_jobs.command("clean", bad_jobs.target).code == 0
     assert [path.name for path in bad_jobs.parent.iterdir()] == ["target"]
 
@@ -251,7 +240,7 @@ def test_a_mount_point_is_refused_before_any_work(place, bad_jobs):
     job.write_text(bad_jobs.text(bad_sources.original("dense"), target_options={"replace": True}))
     outcome = with_mounts(bad_jobs, f"{inside} {bad_jobs.target}", "run", job)
     expect(outcome, TARGET, ("is a mount point", "below it"))
-    assert {path.name for path in bad_jobs.parent.iterdir()} == {"target"} and (bad_jobs.target / "old").exists()
+    assert {path.name for path in bad_jobs.parent.iterdir()} == {"target"} and (bad_jobs.target / MARK).exists()
 
 
 # --- two renames ------------------------------------------------------------------------------------------------------------
@@ -263,7 +252,7 @@ def killed_between_two_renames(jobs):
     jobs.old_target()
     outcome = run(jobs, "dense", NO_EXCHANGE, "rename:.part-:kill:1", replace=True)
     assert outcome.code in (137, -9), outcome
-    assert not jobs.target.exists() and (jobs.left("old") / "old").read_text() == "precious" and jobs.part().is_dir()
+    assert not jobs.target.exists() and (jobs.left("old") / MARK).read_text() == "precious" and jobs.part().is_dir()
 
 
 def test_where_names_cannot_be_exchanged_two_renames_do(bad_jobs, whole):
@@ -286,7 +275,7 @@ def test_after_a_kill_between_two_renames_clean_gives_the_old_one_its_name_back(
     killed_between_two_renames(bad_jobs)
     outcome = bad_jobs.command("clean", bad_jobs.target)
     assert outcome.code == 0 and "was renamed back" in outcome.out, outcome.error
-    assert (bad_jobs.target / "old").read_text() == "precious"
+    assert (bad_jobs.target / MARK).read_text() == "precious"
     assert [path.name for path in bad_jobs.parent.iterdir()] == ["target"]
 
 
@@ -294,7 +283,7 @@ def test_when_the_second_rename_fails_the_old_one_gets_its_name_back(bad_jobs, w
     bad_jobs.old_target()
     outcome = run(bad_jobs, "dense", NO_EXCHANGE, "rename:.part-:EACCES:1:1", replace=True)
     expect(outcome, TARGET, ("cannot be renamed", "is kept"))
-    assert (bad_jobs.target / "old").read_text() == "precious"
+    assert (bad_jobs.target / MARK).read_text() == "precious"
     assert bad_jobs.names() == {"target", ".target.part", ".target.resume"}
     assert run(bad_jobs, "dense", NO_EXCHANGE, replace=True).code == 0
     assert tree_hashes(bad_jobs.target) == whole("dense")

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import bad_sources
-from bad_job import INTERRUPTED, IO, TARGET, BadJobs, expect, wait_until
+from bad_job import INTERRUPTED, IO, MARK, TARGET, BadJobs, expect, wait_until
 from reshard_job import tree_hashes
 
 MODEL = bad_sources.DENSE.with_(layers=4, hidden=1024, heads=16, groups=16, head_dim=64, ffn=2816, vocab=1024, dtype="float32")  # 200 MB
@@ -368,7 +368,7 @@ def test_a_replaced_target_stays_until_the_end(bad_jobs):
     bad_jobs.old_target()
     job = text(bad_jobs, target_options={"replace": True})
     interrupted(bad_jobs, job)
-    assert (bad_jobs.target / "old").read_text() == "precious"
+    assert (bad_jobs.target / MARK).read_text() == "precious"
     outcome, log = attempt(bad_jobs, job)
     assert outcome.code == 0 and gone_on(log)
     assert tree_hashes(bad_jobs.target) == expected

@@ -1,7 +1,6 @@
 #include "tests/support/program_run.hpp"
 
 #include <cstdio>
-#include <cstdlib>
 #include <memory>
 
 #include <unistd.h>
@@ -66,13 +65,6 @@ Said run_words(std::vector<std::string> const& words) {
   said.code = exit_code(error->kind());
   said.error = error->sentence();
   return said;
-}
-
-void prepare_single_rank() {
-  for (char const* name : {"OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM",
-                           "OMPI_MCA_ess_singleton_isolated"})
-    ::setenv(name, "1", 1);
-  ::setenv("OMPI_MCA_btl", "self", 1);
 }
 
 }  // namespace reshard::test

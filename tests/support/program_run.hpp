@@ -16,7 +16,4 @@ struct Said {
 /// The caller has an MpiSession. Maps are those of the source tree.
 Said run_words(std::vector<std::string> const& words);
 
-/// MPI for a test program that is started without mpirun: no daemon, no network.
-void prepare_single_rank();
-
 }  // namespace reshard::test

@@ -15,7 +15,6 @@ ENVIRONMENT = {
     # Starts in a tenth of a second: no look for fast networks, no helper process for the only rank.
     "OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self,vader", "OMPI_MCA_hwloc_base_binding_policy": "none", "OMP_NUM_THREADS": "1", "NO_COLOR": "1",
 }
-ALONE = {"OMPI_MCA_ess_singleton_isolated": "1", "OMPI_MCA_btl": "self"}
 HANGS = "hangs"
 
 
@@ -80,7 +79,7 @@ class Place:
                     "RESHARD_SWEEP_ALWAYS": self.always} | (fault or Fault()).environment()
         session = self.folder / "mpi"  # jobs that start together must not share one
         session.mkdir(exist_ok=True)
-        environment = os.environ | ENVIRONMENT | {"TMPDIR": str(session)} | (ALONE | shim if self.ranks == 1 else {})
+        environment = os.environ | ENVIRONMENT | {"TMPDIR": str(session)} | (shim if self.ranks == 1 else {})
         process = subprocess.Popen(self.command(list(map(str, arguments)), shim), cwd=self.folder, env=environment, stdin=subprocess.DEVNULL,
                                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True)
         try:

@@ -9,6 +9,7 @@
 #include "core/base/sight.hpp"
 #include "core/base/text.hpp"
 #include "core/containers/dcp/item_paths.hpp"
+#include "core/containers/saves.hpp"
 #include "core/containers/tracker.hpp"
 
 namespace reshard::dcp {
@@ -160,7 +161,7 @@ std::string tracked(fs::path const& root, std::vector<std::string> const& names,
     fail(
         ErrorKind::source,
         "{}: {} names {}, but the saves here are: {}. Give one of them by its path, or restore the missing one.",
-        root.string(), tracker_name, text_of(step), shown(saves_in(root, names)));
+        root.string(), tracker_name, text_of(step), listed_saves(saves_of_run(root)));
   if (found.size() > 1)
     fail(ErrorKind::source,
          "{}: {} names {}, and several folders are of it: {}. Give one of "
@@ -232,7 +233,7 @@ Directory open_directory(fs::path const& given) {
   if (complete.size() > 1)
     fail(ErrorKind::source,
          "{}: holds {} saves ({}) and no {} that names one. Give one of them by its path.",
-         root.string(), complete.size(), listed(complete), tracker_name);
+         root.string(), complete.size(), listed_saves(saves_of_run(root)), tracker_name);
   if (complete.size() == 1)
     return read_folder(root, root / complete.front(), step_from_name(complete.front()));
   if (saves.size() == 1)

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 
 #include <fcntl.h>
@@ -103,6 +104,9 @@ void say(int descriptor, AnswerHead::Kind kind, std::string_view text) {
   take_limits(limits);
   leave_descriptors(file.descriptor(), descriptor);
   allow_only_reading(descriptor);
+#ifdef RESHARD_RECORD_REFUSALS
+  ::unsetenv("RESHARD_REFUSALS_TO");  // this process may open nothing; the parent records
+#endif
   try {
     say(descriptor, AnswerHead::Kind::answer, work(file));
   } catch (Error const& error) {

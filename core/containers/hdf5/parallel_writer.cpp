@@ -17,16 +17,19 @@ static_assert(sizeof(hsize_t) == sizeof(std::uint64_t));
 
 Handle open_file(Calls const& calls, std::string const& path, MPI_Comm comm) {
   Handle const access = file_access(calls);
-  calls.done(H5Pset_fapl_mpio(access.id(), comm, MPI_INFO_NULL), "choose MPI-IO");
-  // Broken in 1.10.5 to 1.10.8, and useless here: every rank opens other datasets.
-  calls.done(H5Pset_all_coll_metadata_ops(access.id(), false), "choose how metadata are read");
+  if (comm != MPI_COMM_NULL) {
+    calls.done(H5Pset_fapl_mpio(access.id(), comm, MPI_INFO_NULL), "choose MPI-IO");
+    // Broken in 1.10.5 to 1.10.8, and useless here: every rank opens other datasets.
+    calls.done(H5Pset_all_coll_metadata_ops(access.id(), false), "choose how metadata are read");
+  }
   return calls.take(H5Fopen(path.c_str(), H5F_ACC_RDWR, access.id()), H5Fclose,
                     "open it on all ranks");
 }
 
-Handle transfer_properties(Transfer transfer) {
+Handle transfer_properties(MPI_Comm comm, Transfer transfer) {
   Calls const calls = {ErrorKind::internal, "the transfer properties of HDF5"};
   Handle properties = calls.take(H5Pcreate(H5P_DATASET_XFER), H5Pclose, "make them");
+  if (comm == MPI_COMM_NULL) return properties;
   bool const together = transfer == Transfer::collective;
   calls.done(
       H5Pset_dxpl_mpio(properties.id(), together ? H5FD_MPIO_COLLECTIVE : H5FD_MPIO_INDEPENDENT),
@@ -59,7 +62,7 @@ std::vector<std::string> links_of(Calls const& calls, hid_t group) {
 class ParallelWriter::Files {
  public:
   Files(std::span<std::filesystem::path const> files, MPI_Comm comm, Transfer transfer)
-      : properties_(transfer_properties(transfer)) {
+      : properties_(transfer_properties(comm, transfer)) {
     for (std::filesystem::path const& path : files) names_.push_back(path.string());
     try {
       open_all(comm);

@@ -33,7 +33,7 @@ class ParallelWriter {
   static constexpr std::uint64_t most_piece_bytes = std::uint64_t{1} << 30U;
 
   /// Opens the files. Collective; a failure of one rank leaves others waiting, so the caller ends
-  /// the job.
+  /// the job. With MPI_COMM_NULL one process writes them without MPI.
   ParallelWriter(std::span<std::filesystem::path const> files, MPI_Comm comm, Transfer transfer);
   /// Files that close() did not close stay open, because closing one waits for ranks that may be
   /// gone.

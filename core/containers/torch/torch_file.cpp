@@ -37,8 +37,10 @@ class ZipTorchReader {
       unsuitable("a zip archive without a record '<folder>/data.pkl' is not from torch.save");
     check_version();
     check_byte_order();
-    TorchFile result{
-        .container = TorchFile::Container::zip, .document = read_pickle(*pickle), .storages = {}};
+    TorchFile result{.container = TorchFile::Container::zip,
+                     .archive = folder_.substr(0, folder_.size() - 1),
+                     .document = read_pickle(*pickle),
+                     .storages = {}};
     std::string const prefix = folder_ + "data/";
     result.storages.reserve(entries_.size());
     for (zip::Entry const& entry : entries_) {

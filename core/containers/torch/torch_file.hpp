@@ -29,6 +29,9 @@ struct StorageRecord {
 struct TorchFile {
   enum class Container { zip, legacy };
   Container container = Container::zip;
+  std::string archive =
+      {};  ///< the folder in the archive; "" of a legacy file. torch.save(path) names it
+           ///< after the file (its stem), torch.save to a stream "archive"
   pickle::Document document;
   std::unordered_map<std::string, StorageRecord> storages;  ///< by storage key
 };

@@ -16,8 +16,8 @@ template <class... Args>
 [[noreturn]] void damaged(FileRange const& file, fmt::format_string<Args...> format,
                           Args&&... args) {
   fail(ErrorKind::source,
-       "{}: end of the zip archive: {} The file is truncated, damaged or hostile: compare its size "
-       "with the original.",
+       "{}: end of the zip archive: {} The file is truncated or damaged: compare its size with "
+       "the original.",
        file.name(), fmt::format(format, std::forward<Args>(args)...));
 }
 

@@ -42,6 +42,7 @@ class BoxCollector {
     for (auto& [name, boxes] : boxes_) {
       StoredTensor tensor{name, boxes.dtype, boxes.shape,
                           narrow<std::uint32_t>(stored_.chunks.size()), 0};
+      if (boxes.chunks.empty()) boxes.chunks.push_back(boxes.empty);
       for (StoredChunk const& chunk : boxes.chunks) stored_.chunks.push_back(chunk);
       tensor.chunk_count = narrow<std::uint32_t>(stored_.chunks.size()) - tensor.first_chunk;
       stored_.tensors.push_back(std::move(tensor));
@@ -54,6 +55,7 @@ class BoxCollector {
     DType dtype = DType::u8;
     std::vector<Index> shape;
     std::vector<StoredChunk> chunks;
+    StoredChunk empty;  ///< the first box without elements: a tensor without elements has one chunk
   };
 
   /// What DCP_SHARDING_INFO says of each tensor: a file may have a million of them.
@@ -91,7 +93,8 @@ class BoxCollector {
   void add_box(std::uint32_t file, fs::path const& path, FileTensor const& tensor,
                std::vector<Index> const& offsets) {
     Boxes& boxes = boxes_[tensor.name];
-    if (!boxes.seen) {
+    bool const first = !boxes.seen;
+    if (first) {
       boxes.seen = true;
       boxes.dtype = tensor.dtype;
       boxes.shape.assign(offsets.size(), 0);
@@ -104,11 +107,14 @@ class BoxCollector {
           name(boxes.dtype), boxes.shape.size());
     for (std::size_t d = 0; d < offsets.size(); ++d)
       boxes.shape[d] = std::max(boxes.shape[d], offsets[d] + tensor.shape[d]);
-    if (tensor.size_bytes == 0) return;  // a rank without rows
     IndexLists& lists = stored_.lists;
-    boxes.chunks.push_back({lists.add(offsets),
+    StoredChunk const chunk{lists.add(offsets),
                             lists.add(tensor.shape),
-                            {file, tensor.offset_bytes, tensor.size_bytes}});
+                            {file, tensor.offset_bytes, tensor.size_bytes}};
+    if (tensor.size_bytes > 0)
+      boxes.chunks.push_back(chunk);
+    else if (first)  // of other files, a rank without rows
+      boxes.empty = chunk;
   }
 
   StoredTable& stored_;

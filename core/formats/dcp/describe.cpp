@@ -49,6 +49,21 @@ std::string fault_of(StoredTable const& metadata, StoredTensor const& tensor) {
                              : fmt::format("{} chunks hold {}", fault->holders, fault->where);
 }
 
+/// What .metadata says of a tensor and its item cannot hold: torch describes a tensor of a
+/// subclass, such as a quantised one of torchao, as what it stands for.
+std::string short_item_of(StoredTable const& metadata, StoredTensor const& tensor) {
+  for (StoredChunk const& chunk : metadata.chunks_of(tensor)) {
+    std::uint64_t bytes = static_cast<std::uint64_t>(bits(tensor.dtype)) / 8;
+    for (Index const extent : metadata.sizes(chunk)) bytes *= static_cast<std::uint64_t>(extent);
+    if (chunk.item.size_bytes < bytes)
+      return fmt::format(
+          "its item has {} bytes, and elements of {} take {}: it holds another object, such as a "
+          "quantised tensor of torchao, which cannot be read",
+          chunk.item.size_bytes, reshard::name(tensor.dtype), bytes);
+  }
+  return "";
+}
+
 bool has_common_object(StoredTable const& stored) {
   return std::ranges::find(stored.objects, common_key, &StoredObject::name) != stored.objects.end();
 }
@@ -139,9 +154,9 @@ class DcpReport {
                       "chunks",
                       counted(metadata.chunks.size(), "chunk"), human_bytes(median)));
     for (StoredTensor const& tensor : metadata.tensors)
-      if (std::string const fault = fault_of(metadata, tensor);
-          !fault.empty() && mismatches_.size() < most_mismatches)
-        mismatches_.push_back(fmt::format("'{}': {}", tensor.name, fault));
+      for (std::string const& fault : {fault_of(metadata, tensor), short_item_of(metadata, tensor)})
+        if (!fault.empty() && mismatches_.size() < most_mismatches)
+          mismatches_.push_back(fmt::format("'{}': {}", tensor.name, fault));
   }
 
   /// State under names of parameters, and what can become of it.
@@ -260,8 +275,9 @@ std::vector<std::string> absent_parts(Checkpoint const& checkpoint) {
                     backend_name));
   if (!checkpoint.has_common_file && !has_common_object(checkpoint.stored))
     absent.push_back(fmt::format(
-        "{} is missing, and no object has the common state: nothing describes the model, and "
-        "Megatron does not load the folder. Restore it from the original.",
+        "{} is missing, and no object has the common state: no args describe the model, and "
+        "Megatron does not load the folder. Restore it from the original, or convert the folder "
+        "with the model's config.json (source.config): the target has one.",
         common_name));
   return absent;
 }

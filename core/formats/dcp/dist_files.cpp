@@ -116,7 +116,7 @@ class CommonBuilder {
     NodeId metadata = document_.find(document_.root, "content_metadata");
     if (metadata == pickle::no_node || document_.at(metadata).kind != pickle::Kind::dict)
       metadata = document_.add_dict();
-    document_.set(metadata, "singleton_local_shards", document_.add_bool(false));
+    document_.set(metadata, "singleton_local_shards", document_.add_bool(dist_.singleton));
     document_.set(metadata, "chained_optim_avoid_prefix", document_.add_bool(true));
     if (dist_.has_states && !dist_.plain_states) {
       mark_reshardable(document_.find(document_.root, "optimizer"), 0);

@@ -16,6 +16,7 @@ struct DistRecord {
   RunRecord const* record = nullptr;  ///< the source's; nullptr: all is made from `args`
   std::vector<std::pair<std::string, Json>> args;  ///< attributes to set
   bool new_keys = false;       ///< content_metadata must describe the keys that we write
+  bool singleton = false;      ///< experts, and gate and up, have keys of their own
   bool has_states = false;     ///< optimizer state is among them
   bool drop_states = false;    ///< what the source says of its optimizer is left out
   bool expert_biases = false;  ///< experts have biases

@@ -130,10 +130,15 @@ void copy_objects(DcpTarget& target, Checkpoint const& source, ObjectForm const&
 void make_objects(DcpTarget& target, ExtraStates& extras, std::vector<StoredName> const& names,
                   std::string const& root) {
   std::set<std::string> made;
+  // GPTModel leaves the state of its output layer out of the catalogue; hybrid models, which call
+  // their last norm so, do not.
+  bool const hybrid = std::ranges::any_of(names, [&](StoredName const& name) {
+    return megatron::behind_root(name.name, root) == "decoder.final_norm.weight";
+  });
   for (StoredName const& name : names) {
     for (std::string const& key : extras.keys_of(name.name)) {
-      if (megatron::behind_root(key, root).starts_with("output_layer.") || !made.insert(key).second)
-        continue;
+      bool const of_output = megatron::behind_root(key, root).starts_with("output_layer.");
+      if ((of_output && !hybrid) || !made.insert(key).second) continue;
       ShardedObjectKey whole{key, {}, {}};
       for (FrontAxis const& front : name.front) {
         whole.offsets.push_back(0);

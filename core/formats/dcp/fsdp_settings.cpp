@@ -22,10 +22,11 @@ constexpr std::string_view routed_experts = ".mlp.experts.";
 class SettingWriter {
  public:
   SettingWriter(megatron::OptimizerSettings const& settings, TargetParts const& parts,
-                bool experts_apart)
+                Json const& args, bool experts_apart)
       : settings_(settings),
         document_(settings.document),
         parts_(parts),
+        args_(args),
         experts_apart_(experts_apart) {}
 
   std::vector<PlacedObject> run() {
@@ -61,22 +62,25 @@ class SettingWriter {
                         name.name.find(routed_experts) != std::string::npos;
     NodeId const groups = groups_of(document_, settings_.optimizers[expert ? 1 : 0]);
     auto const& list = document_.at(groups).items;
-    bool const decays = megatron::decays(without_half(name.name), parts_.side->shape(name));
+    bool const decays = megatron::decays(without_half(name.name), parts_.side->shape(name), args_);
     bool const decoupled =
         megatron::may_be_decoupled(name.name) && std::ranges::any_of(list, [&](NodeId group) {
           return megatron::group_is_decoupled(document_, group);
         });
-    auto const found = std::ranges::find_if(list, [&](NodeId group) {
+    auto const fits = [&](NodeId group) {
       return megatron::group_decays(document_, group) == decays &&
              megatron::group_is_decoupled(document_, group) == decoupled;
-    });
-    if (found != list.end()) return *found;
+    };
+    auto const found = std::ranges::find_if(list, fits);
+    bool const several = found != list.end() && std::any_of(found + 1, list.end(), fits);
+    if (found != list.end() && !several) return *found;
     fail(ErrorKind::source,
-         "source: the optimizer has no parameter group {} weight decay, which '{}' of the "
-         "target belongs to. The run had its own parameter groups, and fsdp_dtensor needs one "
-         "for each parameter: choose target.format = \"torch_dist\", or set source.optimizer = "
-         "\"drop\".",
-         decays ? "with" : "without", name.name);
+         "source: the optimizer has {} weight decay, which '{}' of the target {} to. The run had "
+         "its own parameter groups, and fsdp_dtensor needs one for each parameter: choose "
+         "target.format = \"torch_dist\", or set source.optimizer = \"drop\".",
+         fmt::format("{} {}", several ? "several parameter groups" : "no parameter group",
+                     decays ? "with" : "without"),
+         name.name, several ? "may belong" : "belongs");
   }
 
   void add(std::string const& parameter, NodeId group) {
@@ -131,6 +135,7 @@ class SettingWriter {
   megatron::OptimizerSettings const& settings_;
   Document const& document_;
   TargetParts const& parts_;
+  Json const& args_;
   bool experts_apart_;
   std::vector<PlacedObject> result_;
   std::set<std::string> written_;
@@ -140,8 +145,9 @@ class SettingWriter {
 }  // namespace
 
 std::vector<PlacedObject> group_setting_objects(megatron::OptimizerSettings const& settings,
-                                                TargetParts const& parts, bool experts_apart) {
-  return SettingWriter(settings, parts, experts_apart).run();
+                                                TargetParts const& parts, Json const& args,
+                                                bool experts_apart) {
+  return SettingWriter(settings, parts, args, experts_apart).run();
 }
 
 }  // namespace reshard::dcp

@@ -19,8 +19,10 @@ struct PlacedObject {
 /// The parameter groups as Megatron-FSDP saves them: every setting of every parameter with state as
 /// an object of its own (fsdp_record.hpp), under the name of the whole parameter and, where gate
 /// and up have keys of their own, under those. With `experts_apart` experts are in the second of
-/// the optimizers. Errors of kind source: parameters that fall into no group.
+/// the optimizers. `args`: of the run. Errors of kind source: parameters that fall into no group,
+/// or into several.
 std::vector<PlacedObject> group_setting_objects(megatron::OptimizerSettings const& settings,
-                                                TargetParts const& parts, bool experts_apart);
+                                                TargetParts const& parts, Json const& args,
+                                                bool experts_apart);
 
 }  // namespace reshard::dcp

@@ -9,6 +9,7 @@
 #include "core/formats/dcp/named_states.hpp"
 #include "core/formats/megatron/root.hpp"
 #include "core/formats/megatron/traits.hpp"
+#include "core/formats/state_inventory.hpp"
 #include "core/plan/state_checks.hpp"
 
 namespace reshard::dcp {
@@ -142,7 +143,9 @@ StoredView sorted_keys(Checkpoint const& checkpoint, Flavour flavour, std::strin
   for (std::size_t t = 0; t < tensors.size(); ++t) {
     std::string const& key = tensors[t].name;
     if (flavour == Flavour::fsdp_dtensor && is_step_key(key) && tensors[t].shape.empty()) continue;
+    if (is_run_state(key)) continue;  // fsdp_dtensor has tensors where torch_dist has objects
     if (auto state = state_key(key, flavour)) {
+      view.traits.chained = view.traits.chained || without_chain(key) != key;
       if (checkpoint.flattened && state->state == "fp32_param")
         state->state = "param";  // its name in fully_reshardable
       bool const behind = !prefix.empty() && state->weight.starts_with(prefix);

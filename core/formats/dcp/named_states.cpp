@@ -145,14 +145,29 @@ class Matcher {
       });
       if (!beside && !is_optimizer_key(name(candidate.tensor))) continue;
       result_.strays.push_back(candidate.tensor);
-      note(fmt::format(
-          "'{}' is optimizer state, and no weight has the name of its parameter. The folder "
-          "mixes two models, or names were changed: check them with `reshard ls`",
-          name(candidate.tensor)));
+      if (weights_.empty())
+        note(
+            "holds optimizer state alone: weights are in another folder, and one job reads one. "
+            "Save both in one folder, or convert the weights");
+      else
+        note(fmt::format(
+            "'{}' is optimizer state, and no weight has the name of its parameter{}: check the "
+            "names with `reshard ls`",
+            name(candidate.tensor), why_no_weight(candidate)));
     }
     for (auto const& [weight, tensor] : weights_)
       if (is_named_setting(weight, result_.places)) result_.settings.push_back(tensor);
     std::ranges::sort(result_.settings);
+  }
+
+  /// What is known of a parameter that is no weight here.
+  std::string why_no_weight(Candidate const& candidate) const {
+    for (Reading const& reading : candidate.readings)
+      if (reading.parameter.ends_with(".wqkv.weight"))
+        return ". torchtitan saves q, k and v of its fused parameter as weights of their own, and "
+               "the state as one tensor, which is not taken apart (a run with fuse_qkv = False "
+               "saves both alike)";
+    return "";
   }
 
   /// The first of them.

@@ -10,6 +10,7 @@
 #include "core/base/workers.hpp"
 #include "core/containers/dcp/item.hpp"
 #include "core/containers/dcp/item_paths.hpp"
+#include "core/formats/copied_files.hpp"
 #include "core/formats/dcp/describe.hpp"
 #include "core/formats/dcp/flat_keys.hpp"
 #include "core/formats/dcp/flat_state.hpp"
@@ -260,6 +261,7 @@ Checkpoint DcpFormat::open(fs::path const& path, OpenChoice const& choice,
   Checkpoint checkpoint = checkpoint_of(std::move(opened), paths);
   checkpoint.common = std::move(common);
   read_item_heads(checkpoint, files, exchange);
+  refuse_copied_boxes(checkpoint, files, exchange);
   if (checkpoint.format->id() == FormatId::torch_dist)
     add_gathered_states(checkpoint, files, exchange);
   if (checkpoint.format->id() == FormatId::dcp && choice.rank_states)
@@ -316,6 +318,9 @@ StateInventory DcpFormat::inventory(Checkpoint const& checkpoint, StoredView con
     result.optimizer = {StateForm::by_layout, view.fixed_state.front()};
   for (StoredObject const& object : checkpoint.stored.objects)
     if (is_run_state(object.name) && !result.rng) result.rng = {StateForm::by_layout, object.name};
+  for (StoredTensor const& tensor : checkpoint.stored.tensors)
+    if (!result.rng && is_run_state(tensor.name.text()))
+      result.rng = {StateForm::by_layout, tensor.name};
   if (!result.optimizer) result.optimizer = checkpoint.state.optimizer;
   if (!result.rng) result.rng = checkpoint.state.rng;
   return result;

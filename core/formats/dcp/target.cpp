@@ -100,7 +100,7 @@ class DistTarget {
       add(group_setting_objects(
           megatron::optimizer_settings(job_.source, *job_.record, record.experts_apart,
                                        record.expert_biases),
-          parts, record.experts_apart));
+          parts, job_.read.args, record.experts_apart));
     add_dist_tensors(target, parts, tensors);
     for (auto& one : fsdp_paths(parts)) paths.push_back(std::move(one));
     draft_.opaque = target.finish(std::move(paths));
@@ -242,7 +242,9 @@ class DistTarget {
       record.args.emplace_back("no_save_optim", true);
     if (!from_dist || request().drop_rng) record.args.emplace_back("no_save_rng", true);
     record.drop_states = request().drop_optimizer;
-    record.new_keys = !from_dist || job_.source.flattened || !job_.read.view.buffers.empty() ||
+    record.singleton = keeps_pieces();
+    record.new_keys = !from_dist || job_.read.traits.chained || job_.source.flattened ||
+                      !job_.read.view.buffers.empty() ||
                       (job_.read.traits.form == "singleton" && !keeps_pieces()) ||
                       request().drop_optimizer;
     return record;

@@ -64,28 +64,14 @@ std::optional<int> take_number(std::string_view& text) {
   return number;
 }
 
-/// "[bf16_]zero_pp_rank_R_mp_rank_MM_optim_states.pt", "mp_rank_MM_model_states.pt".
-struct RankName {
-  std::optional<int> rank;  ///< data parallel; nothing without "zero_pp_rank_"
-  int model = 0;            ///< model parallel
-  bool optimizer = false;
-};
-
-std::optional<RankName> parse_rank_name(std::string_view name) {
-  RankName result;
-  (void)take(name, "bf16_");
-  if (take(name, "zero_pp_rank_")) {
-    result.rank = take_number(name);
-    if (!result.rank || !take(name, "_")) return std::nullopt;
-  }
-  if (!take(name, "mp_rank_")) return std::nullopt;
-  auto const model = take_number(name);
-  if (!model) return std::nullopt;
-  result.model = *model;
-  (void)take(name, "_");  // before 2021: mp_rank_00optim_states.pt
-  result.optimizer = name == optimizer_suffix;
-  if (!result.optimizer && name != model_suffix) return std::nullopt;
-  return result;
+/// The folder of a save under DeepSpeed's own tag, "global_step100/"; "" for none.
+std::string first_step(std::vector<std::string> const& names) {
+  constexpr std::string_view tag = "global_step";
+  auto const found = std::ranges::find_if(names, [&](std::string const& name) {
+    return name.starts_with(tag) && name.ends_with('/') && name.size() > tag.size() + 1 &&
+           name[tag.size()] >= '0' && name[tag.size()] <= '9';
+  });
+  return found == names.end() ? "" : *found;
 }
 
 bool has_rank_files(std::vector<std::string> const& names) {
@@ -104,8 +90,9 @@ std::vector<std::string> by_rank(std::map<int, std::string> const& files, fs::pa
   for (auto const& [rank, name] : files) {
     if (rank != std::ssize(result))
       fail(ErrorKind::source,
-           "{}: has the file of rank {} ('{}'), and that of rank {} is missing. The file of a "
-           "rank was lost, or the save was interrupted: restore it, or choose another save.",
+           "{}: has the file of rank {} ('{}'), and that of rank {} is missing. The save was "
+           "interrupted, or files were lost or lie on other nodes: bring those of all ranks into "
+           "one folder, or choose another save.",
            folder.string(), rank, name, result.size());
     result.push_back(name);
   }
@@ -158,7 +145,8 @@ void add_rank_files(Folder& found, std::vector<std::string> const& names) {
   found.split = models.empty();
   found.model_files = by_rank(found.split ? split_models : models, found.folder);
   if (!found.universal) found.optimizer_files = by_rank(optimizers, found.folder);
-  if (found.universal) found.model_files.resize(1);
+  // Frozen parameters lie in those of all ranks of stage 3.
+  if (found.universal && !found.split) found.model_files.resize(1);
   if (found.split && !found.universal && found.model_files.size() != found.optimizer_files.size())
     fail(ErrorKind::source,
          "{}: has {} of model states and {} of optimizer states: stage 3 has one of each "
@@ -204,22 +192,39 @@ fs::path folder_in(fs::path const& root, std::vector<std::string> const& names) 
   if (has_rank_files(names)) return root;
   for (std::string_view const name : {latest_name, latest_universal_name})
     if (has(names, name)) return tagged(root, name);
-  std::string const step = first_like(names, "global_step*/");
+  std::string const step = first_step(names);
   fail(ErrorKind::source,
-       "{}: has no '{}', which names the save to load. The save was interrupted, or the file was "
-       "lost: name the folder of one save{}.",
+       "{}: has no '{}', which names the save to load and is written last, unless save_latest was "
+       "off. Name the folder of one save{}.",
        root.string(), latest_name,
        step.empty() ? "" : ", such as " + (root / step.substr(0, step.size() - 1)).string());
 }
 
 }  // namespace
 
+std::optional<RankName> parse_rank_name(std::string_view name) {
+  RankName result;
+  (void)take(name, "bf16_");
+  if (take(name, "zero_pp_rank_")) {
+    result.rank = take_number(name);
+    if (!result.rank || !take(name, "_")) return std::nullopt;
+  }
+  if (!take(name, "mp_rank_")) return std::nullopt;
+  auto const model = take_number(name);
+  if (!model) return std::nullopt;
+  result.model = *model;
+  (void)take(name, "_");  // before 2021: mp_rank_00optim_states.pt
+  result.optimizer = name == optimizer_suffix;
+  if (!result.optimizer && name != model_suffix) return std::nullopt;
+  return result;
+}
+
 bool looks_like_deepspeed(fs::path const& path) {
   if (!sees_folder(path)) return false;
   std::vector<std::string> const names = entries_of(path);
   if (has_rank_files(names)) return true;
   if (has(names, latest_universal_name)) return true;
-  bool const step = !first_like(names, "global_step*/").empty();
+  bool const step = !first_step(names).empty();
   if (!has(names, latest_name)) return step;
   return step || has(names, "zero_to_fp32.py");
 }

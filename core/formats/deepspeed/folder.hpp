@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,6 +19,15 @@ inline constexpr std::string_view model_states_name = "mp_rank_00_model_states.p
 /// That of the first rank in stage 3.
 inline constexpr std::string_view split_model_states_name =
     "zero_pp_rank_0_mp_rank_00_model_states.pt";
+
+/// "[bf16_]zero_pp_rank_R_mp_rank_MM_optim_states.pt", "mp_rank_MM_model_states.pt".
+struct RankName {
+  std::optional<int> rank;  ///< data parallel; nothing without "zero_pp_rank_"
+  int model = 0;            ///< model parallel
+  bool optimizer = false;
+  friend bool operator==(RankName const&, RankName const&) = default;
+};
+std::optional<RankName> parse_rank_name(std::string_view name);
 
 /// A checkpoint of DeepSpeed found on disk: names only, no file was opened but `latest`.
 struct Folder {

@@ -186,6 +186,19 @@ class Holder {
         for (FileTensor const& slot : group.slots) add_whole(*to, slot, file);
       }
     }
+    take_steps_of_settings();
+  }
+
+  /// Of stage 3: by group of parameters, for those without a step of their own.
+  void take_steps_of_settings() {
+    std::vector<StateGroup> const& groups = headers_.settings.groups;
+    for (std::size_t g = 0; g < groups.size() && g < model().groups.size(); ++g)
+      for (NamedShape const& one : model().groups[g]) {
+        HeldParameter& of = parameters_[numbers_.at(one.name)];
+        if (of.step != nullptr || groups[g].step.empty() || of.slots.empty()) continue;
+        of.step = &groups[g].step.front();
+        of.step_file = first_state_ + narrow<std::uint32_t>(headers_.optimizers.size());
+      }
   }
 
   /// Vocabularies lose their padding, so the shape is the file's unless it is flat.

@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include "core/base/error.hpp"
+#include "core/formats/deepspeed/folder.hpp"
 #include "core/formats/megatron/mapping_size.hpp"
 #include "core/formats/megatron/shard.hpp"
 
@@ -44,7 +45,9 @@ class Reader {
       : file_(file),
         torch_(read_torch_file(file)),
         document_(torch_.document),
-        path_(file.path().string()) {}
+        path_(file.path().string()) {
+    check_rank();
+  }
 
   ModelStates model() {
     ModelStates found;
@@ -135,12 +138,30 @@ class Reader {
     found.stage = stage_of(document_.root);
     found.scales_loss = is_true(document_.find(document_.root, "dynamic_loss_scale"));
     add_settings(found, document_.find(document_.root, "param_groups"));
+    NodeId const base = document_.find(document_.root, "optimizer_state_dict");
+    for (std::size_t g = 0;; ++g) {
+      NodeId const states = state_of(base, g);
+      if (states == no_node) break;
+      add_step(found.groups.emplace_back(), document_.find(states, "step"));
+    }
     return found;
   }
 
  private:
   [[noreturn]] void refuse(std::string_view why) const {
     fail(ErrorKind::source, "{}: {}.", path_, why);
+  }
+
+  /// torch.save names the folder in its archive after the file, and DeepSpeed the file after the
+  /// rank. Other names say nothing: files may be renamed.
+  void check_rank() const {
+    auto const outside = parse_rank_name(file_.path().filename().string());
+    auto const inside = parse_rank_name(torch_.archive + ".pt");
+    if (!outside || !inside || *outside == *inside) return;
+    fail(ErrorKind::source,
+         "{}: was saved as {}.pt, by the name in its archive. Files of ranks were exchanged or "
+         "copied over each other: give each its name, or restore them from the original.",
+         path_, torch_.archive);
   }
 
   bool mapping(NodeId id) const { return megatron::mapping_size(document_, id).has_value(); }

@@ -102,7 +102,9 @@ ModelStates read_model_states(File const& file);
 OptimizerStates read_optimizer_states(File const& file);
 /// zero/PARAMETER/SLOT.pt of a universal checkpoint: one group with one slot, or with a step.
 OptimizerStates read_universal_file(File const& file, std::string const& slot);
-/// zero/optimizer_state.pt: settings alone.
+/// zero/optimizer_state.pt: settings, and groups that have steps alone where the file has any: of
+/// stage 3, whose parameters have no files step.pt (checkpoint/ds_to_universal.py,
+/// _save_optimizer_state_stage3).
 OptimizerStates read_universal_settings(File const& file);
 
 }  // namespace reshard::deepspeed

@@ -1,11 +1,14 @@
 #include "core/formats/deepspeed/source.hpp"
 
 #include <algorithm>
+#include <array>
 #include <map>
+#include <numeric>
 
 #include "core/base/counted.hpp"
 #include "core/base/sight.hpp"
 #include "core/base/text.hpp"
+#include "core/formats/copied_files.hpp"
 #include "core/formats/deepspeed/folder.hpp"
 #include "core/formats/deepspeed/run_state.hpp"
 #include "core/formats/deepspeed/zero_table.hpp"
@@ -63,6 +66,16 @@ Headers unpacked(Folder const& folder, SharedHeaders const& packed) {
   return headers;
 }
 
+/// Each rank has a part of its own of what the optimizer holds.
+void refuse_copies(Folder const& folder, Headers const& headers, Checkpoint const& checkpoint) {
+  if (folder.universal || headers.optimizers.empty() ||
+      headers.optimizers.front().ranks != std::ssize(headers.optimizers))
+    return;
+  DifferentFiles files(headers.optimizers.size());
+  std::iota(files.begin(), files.end(), narrow<std::uint32_t>(folder.model_files.size()));
+  refuse_copied_files(checkpoint, std::array{std::move(files)});
+}
+
 std::string form_of(RunState const& run) {
   if (run.universal) return fmt::format("universal checkpoint");
   return run.stage == 0 ? "no ZeRO" : fmt::format("ZeRO stage {}", run.stage);
@@ -113,6 +126,7 @@ Checkpoint DeepSpeedFormat::open(fs::path const& path, OpenChoice const& /*choic
   exchange.together([&] {
     Headers const headers = unpacked(folder, packed);
     fill_checkpoint(folder, headers, checkpoint);
+    refuse_copies(folder, headers, checkpoint);
     RunState const& run = *checkpoint.deepspeed;
     checkpoint.iteration = run.steps;
     checkpoint.stated_iteration = run.steps;
@@ -179,6 +193,7 @@ Inspection DeepSpeedFormat::describe(fs::path const& path,
       run.ranks, run.steps, dtypes_text, slots.empty() ? "none" : listed(slots),
       uses_of(checkpoint));
   result.notes = checkpoint.warnings;
+  result.folder = checkpoint.folder;
   return result;
 }
 

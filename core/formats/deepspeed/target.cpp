@@ -163,12 +163,14 @@ class Universal {
 
   /// zero/optimizer_state.pt: stages 1 and 2 look for param_groups at the top, stage 3 below.
   void add_settings() {
-    if (run_.optimizer.settings.empty() || !run_.optimizer.steps)
+    bool const groups = !run_.optimizer.settings.empty();
+    if (!groups || !run_.optimizer.steps)
       fail(ErrorKind::source,
-           "{}: does not state the parameter groups or the steps of its optimizer, which "
-           "DeepSpeed needs. Save without elastic_checkpoint, or choose dcp as the target's "
-           "format.",
-           job_.source.place);
+           "{}: does not state the {} of its optimizer, which DeepSpeed's universal checkpoints "
+           "need. {} Choose dcp as the target's format.",
+           job_.source.place, groups ? "steps" : "parameter groups",
+           groups ? "Optimizers that count none, such as SGD, have no universal form."
+                  : "Saves with elastic_checkpoint have none.");
     Document const settings = settings_of(run_.optimizer);
     Document document;
     NodeId const root = document.add_dict();

@@ -99,9 +99,10 @@ class Table {
             part->shape.front() < flat.end - flat.begin)
           fail(
               ErrorKind::source,
-              "{}: holds no {} elements of the frozen parameter '{}'. The files are of another world "
-              "size, or damaged: restore those of one save.",
-              file_name(narrow<std::uint32_t>(r)), flat.end - flat.begin, first);
+              "{}: holds no {} elements of the frozen parameter '{}', of which each of the {} "
+              "files of model states that are there holds a part. Files are missing, of another world size, or damaged: restore those of one save.",
+              file_name(narrow<std::uint32_t>(r)), flat.end - flat.begin, first,
+              headers_.models.size());
         parts.push_back({narrow<std::uint32_t>(r), &*part, flat.begin, flat.end, 0});
       }
     }
@@ -191,11 +192,19 @@ class Table {
   }
 
   void note_steps(RunState& run) const {
-    for (OptimizerStates const& states : headers_.optimizers)
+    auto const note = [&run](OptimizerStates const& states) {
       for (StateGroup const& group : states.groups) {
         run.tensor_steps = run.tensor_steps || !group.step.empty();
         if (!run.optimizer.steps) run.optimizer.steps = group.steps;
       }
+    };
+    note(headers_.settings);
+    for (OptimizerStates const& states : headers_.optimizers) note(states);
+    bool const counts = std::ranges::any_of(
+        parameters_, [](HeldParameter const& one) { return one.slots.contains("exp_avg_sq"); });
+    if (counts && !run.optimizer.steps)
+      checkpoint_.warnings.push_back(
+          "no file states how many steps Adam has done: its state has no 'step' in the target");
   }
 
   /// `params` of a group counts flat groups: several where stage 3 cuts it into sub-groups.

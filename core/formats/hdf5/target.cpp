@@ -288,6 +288,7 @@ void Hdf5Format::lay_out(MappedTarget const& job, TargetDraft& draft) const {
   if (job.model.slots().size() > 1 && job.record != nullptr) add_run_state(job, target);
   if (job.read.reference || !job.read.config_text.empty())
     add_sidecars(draft, {job.read.reference, job.read.config_text});
+  add_file_metadata(draft, files_of(job.source));
   draft.opaque = plan_hdf5_target(draft, job.model, std::move(target));
 }
 
@@ -313,6 +314,7 @@ void Hdf5Format::lay_out_named(NamedTarget const& job, TargetDraft& draft) const
   for (auto& [name, bytes] : job.made_objects())
     target.objects.push_back({job.renamed(name), std::move(bytes), {}});
   if (files) add_sidecars(draft, {files, {}});
+  add_file_metadata(draft, files);
   draft.opaque = plan_hdf5_target(draft, job.model, std::move(target));
 }
 

@@ -20,10 +20,23 @@ using safetensors::shown;
 
 /// Weights of other formats, and names that we write ourselves: never sidecars
 /// (docs/formats/huggingface.md, rule 17).
-constexpr std::array not_sidecars = {
-    "*.distcp", "*.safetensors", "*.index.json",  "*.bin",     "*.pt",      "*.pth",
-    "*.ckpt",   "*.gguf",        "reshard.json",  "*.h5",      "*.msgpack", "*.onnx",
-    "*.npz",    "config.json",   "manifest.json", "sha256sums"};
+constexpr std::array not_sidecars = {"*.distcp",
+                                     "*.safetensors",
+                                     "*.index.json",
+                                     "*.bin",
+                                     "*.pt",
+                                     "*.pth",
+                                     "*.ckpt",
+                                     "*.gguf",
+                                     "reshard.json",
+                                     "*.h5",
+                                     "*.msgpack",
+                                     "*.onnx",
+                                     "*.npz",
+                                     "config.json",
+                                     "manifest.json",
+                                     "sha256sums",
+                                     "safetensors_metadata.json"};
 
 /// A folder with the same weights in the form in which Meta trains.
 constexpr std::string_view meta_weights = "original";
@@ -118,6 +131,25 @@ void check_files(Folder const& folder) {
     readable_member(folder.path, folder.files[f], kinds[f]);
 }
 
+/// Rule 3: of Mistral's own files there is no map.
+[[noreturn]] void fail_without_weights(Folder const& folder,
+                                       std::vector<std::string> const& names) {
+  auto const own = std::ranges::find_if(names, [](std::string const& name) {
+    return matches_glob("consolidated*.safetensors", name);
+  });
+  if (own == names.end())
+    fail(ErrorKind::source,
+         "{}: holds neither {} nor a *.safetensors file. Name the folder with the weights.",
+         folder.path.string(), index_name);
+  bool const settings = std::ranges::find(names, "params.json") != names.end();
+  fail(ErrorKind::source,
+       "{}: holds {}{}: weights under Mistral's own names, which no map describes, and neither {} "
+       "nor {}. Use the model's Hugging Face files, which most of Mistral's repositories have, "
+       "too; or make them with convert_mistral_weights_to_hf.py of transformers.",
+       folder.path.string(), shown(*own), settings ? " and params.json" : "", index_name,
+       single_file_name);
+}
+
 /// Rules 2 to 4.
 void find_single_file(Folder& folder, std::vector<std::string> const& names) {
   std::vector<std::string> const found = matching(names, is_single_candidate);
@@ -136,9 +168,7 @@ void find_single_file(Folder& folder, std::vector<std::string> const& names) {
         "{}: the weights are pickled ({}), expected *.safetensors. Save the model once with save_pretrained, then run again.",
         folder.path.string(), listed(pickled, 4));
   } else {
-    fail(ErrorKind::source,
-         "{}: holds neither {} nor a *.safetensors file. Name the folder with the weights.",
-         folder.path.string(), index_name);
+    fail_without_weights(folder, names);
   }
 }
 
@@ -147,6 +177,12 @@ void read_config(Folder& folder, std::vector<std::string> const& names) {
   fs::path const path = readable_member(folder.path, config_name);
   folder.config_text = read_text_file(path, largest_config_bytes);
   folder.config = parse_config(folder.config_text, path.string());
+}
+
+void read_metadata(Folder& folder, std::vector<std::string> const& names) {
+  if (!std::ranges::binary_search(names, metadata_file_name)) return;
+  fs::path const path = readable_member(folder.path, metadata_file_name);
+  folder.file_metadata = parse_metadata(read_text_file(path, largest_index_bytes), path.string());
 }
 
 /// A folder of peft, which has an adapter's weights and no model's.
@@ -278,6 +314,7 @@ Folder open_reference(fs::path const& path) {
   if (folder.config.is_null() && !adapter)
     fail(ErrorKind::usage,
          "{}: has no config.json. Name a folder of this model as target.reference.", path.string());
+  read_metadata(folder, names);
   find_sidecars(folder, names);
   if (path.filename() != carried_name && !adapter) return folder;
   read_adapter_config(folder, names);

@@ -12,6 +12,7 @@
 #include "core/base/json.hpp"
 #include "core/base/shared_text.hpp"
 #include "core/containers/safetensors/safetensors.hpp"
+#include "core/formats/huggingface/file_metadata.hpp"
 
 namespace reshard::huggingface {
 
@@ -49,6 +50,8 @@ struct Folder {
   std::string config_text;   ///< its bytes, for patched_config_text
   Json adapter;              ///< adapter_config.json of peft; null when there is none
   std::string adapter_text;  ///< its bytes
+  /// Of the files with weights; in a reference what metadata_file_name says of those of a source.
+  std::vector<FileMetadata> file_metadata;
   std::vector<std::string>
       sidecars;  ///< the files to copy as they are, sorted; config.json is not among them
   std::vector<std::string> warnings;  ///< sentences: files that were left out and why
@@ -57,9 +60,9 @@ struct Folder {
 /// Whether the folder holds an index, a *.safetensors file or pytorch_model*.bin. Opens no file.
 bool looks_like_folder(std::filesystem::path const& path);
 
-/// Opens a folder: the index decides which files hold weights; without one there must be exactly
-/// one *.safetensors file. Rules: docs/formats/huggingface.md, 1 and 2. Every violation is an Error
-/// of kind source.
+/// Opens a folder, without `file_metadata`: the index decides which files hold weights; without one
+/// there must be exactly one *.safetensors file. Rules: docs/formats/huggingface.md, 1 and 2. Every
+/// violation is an Error of kind source.
 Folder open_folder(std::filesystem::path const& path);
 
 /// Opens a folder whose config, sidecars and shard map are wanted, not its weights: they need not

@@ -1,6 +1,7 @@
 #include "core/formats/huggingface/quant_config.hpp"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <set>
 #include <sstream>
@@ -50,11 +51,59 @@ Json number_format(QuantScheme const& scheme) {
   return result;
 }
 
+/// What a description says of modules, in hf_quant_config.json's "quantization" or config.json.
+struct Statement {
+  Json const* algorithm = nullptr;
+  Json const* group_size = nullptr;
+  Json const* layers = nullptr;  ///< quantized_layers
+  std::vector<std::string> excluded;
+  bool listed = false;  ///< there is a list of these
+};
+
+Statement statement_in(Json const& described) {
+  Statement result{described.find("quant_algo"),
+                   described.find("group_size"),
+                   described.find("quantized_layers"),
+                   {},
+                   false};
+  for (char const* key : {"exclude_modules", "ignore"})
+    if (Json const* list = described.find(key); list != nullptr && list->items() != nullptr) {
+      result.listed = true;
+      for (Json const& item : *list->items())
+        if (item.text() != nullptr) result.excluded.push_back(*item.text());
+    }
+  return result;
+}
+
+bool means(std::string const& pattern, std::string const& module) {
+  return pattern == module || matches_glob(pattern, module);
+}
+
+/// Whether a list leaves a module as it is, by its own name or that of a module around it.
+bool excludes(std::vector<std::string> const& patterns, std::string const& module) {
+  return std::ranges::any_of(patterns, [&](std::string const& pattern) {
+    return means(pattern, module) || module.starts_with(pattern + ".");
+  });
+}
+
+/// The same for all layers and experts.
+std::string kind_of(std::string const& module) {
+  std::string result;
+  for (char const c : module)
+    if (c < '0' || c > '9') result += c;
+  return result;
+}
+
 class QuantDescriber {
  public:
   QuantDescriber(TargetDraft& job, Model const& model, Side const& side, Json const& known,
-                 std::string inner)
-      : job_(job), model_(model), side_(side), known_(known), inner_(std::move(inner)) {}
+                 std::string inner, bool of_source)
+      : job_(job),
+        model_(model),
+        side_(side),
+        known_(known),
+        inner_(std::move(inner)),
+        of_source_(of_source) {}
 
   void run(std::span<StoredName const> names) {
     sort(names);
@@ -74,7 +123,13 @@ class QuantDescriber {
     Json const* method = existing.find("quant_method");
     bool const by_modelopt =
         method == nullptr || (method->text() != nullptr && *method->text() == "modelopt");
-    if (by_modelopt && is_modelopt()) return describe_modelopt(existing);
+    if (by_modelopt && is_modelopt()) {
+      Json const before = sidecar();
+      Json const* details = before.find("quantization");
+      if (hold({statement_in(said), details == nullptr ? Statement{} : statement_in(*details)}))
+        return;
+      return describe_modelopt(existing, before);
+    }
     if (has) return;
     patch(existing.is_null() ? made_config() : existing);
   }
@@ -127,15 +182,89 @@ class QuantDescriber {
     remove_sidecar();
   }
 
-  /// Takes hf_quant_config.json from what is copied, and gives what it says.
-  Json remove_sidecar() {
+  /// What hf_quant_config.json says, where it would be copied.
+  Json sidecar() const {
     if (!job_.reference) return {};
-    auto& sidecars = job_.reference->sidecars;
-    auto const found = std::find(sidecars.begin(), sidecars.end(), modelopt_file);
-    if (found == sidecars.end()) return {};
-    sidecars.erase(found);
+    auto const& sidecars = job_.reference->sidecars;
+    if (std::find(sidecars.begin(), sidecars.end(), modelopt_file) == sidecars.end()) return {};
     auto const path = job_.reference->path / modelopt_file;
     return parse_json(read_text_file(path, largest_config_bytes), path.string());
+  }
+  void remove_sidecar() {
+    if (job_.reference) std::erase(job_.reference->sidecars, std::string(modelopt_file));
+  }
+
+  /// Whether one of two describes the modules, and none is wrong about them. One of them may leave
+  /// the list to the other.
+  bool hold(std::array<Statement, 2> all) const {
+    for (std::size_t i : {0U, 1U})
+      if (!all[i].listed) all[i].excluded = all[1 - i].excluded;
+    bool const listed = all[0].listed || all[1].listed;
+    auto const tells = [](Statement const& said) {
+      return said.algorithm != nullptr && said.algorithm->text() != nullptr;
+    };
+    return std::ranges::any_of(all, tells) && std::ranges::all_of(all, [&](Statement const& said) {
+             return !tells(said) || holds(said, listed);
+           });
+  }
+
+  /// Pre: it names the algorithm. `listed`: what is left as it is has a list.
+  bool holds(Statement const& said, bool listed) const {
+    bool const mixed = *said.algorithm->text() == "MIXED_PRECISION";
+    if (mixed && (said.layers == nullptr || said.layers->members() == nullptr)) return false;
+    std::set<std::string> kinds;
+    for (auto const& [name, module] : modules_) {
+      bool const right = mixed ? has_layer(*said.layers, name, module)
+                               : is_of(*said.algorithm, said.group_size, module);
+      if (!right || std::ranges::any_of(said.excluded, [&, &of = name](std::string const& pattern) {
+            return means(pattern, of);
+          }))
+        return false;
+      kinds.insert(kind_of(name));
+    }
+    return std::ranges::all_of(plain_, [&](std::string const& name) {
+      if (mixed) return said.layers->find(name) == nullptr;
+      // The source's own description is right about a layer that no quantiser looks at, such as a
+      // router.
+      return excludes(said.excluded, name) ||
+             (of_source_ && listed && !kinds.contains(kind_of(name)));
+    });
+  }
+
+  static bool is_of(Json const& algorithm, Json const* group_size, Module const& module) {
+    QuantLabel const& label = module.scheme->label;
+    Index const size = group_size_of(*module.scheme);
+    if (group_size != nullptr && group_size->integer() != nullptr && size > 0 &&
+        *group_size->integer() != size)
+      return false;
+    std::string const* text = algorithm.text();
+    return text != nullptr && !text->empty() &&
+           (*text == label.algorithm || *text == label.smoothed || *text == label.weights_alone);
+  }
+
+  /// An entry of its own, or of a module around it.
+  static bool has_layer(Json const& layers, std::string name, Module const& module) {
+    for (;;) {
+      if (Json const* layer = layers.find(name); layer != nullptr) {
+        Json const* algorithm = layer->find("quant_algo");
+        return algorithm != nullptr && is_of(*algorithm, layer->find("group_size"), module);
+      }
+      std::size_t const dot = name.rfind('.');
+      if (dot == std::string::npos) return false;
+      name.resize(dot);
+    }
+  }
+
+  /// What a list has and is still true, and what it lacks.
+  Json excluded(std::vector<std::string> list) const {
+    std::erase_if(list, [this](std::string const& pattern) {
+      return std::ranges::any_of(modules_,
+                                 [&](auto const& item) { return means(pattern, item.first); });
+    });
+    std::vector<std::string> const kept = list;
+    std::ranges::copy_if(plain_, std::back_inserter(list),
+                         [&](std::string const& name) { return !excludes(kept, name); });
+    return Json(Json::Array(list.begin(), list.end()));
   }
 
   static std::string algorithm(Module const& module) {
@@ -159,33 +288,36 @@ class QuantDescriber {
     return result;
   }
 
-  void describe_modelopt(Json const& existing) {
-    Json const before = remove_sidecar();
-    Json const* producer =
-        before.find("producer") != nullptr ? before.find("producer") : existing.find("producer");
-    Json const* details = before.find("quantization");
-    Json const* cache = details != nullptr ? details->find("kv_cache_quant_algo") : nullptr;
+  /// Both files, with what they said of other things.
+  void describe_modelopt(Json const& existing, Json const& before) {
+    remove_sidecar();
     std::map<std::string, std::vector<std::string>>
         formats;  // the text of a layer's format -> modules
     for (auto const& [name, module] : modules_)
       formats[layer(module).dump() + (module.input_scale ? "i" : "")].push_back(name);
     bool const mixed = formats.size() > 1;
 
-    Json quantization;
-    if (mixed) {
-      quantization.set("quant_algo", "MIXED_PRECISION");
-    } else {
-      quantization = layer(modules_.begin()->second);
-    }
-    quantization.set("kv_cache_quant_algo", cache == nullptr ? Json() : *cache);
-    Json::Array excluded(plain_.begin(), plain_.end());
-    quantization.set("exclude_modules", Json(excluded));
     Json::Object each;
     for (auto const& [name, module] : modules_) each.emplace_back(name, layer(module));
     Json const layers(std::move(each));
-    if (mixed) quantization.set("quantized_layers", layers);
+    Json const whole =
+        mixed ? Json().set("quant_algo", "MIXED_PRECISION") : layer(modules_.begin()->second);
+    Json const* details = before.find("quantization");
+    std::vector<std::string> const of_config = statement_in(existing).excluded;
+    std::vector<std::string> const of_file =
+        details != nullptr ? statement_in(*details).excluded : of_config;
 
-    Json file;
+    Json quantization = whole;
+    quantization.set("kv_cache_quant_algo", Json());
+    if (details != nullptr && details->members() != nullptr)
+      for (auto const& [key, value] : *details->members())
+        if (key != "quant_algo" && key != "group_size" && key != "quantized_layers")
+          quantization.set(key, value);
+    quantization.set("exclude_modules", excluded(of_file));
+    if (mixed) quantization.set("quantized_layers", layers);
+    Json const* producer =
+        before.find("producer") != nullptr ? before.find("producer") : existing.find("producer");
+    Json file = before.is_null() ? Json::object() : before;
     file.set("producer", producer == nullptr ? Json().set("name", "modelopt") : *producer)
         .set("quantization", quantization);
 
@@ -200,9 +332,13 @@ class QuantDescriber {
     Json described;
     described.set("config_groups", groups);
     if (mixed) described.set("quantized_layers", layers);
-    described.set("ignore", Json(excluded)).set("quant_algo", *quantization.find("quant_algo"));
-    if (Json const* scheme = existing.find("kv_cache_scheme"); scheme != nullptr)
-      described.set("kv_cache_scheme", *scheme);
+    described.set("ignore", excluded(existing.is_null() ? of_file : of_config))
+        .set("quant_algo", *quantization.find("quant_algo"));
+    if (existing.members() != nullptr)
+      for (auto const& [key, value] : *existing.members())
+        if (key != "quantized_layers" && key != "exclude_modules" && key != "group_size" &&
+            described.find(key) == nullptr)
+          described.set(key, value);
     described.set("producer", *file.find("producer")).set("quant_method", "modelopt");
     patch(std::move(described));
     job_.texts.push_back({std::string(modelopt_file), file.dump(4) + "\n", false, {}});
@@ -237,6 +373,7 @@ class QuantDescriber {
   Side const& side_;
   Json const& known_;
   std::string inner_;
+  bool of_source_;
   std::vector<std::string> path_{config_member};  ///< of quantization_config in config.json
   std::map<std::string, Module> modules_;
   std::vector<std::string> plain_;
@@ -246,8 +383,8 @@ class QuantDescriber {
 
 void describe_quantised(TargetDraft& job, Model const& model, Side const& side,
                         std::span<StoredName const> names, Json const& known,
-                        std::string const& inner) {
-  QuantDescriber(job, model, side, known, inner).run(names);
+                        std::string const& inner, bool of_source) {
+  QuantDescriber(job, model, side, known, inner, of_source).run(names);
 }
 
 }  // namespace reshard

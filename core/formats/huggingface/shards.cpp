@@ -42,9 +42,13 @@ struct Laid {
   std::span<TensorSpec const> tensors;
   DataLayout data_layout = DataLayout::usual;
   ReferenceWeights* reference = nullptr;
-};
+  std::span<FileMetadata const> metadata = {};
 
-using Metadata = std::vector<std::pair<std::string, std::string>>;
+  Metadata metadata_of(std::string const& file) const {
+    std::vector<std::string> lost;
+    return huggingface::metadata_of(metadata, file, lost);
+  }
+};
 
 /// Loaders ask for the entry "format".
 Metadata with_format(Metadata metadata) {
@@ -56,12 +60,15 @@ Metadata with_format(Metadata metadata) {
 safetensors::FilePlan plan_of(std::string const& name, std::span<TensorSpec const> members,
                               Laid const& laid) {
   auto const known = laid.reference != nullptr ? laid.reference->header_of(name) : std::nullopt;
-  if (!known) return safetensors::plan_file(members, with_format({}), laid.data_layout);
+  Metadata metadata = laid.metadata_of(name);
+  if (!known)
+    return safetensors::plan_file(members, with_format(std::move(metadata)), laid.data_layout);
   auto const header = std::as_bytes(std::span(known->bytes));
   if (laid.data_layout == DataLayout::usual)
     if (auto same = safetensors::plan_file_like(header, known->file_bytes, members))
       return *std::move(same);
-  Metadata metadata = safetensors::parse_header(header, known->file_bytes, name).metadata;
+  if (metadata.empty())
+    metadata = safetensors::parse_header(header, known->file_bytes, name).metadata;
   return safetensors::plan_file(members, with_format(std::move(metadata)), laid.data_layout);
 }
 
@@ -157,16 +164,17 @@ Json index_metadata(std::span<TensorSpec const> tensors, Json const& reference) 
 
 std::vector<ShardFile> plan_shards(std::span<TensorSpec const> tensors,
                                    std::uint64_t largest_shard_bytes, ReferenceWeights& reference,
-                                   DataLayout data_layout) {
-  Laid const laid{tensors, data_layout, &reference};
+                                   DataLayout data_layout, std::span<FileMetadata const> metadata) {
+  Laid const laid{tensors, data_layout, &reference, metadata};
   if (!reference.weight_map().empty())
     return shards_like(reference.weight_map(), laid, largest_shard_bytes);
-  return plan_shards(tensors, largest_shard_bytes, data_layout);
+  return plan_shards(tensors, largest_shard_bytes, data_layout, metadata);
 }
 
 std::vector<ShardFile> plan_shards(std::span<TensorSpec const> tensors,
-                                   std::uint64_t largest_shard_bytes, DataLayout data_layout) {
-  Laid const laid{tensors, data_layout};
+                                   std::uint64_t largest_shard_bytes, DataLayout data_layout,
+                                   std::span<FileMetadata const> metadata) {
+  Laid const laid{tensors, data_layout, nullptr, metadata};
   Positions all(tensors.size());
   for (std::size_t i = 0; i < all.size(); ++i) all[i] = i;
   std::vector<Positions> groups = split_greedily(all, tensors, largest_shard_bytes);

@@ -33,14 +33,17 @@ struct ShardFile {
 /// Tensors that the reference does not know are split greedily over files
 /// model-added-00001-of-000NN.safetensors, so that no reference file changes. A file of the tensors
 /// that it has in the reference gets the header that it has there, and any other the same
-/// `__metadata__`, unless the target is laid out for clones.
+/// `__metadata__`, unless the target is laid out for clones. `metadata` counts before the
+/// reference's where a header is not that of the reference.
 std::vector<ShardFile> plan_shards(std::span<TensorSpec const> tensors,
                                    std::uint64_t largest_shard_bytes, ReferenceWeights& reference,
-                                   DataLayout data_layout = DataLayout::usual);
+                                   DataLayout data_layout = DataLayout::usual,
+                                   std::span<FileMetadata const> metadata = {});
 /// Without one.
 std::vector<ShardFile> plan_shards(std::span<TensorSpec const> tensors,
                                    std::uint64_t largest_shard_bytes = default_largest_shard_bytes,
-                                   DataLayout data_layout = DataLayout::usual);
+                                   DataLayout data_layout = DataLayout::usual,
+                                   std::span<FileMetadata const> metadata = {});
 
 /// Whether loaders need an index beside these files: all but a lone model.safetensors do.
 bool needs_index(std::span<ShardFile const> shards);

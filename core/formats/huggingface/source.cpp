@@ -85,6 +85,7 @@ Checkpoint HuggingFaceFormat::open(fs::path const& path, OpenChoice const& /*cho
     IndexCheck const index(folder);
     for (std::size_t f = 0; f < headers.size(); ++f) {
       FileCheck const check = index.check(f, headers[f]);
+      add_metadata(folder.file_metadata, folder.files[f].string(), headers[f].metadata);
       for (std::size_t const i : check.indexed) {
         FileTensor& tensor = headers[f].tensors[i];
         checkpoint.stored.add_whole(

@@ -3,6 +3,7 @@
 #include <limits>
 #include <map>
 
+#include "core/base/counted.hpp"
 #include "core/base/file.hpp"
 #include "core/base/member_file.hpp"
 #include "core/base/text.hpp"
@@ -12,6 +13,7 @@
 #include "core/formats/huggingface/reference_weights.hpp"
 #include "core/formats/huggingface/shards.hpp"
 #include "core/formats/huggingface/source.hpp"
+#include "core/formats/model_files.hpp"
 #include "core/formats/target_parts.hpp"
 #include "core/mapping/adapter.hpp"
 #include "core/mapping/config_defaults.hpp"
@@ -30,9 +32,27 @@ void add_sidecars(TargetDraft& job, HuggingFaceTarget const& target) {
   job.reference = target.reference;
 }
 
+void add_file_metadata(TargetDraft& job, std::optional<huggingface::Folder> const& files,
+                       std::filesystem::path const& folder) {
+  if (!files || files->file_metadata.empty()) return;
+  if (files->config.is_null()) {
+    job.warnings.push_back(fmt::format(
+        "{}: the headers of its files have more metadata than \"format\" ({}), and without a "
+        "config.json it does not come along. On the way back to safetensors give target.reference, "
+        "this folder",
+        files->path.string(), files->file_metadata.front().entries.front().first));
+    return;
+  }
+  job.texts.push_back({folder / huggingface::metadata_file_name,
+                       huggingface::metadata_text(files->file_metadata),
+                       false,
+                       {}});
+}
+
 void add_carried(TargetDraft& job, std::optional<huggingface::Folder> const& files) {
-  if (!files || files->config.is_null()) return;
   std::filesystem::path const folder = huggingface::carried_name;
+  add_file_metadata(job, files, folder);
+  if (!files || files->config.is_null()) return;
   job.texts.push_back({folder / huggingface::config_name, files->config_text, false, {}});
   if (!files->adapter.is_null())
     job.texts.push_back(
@@ -71,6 +91,20 @@ void add_index(TargetDraft& job, std::span<huggingface::ShardFile const> shards,
                        {}});
 }
 
+/// Entries that have several values in the source's files, for a file that is none of these.
+void warn_of_lost_metadata(TargetDraft& job, std::span<huggingface::ShardFile const> shards,
+                           HuggingFaceTarget const& target) {
+  std::vector<std::string> lost;
+  for (huggingface::ShardFile const& shard : shards)
+    huggingface::metadata_of(target.metadata, shard.name, lost);
+  if (!lost.empty())
+    job.warnings.push_back(fmt::format(
+        "the headers of the source's files say different things of {}, and the target's files have "
+        "other tensors: these entries are left out. Give target.reference, the folder whose files "
+        "the target shall have",
+        listed(lost)));
+}
+
 }  // namespace
 
 void place_in_shards(TargetDraft& job, std::span<TensorSpec const> specs, std::uint64_t shard_bytes,
@@ -78,7 +112,9 @@ void place_in_shards(TargetDraft& job, std::span<TensorSpec const> specs, std::u
                      std::function<std::vector<Piece>(std::size_t)> const& pieces,
                      std::vector<bool> const& copies) {
   huggingface::ReferenceWeights reference(target.reference);
-  auto const shards = huggingface::plan_shards(specs, shard_bytes, reference, job.data_layout);
+  auto const shards =
+      huggingface::plan_shards(specs, shard_bytes, reference, job.data_layout, target.metadata);
+  warn_of_lost_metadata(job, shards, target);
   for (std::uint32_t f = 0; f < shards.size(); ++f) {
     job.files.push_back({shards[f].name,
                          shards[f].plan.size_bytes,
@@ -165,6 +201,45 @@ void lay_out_adapter(MappedTarget const& job, TargetDraft& draft) {
   if (draft.reference) std::erase(draft.reference->sidecars, std::string(adapter_config_name));
 }
 
+/// transformers loads weights in the dtype that config.json names.
+void warn_of_dtype(Checkpoint const& source, TargetDraft& draft) {
+  TextFile const* config = config_text(draft);
+  if (config == nullptr || dynamic_cast<HuggingFaceFormat const*>(source.format) != nullptr) return;
+  Json const read = parse_config(config->text, config_name);
+  Json named = fact(read, "dtype");
+  if (named.is_null()) named = fact(read, "torch_dtype");
+  if (named.text() == nullptr || (*named.text() != "bfloat16" && *named.text() != "float16"))
+    return;
+  auto const full = std::ranges::count(draft.target.blobs, DType::f32, &Blob::dtype);
+  if (2 * full <= std::ssize(draft.target.blobs)) return;
+  draft.warnings.push_back(fmt::format(
+      "{} of the {} in the target are F32, as in the source, and its config.json says "
+      "dtype = \"{}\": transformers rounds them when it loads them. Set dtype to \"float32\" there "
+      "to use them as they are",
+      full, counted(draft.target.blobs.size(), "tensor"), *named.text()));
+}
+
+/// Of the source's safetensors files, else of those that a reference folder tells of.
+std::vector<FileMetadata> known_metadata(Checkpoint const& source,
+                                         std::optional<Folder> const& reference) {
+  auto files = files_of(source);
+  if (files && !files->file_metadata.empty()) return std::move(files->file_metadata);
+  return reference ? reference->file_metadata : std::vector<FileMetadata>();
+}
+
+/// Whether config.json's description of quantised weights came with the source's: it is the
+/// source's own, or says the same.
+bool describes_source(MappedTarget const& job) {
+  if (job.request.reference.empty() || !job.read.reference) return true;
+  auto const own = files_of(job.source, job.request.source_config);
+  auto const said = [&](Json const& config) {
+    std::string const& inner = job.read.maps.family->facts;
+    Json const top = fact(config, "quantization_config");
+    return top.is_null() && !inner.empty() ? fact(config, inner + ".quantization_config") : top;
+  };
+  return own && said(own->config) == said(job.read.reference->config);
+}
+
 }  // namespace
 
 TargetTraits HuggingFaceFormat::target() const { return {.any_names = true, .published = true}; }
@@ -176,13 +251,15 @@ void HuggingFaceFormat::lay_out(MappedTarget const& job, TargetDraft& draft) con
   options.has = [&reference](std::string_view name) { return reference.has(name); };
   Side const side(job.model, *job.read.maps.family, std::move(options));
   draft.target_adds = side.adds();
-  plan_huggingface_target(draft, {&job.model, &side, job.dtypes, &job.request},
-                          {job.read.reference, job.read.config_text});
+  plan_huggingface_target(
+      draft, {&job.model, &side, job.dtypes, &job.request},
+      {job.read.reference, job.read.config_text, known_metadata(job.source, job.read.reference)});
   for (ConfigPatch const& change : job.read.config_changes) patch_config(draft, change);
   std::vector<StoredName> names;
   if (!job.model.schemes().empty()) names = side.names(nullptr);  // else nothing is quantised
   describe_quantised(draft, job.model, side, names, fact(job.read.args, "quantization_config"),
-                     job.read.maps.family->facts);
+                     job.read.maps.family->facts, describes_source(job));
+  warn_of_dtype(job.source, draft);
   warn_of_missing_tokenizer(job.request, draft);
 }
 
@@ -199,7 +276,9 @@ void HuggingFaceFormat::lay_out_named(NamedTarget const& job, TargetDraft& draft
     TensorBox const whole{std::vector<Index>(shape.size(), 0), shape};
     return std::vector<Piece>{job.piece(t, whole, row_major(whole))};
   };
-  place_in_shards(draft, specs, job.request.shard_bytes, {job.reference, {}}, pieces);
+  place_in_shards(draft, specs, job.request.shard_bytes,
+                  {job.reference, {}, known_metadata(job.source, job.reference)}, pieces);
+  warn_of_dtype(job.source, draft);
   warn_of_missing_tokenizer(job.request, draft);
 }
 

@@ -70,6 +70,8 @@ struct Manifest {
   std::uint64_t block_bytes = 0;    ///< of `blocks`; 0 without them
   std::vector<FileBlockSums> blocks;  ///< of files with tensors that a later job may take over
   std::string total;                  ///< total_digest(tensors)
+  std::filesystem::path root = {};    ///< its folder, from which paths count: is not written, and
+                                      ///< set by who looks files up
   friend bool operator==(Manifest const&, Manifest const&) = default;
 };
 

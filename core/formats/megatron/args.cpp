@@ -141,6 +141,54 @@ NodeId add_value(Document& document, std::string_view key, Json const& value) {
   return document.add_list(std::move(nodes));
 }
 
+/// What newer releases call an argument.
+struct NewerName {
+  std::string_view name;
+  std::string_view newer;
+};
+/// Since 0.17 arguments have the names of TransformerConfig.
+constexpr std::array<NewerName, 2> newer_names{
+    {{"norm_epsilon", "layernorm_epsilon"},
+     {"apply_layernorm_1p", "layernorm_zero_centered_gamma"}}};
+
+/// YaRN of models without latent attention has its settings in arguments of these names since 0.19,
+/// and where they are None these values (_apply_yarn_config_from_args of megatron.training).
+struct YarnArg {
+  std::string_view name;
+  std::string_view newer;
+  Json usual;
+};
+
+void name_yarn_as_older(Json& args) {
+  Json const* const position = args.find("position_embedding_type");
+  Json const* const latent = args.find("multi_latent_attention");
+  if (position == nullptr || position->text() == nullptr || *position->text() != "yarn" ||
+      (latent != nullptr && latent->boolean() != nullptr && *latent->boolean()) ||
+      args.find("yarn_original_max_position_embeddings") == nullptr ||
+      args.find("yarn_rotary_scaling_factor") != nullptr)
+    return;
+  std::array<YarnArg, 7> const settings{
+      {{"yarn_rotary_scaling_factor", "rotary_scaling_factor", Json(1.0)},
+       {"yarn_original_max_position_embeddings", "yarn_original_max_position_embeddings",
+        Json(4096)},
+       {"yarn_beta_fast", "yarn_beta_fast", Json(32.0)},
+       {"yarn_beta_slow", "yarn_beta_slow", Json(1.0)},
+       {"yarn_mscale", "mscale", Json(1.0)},
+       {"yarn_mscale_all_dim", "mscale_all_dim", Json(0.0)},
+       {"yarn_correction_range_round_to_int", "yarn_correction_range_round_to_int", Json(true)}}};
+  for (auto const& [name, newer, usual] : settings) {
+    Json const* const stated = args.find(newer);
+    Json value = stated == nullptr || stated->is_null() ? usual : *stated;
+    args.set(std::string(name), std::move(value));
+  }
+}
+
+void name_as_older(Json& args) {
+  for (auto const& [name, newer] : newer_names)
+    if (Json const* const value = args.find(newer)) args.set(std::string(name), Json(*value));
+  name_yarn_as_older(args);
+}
+
 }  // namespace
 
 Json args_as_json(Document const& document, NodeId args) {
@@ -149,7 +197,9 @@ Json args_as_json(Document const& document, NodeId args) {
   Json::Object facts;
   for (auto const& [key, node] : document.members(args))
     if (auto fact = reader.value(node, 0)) facts.emplace_back(key, std::move(*fact));
-  return Json(std::move(facts));
+  Json result(std::move(facts));
+  name_as_older(result);
+  return result;
 }
 
 void set_args(Document& document, NodeId args, ArgValues const& values) {

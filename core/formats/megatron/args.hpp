@@ -20,7 +20,8 @@ using ArgValues = std::vector<std::pair<std::string, Json>>;
 /// The attributes of a Namespace as facts: None is null; bool, int, float, str as they are; list
 /// and tuple as arrays; dicts with string keys as objects; torch dtypes "torch.bfloat16"; enum
 /// members "module.Class.member" (or its value). Attributes of any other kind are left out. `args`
-/// no_node gives null.
+/// no_node gives null. Arguments that newer releases renamed have their older names, too:
+/// "norm_epsilon" beside "layernorm_epsilon".
 Json args_as_json(pickle::Document const& document, pickle::NodeId args);
 
 /// Sets attributes of a Namespace: null, bool, int, float, string and lists of these. A string
@@ -51,9 +52,15 @@ constexpr auto wire_fields(ArgsSizes const&) {
 }
 
 /// Reads them from args_as_json's result. A size that is no positive integer is an Error of kind
-/// source that begins with `place`; so is sharding by weight (gtp sizes above 1), which shard names
-/// cannot express.
+/// source that begins with `place`.
 ArgsSizes args_sizes(Json const& args, std::string_view place);
+
+/// The arg that says that weights are sharded along one more axis (GTP, since 0.19): "args.X is 2".
+/// Nothing where none does.
+std::optional<std::string> weight_sharding(Json const& args);
+/// An Error of kind source that begins with `place`, where one does: the names of shards have no
+/// number for that axis, so the rows that a tensor lacks are in the file of no rank.
+void refuse_weight_sharding(Json const& args, std::string_view place);
 
 /// How args spread the decoder layers over pipeline chunks.
 PipelineSpec pipeline_spec(Json const& args, MeshSizes const& sizes);

@@ -33,19 +33,6 @@ std::optional<int> size(Json const& args, std::string_view key, std::string_view
   return static_cast<int>(*number);
 }
 
-/// Rows that a weight-sharded tensor lacks are in the file of no rank: the names of shards have no
-/// number for that axis.
-void refuse_weight_sharding(Json const& args, std::string_view place) {
-  for (std::string_view const key : {"gtp_weight_remat_size", "expert_gtp_weight_remat_size",
-                                     "tensor_parallel_num_weight_shards"})
-    if (auto const value = integer(args, key).value_or(1); value > 1)
-      fail(ErrorKind::source,
-           "{}: args.{} is {}: weights are sharded along one more axis (GTP), and mp_rank_* "
-           "files hold only one slice of it. Save the checkpoint with this size 1, or as "
-           "torch_dist.",
-           place, key, value);
-}
-
 std::optional<Index> moe_fc1_rows(Json const& args) {
   auto rows = integer(args, "moe_ffn_hidden_size");
   if (!rows) rows = integer(args, "ffn_hidden_size");
@@ -76,10 +63,44 @@ std::optional<PipelineSpec> pattern_spec(Json const& args, MeshSizes const& size
   return spec;
 }
 
+/// Since 0.19 args have the slices of a weight over all axes (`shards`), also without GTP: then
+/// they are the tensor parallel size. What these were made of (`slices`) decides where args have
+/// it.
+std::optional<std::string> weight_sharding(Json const& args, std::string_view slices,
+                                           std::string_view shards, std::string_view tp) {
+  if (auto const value = integer(args, slices)) {
+    if (*value <= 1) return std::nullopt;
+    return fmt::format("args.{} is {}", slices, *value);
+  }
+  auto const value = integer(args, shards);
+  if (!value) return std::nullopt;
+  auto const split =
+      integer(args, tp).value_or(integer(args, "tensor_model_parallel_size").value_or(1));
+  if (*value <= split) return std::nullopt;
+  return fmt::format("args.{} is {} and args.{} {}", shards, *value, tp, split);
+}
+
 }  // namespace
 
+std::optional<std::string> weight_sharding(Json const& args) {
+  if (auto const dense =
+          weight_sharding(args, "gtp_weight_remat_size", "tensor_parallel_num_weight_shards",
+                          "tensor_model_parallel_size"))
+    return dense;
+  return weight_sharding(args, "expert_gtp_weight_remat_size",
+                         "expert_tensor_parallel_num_weight_shards", "expert_tensor_parallel_size");
+}
+
+void refuse_weight_sharding(Json const& args, std::string_view place) {
+  auto const found = weight_sharding(args);
+  if (!found) return;
+  fail(ErrorKind::source,
+       "{}: {}: weights are sharded along one more axis (GTP), and mp_rank_* files hold only one "
+       "slice of it. Save the checkpoint with this size 1, or as torch_dist.",
+       place, *found);
+}
+
 ArgsSizes args_sizes(Json const& args, std::string_view place) {
-  refuse_weight_sharding(args, place);
   ArgsSizes sizes;
   sizes.tp = size(args, "tensor_model_parallel_size", place);
   sizes.pp = size(args, "pipeline_model_parallel_size", place);
@@ -134,10 +155,14 @@ Json count_or_none(int value) { return value < 0 ? Json() : Json(value); }
 /// where they are.
 ArgValues inherited_args(TargetArgs const& target, Json const& source_args,
                          bool chunk_size_stated) {
+  auto const& [tp, pp, vpp, ep, etp] = target.sizes;
   ArgValues const values = {
-      {"transformer_pipeline_model_parallel_size", Json(target.sizes.pp)},
-      {"num_virtual_stages_per_pipeline_rank",
-       target.sizes.vpp > 1 && !chunk_size_stated ? Json(target.sizes.vpp) : Json()},
+      {"transformer_pipeline_model_parallel_size", Json(pp)},
+      {"tensor_parallel_num_weight_shards", Json(tp)},
+      {"expert_tensor_parallel_num_weight_shards", Json(etp == 0 ? tp : etp)},
+      {"gtp_weight_remat_size", Json(1)},
+      {"expert_gtp_weight_remat_size", Json(1)},
+      {"num_virtual_stages_per_pipeline_rank", vpp > 1 && !chunk_size_stated ? Json(vpp) : Json()},
       {"standalone_embedding_stage", Json(false)},
       {"custom_pipeline_layers", Json()},
       {"use_dist_ckpt", Json(false)},

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/base/text.hpp"
+#include "core/mapping/config_defaults.hpp"
 #include "core/mapping/registration.hpp"
 
 namespace reshard::megatron {
@@ -105,8 +106,15 @@ Index BufferShares::rank_elements(int stage) {
   return sum;
 }
 
-bool decays(std::string_view name, std::span<Index const> shape) {
-  return shape.size() != 1 && !name.ends_with(".bias");
+bool decays(std::string_view name, std::span<Index const> shape, Json const& args) {
+  if (shape.size() != 1 && !name.ends_with(".bias")) return true;
+  constexpr std::string_view word = "apply_wd_to_qk_layernorm";
+  Json const flag = fact(args, word);
+  Json const condition = fact(args, "no_weight_decay_cond_type");
+  bool const norms = (flag.boolean() != nullptr && *flag.boolean()) ||
+                     (condition.text() != nullptr && *condition.text() == word);
+  return norms && (name.find("q_layernorm.") != std::string_view::npos ||
+                   name.find("k_layernorm.") != std::string_view::npos);
 }
 
 bool may_be_decoupled(std::string_view name) {

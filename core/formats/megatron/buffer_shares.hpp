@@ -69,8 +69,9 @@ class BufferShares {
   std::map<std::pair<std::size_t, bool>, std::vector<std::uint32_t>> order_;
 };
 
-/// Whether Megatron lets a parameter decay: vectors and biases are exempt.
-bool decays(std::string_view name, std::span<Index const> shape);
+/// Whether Megatron lets a parameter decay: vectors and biases are exempt, but for the norms of q
+/// and k where args say so (apply_wd_to_qk_layernorm).
+bool decays(std::string_view name, std::span<Index const> shape, Json const& args);
 /// Whether a parameter may have a learning rate apart (`decoupled_lr`): embedding, output layer.
 bool may_be_decoupled(std::string_view name);
 

@@ -18,6 +18,7 @@
 #include "core/base/text.hpp"
 #include "core/base/tree.hpp"
 #include "core/base/workers.hpp"
+#include "core/containers/saves.hpp"
 
 namespace reshard::megatron {
 namespace {
@@ -164,8 +165,14 @@ bool deepspeed_file(std::string_view name) {
 
 /// Says what the directory is when it is no legacy checkpoint but one we know; returns otherwise.
 void refuse_other_formats(fs::path const& path, std::vector<Entry> const& entries) {
-  for (std::string_view const sign : {".metadata", "metadata.json", "common.pt"})
-    if (has(entries, sign)) refuse_distributed(path, sign);
+  if (has(entries, ".metadata")) refuse_distributed(path, ".metadata");
+  for (std::string_view const sign : {"metadata.json", "common.pt"})
+    if (has(entries, sign))
+      fail(ErrorKind::source,
+           "{}: holds {} of a distributed checkpoint (Megatron's --ckpt-format torch_dist) and no "
+           ".metadata, which is written last. The save or the copy is incomplete: choose another "
+           "save.",
+           path.string(), sign);
   for (auto const& entry : entries)
     if (!entry.directory && deepspeed_file(entry.name))
       fail(ErrorKind::source,
@@ -279,11 +286,10 @@ Directory open_tracked(fs::path const& root, std::vector<Entry> const& entries) 
   auto const wanted =
       step.release ? std::string(release_name) : iteration_directory_name(step.iteration);
   if (names.empty()) {
-    auto const there = step_names(entries);
     fail(
         ErrorKind::source,
         "{}: {} names {}, but the iterations here are: {}. Give one of them by its path, or restore the missing one.",
-        root.string(), tracker_name, wanted, there.empty() ? "none" : listed(there, 6));
+        root.string(), tracker_name, wanted, listed_saves(saves_of_run(root)));
   }
   auto const exact = std::find(names.begin(), names.end(), wanted);
   if (exact == names.end() && names.size() > 1)
@@ -298,12 +304,17 @@ Directory open_untracked(fs::path const& root, std::vector<Entry> const& entries
   auto const names = step_names(entries);
   if (names.size() != 1) {
     refuse_other_formats(root, entries);
+    if (names.size() > 1)
+      fail(
+          ErrorKind::source,
+          "{}: holds {} and no {}, which names one of them: {}. Give one of them by its "
+          "path.",
+          root.string(), counted(names.size(), "iteration"), tracker_name, listed_saves(saves_of_run(root)));
     fail(
         ErrorKind::source,
         "{}: expected {}, one iter_* or release directory, or mp_rank_* directories; found {}. Give {}.",
         root.string(), tracker_name, first_names(entries),
-        names.empty() ? "the directory of a Megatron checkpoint"
-                      : "one of the iterations by its path");
+        "the directory of a Megatron checkpoint");
   }
   auto found = read_iteration(root, root, root / names.front(), *parse_step(names.front()));
   found.notes.push_back(

@@ -114,6 +114,9 @@ bool ExtraStates::norms_keep_state() const {
 
 std::vector<std::string> ExtraStates::keys_of(std::string_view name) const {
   std::vector<std::string> keys;
+  // Parts of a fused projection have keys of their own in torch_dist: "in_proj.weight.z".
+  if (std::size_t const weight = name.rfind(".weight."); weight != std::string_view::npos)
+    name = name.substr(0, name.find('.', weight + 1));
   // A fused norm may stand under the name of a linear that is not there: the linear's own weight
   // tells.
   if (name.ends_with(".layer_norm_weight") || name.ends_with(".layer_norm_bias")) return keys;

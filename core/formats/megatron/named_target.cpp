@@ -121,9 +121,12 @@ void MegatronNames::warn_of_unknown_padding(std::vector<std::string>& warnings) 
 MegatronNames::Args MegatronNames::made_args() const {
   if (Json::Object const* kept = job_.read.args.members()) return *kept;
   Args args = job_.model.evaluate(job_.read.maps.family->args);
-  if (job_.read.recorded_vocab)  // the model's own counts padding, too, where that is carried
-    for (auto& [key, value] : args)
-      if (key == "vocab_size") value = *job_.read.recorded_vocab;
+  // The model's own counts padding, too, where that is carried.
+  bool const asked = request.true_vocab_size > 0 && job_.source.names != NameOwner::logical;
+  std::optional<Index> const vocab =
+      asked ? std::optional<Index>(request.true_vocab_size) : job_.read.recorded_vocab;
+  for (auto& [key, value] : args)
+    if (vocab && key == "vocab_size") value = *vocab;
   // Megatron-Core looks whether its config has these, not what they are.
   bool const yarn = std::any_of(args.begin(), args.end(), [](auto const& arg) {
     return arg.first.starts_with("yarn_") && !arg.second.is_null();
@@ -154,6 +157,9 @@ bool MegatronNames::makes_args() const {
 MegatronNames::Args MegatronNames::args() const {
   bool const made = makes_args();
   Args result = made ? made_args() : Args();
+  Json const vocab = fact(job_.read.args, "vocab_size");
+  if (!made && request.true_vocab_size > 0 && !vocab.is_null())
+    result.emplace_back("vocab_size", vocab);
   // Not Megatron's own, but a later job needs to know block sizes, and how config.json spoke of
   // the weights.
   std::string const inner = job_.read.maps.family ? job_.read.maps.family->facts : "";

@@ -30,8 +30,10 @@ namespace megatron {
 // ("exp_avg").
 
 inline constexpr std::string_view distributed_file_name = "distrib_optim.pt";
-/// The word for master weights inside model_optim_rng.pt, as torch_dist has it.
+/// The words for master weights: inside model_optim_rng.pt, as torch_dist has it; in
+/// distrib_optim.pt.
 inline constexpr std::string_view master_slot = "fp32_param";
+inline constexpr std::string_view distributed_master_slot = "param";
 
 /// A flat buffer of the distributed optimizer: one vector for each slot, all of one length.
 struct StateBuffer {

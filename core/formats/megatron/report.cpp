@@ -277,8 +277,10 @@ std::vector<ShardFacts> shard_facts(Directory const& directory, Headers headers)
     std::optional<ArgsSizes> args;
     std::optional<KeySummary> keys;
     if (i < headers.size() && headers[i] != nullptr) {
-      if (headers[i]->args.members() != nullptr)
+      if (headers[i]->args.members() != nullptr) {
+        refuse_weight_sharding(headers[i]->args, shard.path.string());
         args = args_sizes(headers[i]->args, shard.path.string());
+      }
       keys = summarize_keys(*headers[i]);
     }
     facts.push_back(facts_of(shard, args, keys));

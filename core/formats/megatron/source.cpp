@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
 #include <numeric>
 #include <set>
+#include <tuple>
 
 #include "core/base/capture.hpp"
 #include "core/base/text.hpp"
 #include "core/base/workers.hpp"
+#include "core/formats/copied_files.hpp"
 #include "core/formats/megatron/directory.hpp"
 #include "core/formats/megatron/mesh.hpp"
 #include "core/formats/megatron/rank_states.hpp"
@@ -40,6 +43,7 @@ struct Headers {
   std::vector<std::size_t> common_of;           ///< by file
   std::vector<OwnHeader> own;                   ///< by file
   std::vector<std::optional<ArgsSizes>> sizes;  ///< by file; nothing: it has no args
+  std::vector<std::int64_t> ranks;              ///< by file: args.rank; -1: not stated
   Json args;                                    ///< of the first file
 
   ShardHeader const& operator[](std::size_t file) const { return commons[common_of[file]]; }
@@ -177,9 +181,14 @@ HeaderBytes packed_header(File const& file, bool with_args, bool with_states) {
   ShardHeader const header = shard_header(file, torch);
   PackedHeader packed = pack(header);
   std::optional<ArgsSizes> sizes;
-  if (header.args.members() != nullptr)
-    sizes = args_sizes(header.args, file.path().parent_path().string());
+  if (header.args.members() != nullptr) {
+    std::string const place = file.path().parent_path().string();
+    refuse_weight_sharding(header.args, place);
+    sizes = args_sizes(header.args, place);
+  }
+  Json const* const rank = header.args.find("rank");
   own.text(with_args ? packed.args : "").put(sizes).text(packed.own);
+  own.integer(rank == nullptr || rank->integer() == nullptr ? -1 : *rank->integer());
   if (with_states) {
     FileState state = shard_state(torch, path);
     read_steps(state, file);
@@ -201,6 +210,7 @@ void unpack_headers(SharedHeaders const& packed, std::size_t shards, Headers& he
         in.text();
       headers.sizes.push_back(in.get<std::optional<ArgsSizes>>());
       headers.own.push_back(unpack_own(in.text()));
+      headers.ranks.push_back(in.integer());
       std::size_t& number = number_of[packed.common_of(f)];
       if (number == packed.commons().size()) {
         number = headers.commons.size();
@@ -256,6 +266,48 @@ void check_iterations(Headers const& headers, Checkpoint const& checkpoint) {
            "{}: 'iteration' is {}, and {} in {}. The files are of two saves: restore those of one.",
            checkpoint.files[f].string(), headers[f].iteration, headers[0].iteration,
            checkpoint.files.front().string());
+}
+
+/// The ranks of a run are numbered along each axis, whatever the order of the axes: of two shards
+/// that differ in one number only, the later one has the higher rank. A program that writes all
+/// shards has one rank for all.
+void check_ranks(Headers const& headers, std::vector<ShardPlace> const& places,
+                 Checkpoint const& checkpoint) {
+  std::map<std::tuple<int, int, int>, std::size_t> known;
+  for (std::size_t f = 0; f < places.size(); ++f)
+    known.emplace(std::tuple(places[f].tp, places[f].pp, places[f].ep), f);
+  auto const check = [&](std::size_t f, ShardPlace const& before, std::string_view axis) {
+    auto const found = known.find({before.tp, before.pp, before.ep});
+    if (found == known.end() || headers.ranks[f] < 0 || headers.ranks[found->second] < 0 ||
+        headers.ranks[found->second] <= headers.ranks[f])
+      return;
+    fail(ErrorKind::source,
+         "{}: was saved by rank {} (args.rank), and {} by rank {}. Ranks are numbered along the "
+         "{}, so files of ranks were exchanged: put each into the folder of its rank, or restore "
+         "them from the original.",
+         checkpoint.files[f].string(), headers.ranks[f], checkpoint.files[found->second].string(),
+         headers.ranks[found->second], axis);
+  };
+  for (std::size_t f = 0; f < places.size(); ++f) {
+    ShardPlace const& at = places[f];
+    check(f, {at.tp - 1, at.pp, at.ep}, "tensor-parallel axis");
+    check(f, {at.tp, at.pp - 1, at.ep}, "pipeline");
+    check(f, {at.tp, at.pp, at.ep - 1}, "expert-parallel axis");
+  }
+}
+
+/// Tensor-parallel ranks hold different parts of each matrix. Stages and experts may be equal where
+/// training begins.
+void refuse_copies(std::vector<ShardPlace> const& places, std::vector<std::size_t> const& shards,
+                   Checkpoint const& checkpoint) {
+  std::map<std::tuple<bool, int, int>, DifferentFiles> lists;
+  for (std::size_t f = 0; f < checkpoint.files.size(); ++f) {
+    ShardPlace const& at = places[shards[f]];
+    lists[{f < places.size(), at.pp, at.ep}].push_back(narrow<std::uint32_t>(f));
+  }
+  std::vector<DifferentFiles> all;
+  for (auto& [key, list] : lists) all.push_back(std::move(list));
+  refuse_copied_files(checkpoint, all);
 }
 
 }  // namespace
@@ -316,6 +368,8 @@ Checkpoint MegatronFormat::open(fs::path const& path, OpenChoice const& choice,
     ShareTable(directory, found, headers, checkpoint)
         .add_all(tensors_in(states), records_in(states));
     if (with_states) add_rank_states(checkpoint, std::move(states), shards_of(directory));
+    check_ranks(headers, found.places, checkpoint);
+    refuse_copies(found.places, shards_of(directory), checkpoint);
   });
   return checkpoint;
 }

@@ -15,9 +15,9 @@ using pickle::Document;
 using pickle::no_node;
 using pickle::NodeId;
 
-constexpr std::string_view dense_master = "param";
-
-bool is_master(std::string_view slot) { return slot == dense_master || slot == master_slot; }
+bool is_master(std::string_view slot) {
+  return slot == distributed_master_slot || slot == master_slot;
+}
 
 std::string torch_bytes(double value) {
   auto const single = static_cast<float>(value);
@@ -153,7 +153,7 @@ NodeId StateTarget::add_buffers(StateFile& file, MeshPlace const& at, int stage,
       document.set(states, key, document.add_tensor(DType::f32, {elements}));
       file.tensors.push_back(flat_state(share, layout, slot));
     };
-    add(dense_master, masters_);
+    add(distributed_master_slot, masters_);
     for (SlotId const slot : moments_) add(model_.parts.model->slots()[index(slot)], slot);
     document.set(states, "numel_unpadded", document.add_int(elements));
     DType const weights = *dtype_from_name(share.weights);
@@ -171,12 +171,16 @@ NodeId StateTarget::add_buffers(StateFile& file, MeshPlace const& at, int stage,
 
 /// One state of all parameters of a buffer. F32 weights are their own masters.
 StateTensor StateTarget::flat_state(BufferShare const& share, FlatLayout const& layout,
-                                    std::optional<SlotId> slot) const {
+                                    std::optional<SlotId> slot) {
   StateTensor result;
   for (std::size_t p = 0; p < share.parameters.size(); ++p) {
     StoredName const& name = shares_.name(share, share.parameters[p]);
     SlotId held = slot.value_or(SlotId::weight);
-    if (slot == masters_ && (!slot || !has(name, *slot))) held = SlotId::weight;
+    if (slot == masters_ && (!slot || !has(name, *slot))) {
+      held = SlotId::weight;
+      auto const& own = model_.parts.side->tensors(name.entry);
+      own_masters_.insert(own.begin(), own.end());
+    }
     bool const lacking = held == SlotId::weight ? is_narrow(name) : !has(name, held);
     if (lacking)
       fail(
@@ -253,12 +257,22 @@ std::vector<std::vector<StateTarget::Member>> StateTarget::members(
       Member const member{&shares_.name(share, parameter), {at, &shares_.chunk(share)}};
       std::string const& name = member.name->name;
       bool const decay =
-          decays(name, model_.parts.side->layout(member.name->entry, member.place).file_shape);
+          decays(name, model_.parts.side->layout(member.name->entry, member.place).file_shape,
+                 model_.args);
       bool const decoupled = any_decoupled && may_be_decoupled(name);
-      auto const found = std::ranges::find_if(groups, [&](NodeId group) {
+      auto const fits = [&](NodeId group) {
         return group_decays(document, group) == decay &&
                group_is_decoupled(document, group) == decoupled;
-      });
+      };
+      auto const found = std::ranges::find_if(groups, fits);
+      if (found != groups.end() && std::any_of(found + 1, groups.end(), fits))
+        fail(ErrorKind::source,
+             "source: optimizer {} has several parameter groups {} weight decay, and '{}' of the "
+             "target may belong to each of them. The run had its own parameter groups, such as "
+             "those of muP, which this version cannot write into model_optim_rng.pt: choose "
+             "target.format = \"torch_dist\" or target.optimizer = \"distributed\", or set "
+             "source.optimizer = \"drop\".",
+             chain, decay ? "with" : "without", name);
       if (found == groups.end())
         fail(ErrorKind::source,
              "source: optimizer {} has no parameter group {} weight decay, which '{}' of the "

@@ -68,6 +68,8 @@ class StateTarget {
   bool depends_on_buckets() const { return depends_on_buckets_; }
   /// Names, in any rank's file, of parameters that have no state at all: they were frozen.
   std::set<std::string> const& frozen() const { return frozen_; }
+  /// F32 weights of which distrib_optim.pt has a copy as master weights.
+  std::set<TensorId> const& own_masters() const { return own_masters_; }
 
  private:
   struct Optimizer;
@@ -81,7 +83,7 @@ class StateTarget {
   FlatLayout layout(BufferShare const& share, int stage);
   pickle::NodeId add_buffers(StateFile& file, MeshPlace const& at, int stage, std::size_t chain);
   StateTensor flat_state(BufferShare const& share, FlatLayout const& layout,
-                         std::optional<SlotId> slot) const;
+                         std::optional<SlotId> slot);
   std::vector<std::vector<Member>> members(pickle::Document const& document,
                                            std::vector<pickle::NodeId> const& groups,
                                            MeshPlace const& at, int stage, std::size_t chain);
@@ -103,6 +105,7 @@ class StateTarget {
   std::vector<SlotId> moments_;  ///< all other slots of state
   bool depends_on_buckets_ = false;
   std::set<std::string> frozen_;
+  std::set<TensorId> own_masters_;
 };
 
 }  // namespace reshard::megatron

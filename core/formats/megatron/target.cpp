@@ -55,7 +55,7 @@ class StatePlan {
     OptimizerRequest const& asked = names.request.optimizer;
     auto const& slots = job.model.slots();
     distributed_ = asked.files == OptimizerFiles::automatic
-                       ? std::ranges::find(slots, "param") != slots.end()
+                       ? std::ranges::find(slots, distributed_master_slot) != slots.end()
                        : asked.files == OptimizerFiles::distributed;
     std::optional<TensorId> const bias = job.model.find_tensor("experts.down_bias");
     bool const apart = job.count("expert") > 0 && names.request.mesh.size("ep") > 1;
@@ -130,12 +130,14 @@ void MegatronFormat::lay_out(MappedTarget const& job, TargetDraft& draft) const 
   std::optional<StatePlan> const plan = StatePlan::of(job, names, side);
   std::optional<StateTarget> state;
   if (plan) {
+    draft.master_slot = plan->distributed() ? distributed_master_slot : master_slot;
     state.emplace(plan->model(parts, target.chunks));
     target.state = &*state;
     target.distributed = plan->distributed();
     target.last_args = plan->args();
   }
   draft.opaque = plan_megatron_target(draft, parts, target).opaque;
+  if (state) draft.own_masters.assign(state->own_masters().begin(), state->own_masters().end());
   if (state && !state->frozen().empty())
     draft.warnings.push_back(fmt::format(
         "{} {} no optimizer state, and the optimizer of the target treats {} as frozen ({})",

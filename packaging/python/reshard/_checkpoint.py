@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Union
 
 from ._errors import JobError, ResourceError
-from ._program import call
+from ._program import call, reading_options
 
 if TYPE_CHECKING:
     import numpy
@@ -45,10 +45,10 @@ class Checkpoint(Mapping[str, "numpy.ndarray[Any, Any]"]):
     An array is a private map of a file without a name: its pages are read when they are touched, and the disk is freed with the array.
     """
 
-    def __init__(self, path: Path, *, map: str = "auto", config: Path | None = None) -> None:
+    def __init__(self, path: Path, *, map: str = "auto", config: Path | None = None, prefix: str = "") -> None:
         self.path = os.fspath(path)
-        self._options = ["--map", map] + ([] if config is None else ["--config", os.fspath(config)])
-        listed = call(["ls", self.path, "--logical", "--map", map])
+        self._options = reading_options(map, config, prefix)
+        listed = call(["ls", self.path, "--logical", *self._options])
         self.format = str(listed["format"])
         self.tensors: dict[str, TensorInfo] = {
             one["name"]: TensorInfo(one["name"], one["dtype"], tuple(one["shape"]), tuple(one.get("axes", ()))) for one in listed["tensors"]
@@ -92,9 +92,9 @@ class Checkpoint(Mapping[str, "numpy.ndarray[Any, Any]"]):
         return left, at
 
 
-def open(path: Path, *, map: str = "auto", config: Path | None = None) -> Checkpoint:
+def open(path: Path, *, map: str = "auto", config: Path | None = None, prefix: str = "") -> Checkpoint:
     """Opens a checkpoint of any format by its headers. Needs NumPy, and ml_dtypes for BF16 and FP8: `pip install 'reshard[numpy]'`."""
-    return Checkpoint(path, map=map, config=config)
+    return Checkpoint(path, map=map, config=config, prefix=prefix)
 
 
 def _mapped(path: str) -> dict[str, numpy.ndarray[Any, Any]]:

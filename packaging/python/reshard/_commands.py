@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any, Union
 
+from ._errors import ReshardError, error_of
 from ._job_text import job_text, value_text
-from ._program import call, call_with_code
+from ._program import call, call_with_code, reading_options
 
 Path = Union[str, "os.PathLike[str]"]
 Job = Union[Path, Mapping[str, Any]]  # a file, or the tables of one: {"source": {"path": …}, "target": {…}}
@@ -52,17 +54,31 @@ def run(
     return _with_job("run", job, set, ["--fresh"] if fresh else [], ranks, launcher, progress)
 
 
-def digest(path: Path, *, map: str = "auto", config: Path | None = None, ranks: int = 1, launcher: Sequence[str] | None = None) -> dict[str, Any]:
+def digest(
+    path: Path, *, map: str = "auto", config: Path | None = None, prefix: str = "", ranks: int = 1, launcher: Sequence[str] | None = None
+) -> dict[str, Any]:
     """The digest of every logical tensor and, as `result["total"]`, of the model: the same in every layout and format."""
-    words = ["digest", os.fspath(path), "--map", map]
-    if config is not None:
-        words += ["--config", os.fspath(config)]
-    return call(words, ranks=ranks, launcher=launcher)
+    return call(["digest", os.fspath(path), *reading_options(map, config, prefix)], ranks=ranks, launcher=launcher)
 
 
-def verify(path: Path, other: Path | None = None, *, ranks: int = 1, launcher: Sequence[str] | None = None) -> dict[str, Any]:
-    """Compares two checkpoints bit by bit (`result["same"]`), or one with its own records (`result["sound"]`)."""
-    return call(["verify", os.fspath(path), *([] if other is None else [os.fspath(other)])], ranks=ranks, launcher=launcher)
+def verify(
+    path: Path,
+    other: Path | None = None,
+    *,
+    map: str = "auto",
+    map_a: str | None = None,
+    map_b: str | None = None,
+    config_a: Path | None = None,
+    config_b: Path | None = None,
+    prefix_a: str = "",
+    prefix_b: str = "",
+    ranks: int = 1,
+    launcher: Sequence[str] | None = None,
+) -> dict[str, Any]:
+    """Compares two checkpoints bit by bit (`result["same"]`), or one with its own records (`result["sound"]`). `…_a` is of `path`, `…_b` of `other`."""
+    paths = [os.fspath(one) for one in (path, other) if one is not None]
+    terms = reading_options(map) + reading_options(map_a, config_a, prefix_a, "-a") + reading_options(map_b, config_b, prefix_b, "-b")
+    return call(["verify", *paths, *terms], ranks=ranks, launcher=launcher)
 
 
 def version() -> dict[str, Any]:
@@ -81,4 +97,7 @@ def _with_job(
     with tempfile.NamedTemporaryFile("w", prefix=".reshard-job-", suffix=".toml", dir=None if launcher is None else os.curdir, encoding="utf-8") as file:
         file.write(job_text(job))
         file.flush()
-        return call([command, file.name, *words], ranks=ranks, launcher=launcher, progress=progress)
+        try:
+            return call([command, file.name, *words], ranks=ranks, launcher=launcher, progress=progress)
+        except ReshardError as error:  # the file is gone then, and its lines with it
+            raise error_of(re.sub(re.escape(file.name) + r"(:\d+)*", "job", error.sentence), error.code) from None

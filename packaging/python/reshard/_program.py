@@ -19,6 +19,13 @@ MPI_LIBRARY = "libmpi.so.40"  # of Open MPI 4 and 5
 OPENMPI_LAUNCHERS = ("mpirun", "mpiexec", "orterun", "orted", "prterun", "prted", "prte")
 # Beginnings of the names that launchers set for a process. A program that this process starts is none of their ranks.
 OF_LAUNCHERS = ("OMPI_COMM_WORLD_", "PMIX_", "PMI_", "PRTE_LAUNCHED", "ORTE_", "HYDI_", "MPI_LOCAL")
+OF_LAUNCHERS += ("SLURM_STEP_", "ALPS_APP_", "PALS_", "JSM_", "FLUX_TASK_", "LSB_PJL_TASK")
+
+
+def reading_options(map: str | None = None, config: str | os.PathLike[str] | None = None, prefix: str = "", side: str = "") -> list[str]:
+    """How a checkpoint is read where its files do not say so. `side`: "-a" or "-b" of a comparison."""
+    given = {"map": map, "config": None if config is None else os.fspath(config), "prefix": prefix}
+    return [word for name, value in given.items() if value for word in (f"--{name}{side}", value)]
 
 
 def program_path() -> str:
@@ -91,9 +98,6 @@ def environment(inherited: Mapping[str, str]) -> dict[str, str]:
     result["PMIX_PREFIX"] = prefix
     if not result.get("HOME"):  # Open MPI 5 does not start without it
         result["HOME"] = _home()
-    if "OMPI_COMM_WORLD_SIZE" not in result and "PMIX_RANK" not in result:  # one rank has no network, and looking for one takes a second
-        result.setdefault("OMPI_MCA_pml", "ob1")
-        result.setdefault("OMPI_MCA_btl", "self")
     return result
 
 

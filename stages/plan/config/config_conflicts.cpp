@@ -72,8 +72,9 @@ std::string contradiction(NamedDescription const& counts, NamedDescription const
   if (!found.not_compared.empty())
     return fmt::format(
         "{} and {} differ, and whether this changes the model was not checked: "
-        "{} {}",
-        counts.name, other.name, found.not_compared, outcome);
+        "{}{} {}",
+        counts.name, other.name, found.not_compared, found.not_compared.ends_with('.') ? "" : ".",
+        outcome);
   if (found.differences.empty()) return "";
   return fmt::format("{} and {} contradict each other: {}. {}", counts.name, other.name,
                      listed_differences(found, counts.model.config, other.model.config), outcome);
@@ -112,6 +113,7 @@ std::vector<std::string> reference_warnings(ModelDescription own,
                                             huggingface::Folder const& reference,
                                             TargetRequest const& request) {
   if (own.config.is_null() && own.args.is_null()) return {};
+  if (reference.config.is_null()) return {};  // the folder of an adapter
   std::string const name = fmt::format("target.reference ({})", config_name_of(reference));
   constexpr char const* source = "the source";
   if (!own.config.is_null() && own.args.is_null()) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/base/capture.hpp"
 #include "core/base/text.hpp"
 #include "core/mapping/side.hpp"
 #include "stages/plan/source/map_choice.hpp"
@@ -17,27 +18,69 @@ bool has_like(Names const& stored, std::string_view name) {
                              [&](std::string const& known) { return matches_glob(name, known); });
 }
 
-/// As it is, or in parts: "….qweight" and "…_scale" for "….weight".
+constexpr std::string_view usual = "weight";
+
+/// As it is, or in parts: "….qweight", "….weight_scale" and "….weight.absmax" for "….weight".
 bool holds(Names const& stored, std::string_view name) {
-  constexpr std::string_view usual = "weight";
-  std::string_view const start =
-      name.ends_with(usual) ? name.substr(0, name.size() - usual.size()) : name;
-  auto const at = stored.lower_bound(start);
-  return at != stored.end() && at->starts_with(start);
+  if (stored.contains(name)) return true;
+  bool const is_weight = name.ends_with(usual);
+  std::string_view const start = is_weight ? name.substr(0, name.size() - usual.size()) : name;
+  for (auto at = stored.lower_bound(start); at != stored.end() && at->starts_with(start); ++at) {
+    std::string_view const rest = std::string_view(*at).substr(start.size());
+    if (rest.find('.') == std::string_view::npos && !(is_weight && rest.ends_with("bias")))
+      return true;
+    if (is_weight && rest.starts_with(usual) && rest[usual.size()] == '.') return true;
+  }
+  return false;
 }
 
+/// Whether peft has put a layer around the module: "q_proj.base_layer.weight".
+bool is_wrapped(Names const& stored, std::string_view name) {
+  std::size_t const dot = name.rfind('.');
+  return dot != std::string_view::npos &&
+         stored.contains(std::string(name.substr(0, dot)) + ".base_layer" +
+                         std::string(name.substr(dot)));
+}
+
+/// The name of the only stored tensor that is one tensor of the model; "" where there is none.
+std::string name_of(Side const& side, std::vector<StoredName> const& names, TensorId tensor) {
+  for (StoredName const& name : names)
+    if (auto const& tensors = side.tensors(name.entry);
+        !name.copy && tensors.size() == 1 && tensors.front() == tensor && name.positions.empty())
+      return name.name;
+  return "";
+}
+
+/// A family's model by a config, with the tensors that are stored.
+struct DescribedNames {
+  DescribedNames(MapChoice const& maps, Json const& config, Names const& stored)
+      : model(*maps.family, maps.core, {config, "config.json", 0, 0}),
+        side(model, *maps.family, options(stored)) {
+    apply_family(model, side);
+  }
+  static SideOptions options(Names const& stored) {
+    SideOptions options;
+    options.has = [&stored](std::string_view name) { return has_like(stored, name); };
+    return options;
+  }
+
+  Model model;
+  Side side;
+};
+
 ExpectedNames compare(MapChoice const& maps, Json const& config, Names const& stored) {
-  Model model(*maps.family, maps.core, {config, "config.json", 0, 0});
-  SideOptions options;
-  options.has = [&stored](std::string_view name) { return has_like(stored, name); };
-  Side const side(model, *maps.family, std::move(options));
-  apply_family(model, side);
+  DescribedNames const described(maps, config, stored);
+  auto const& [model, side] = described;
   std::vector<bool> required(model.tensors().size(), false);
   for (TensorId const tensor : side.required_tensors())
     required[static_cast<std::size_t>(tensor)] = true;
   ExpectedNames result{maps.family->name, 0, {}};
-  for (StoredName const& name : side.names(nullptr)) {
+  std::vector<StoredName> const names = side.names(nullptr);
+  for (StoredName const& name : names) {
     auto const& tensors = side.tensors(name.entry);
+    if (name.copy && tensors.size() == 1 && stored.contains(name.name))
+      if (std::string of = name_of(side, names, tensors.front()); stored.contains(of))
+        result.copies.emplace_back(name.name, std::move(of));
     if (name.copy || std::ranges::none_of(tensors, [&](TensorId tensor) {
           return required[static_cast<std::size_t>(tensor)];
         }))
@@ -47,12 +90,65 @@ ExpectedNames compare(MapChoice const& maps, Json const& config, Names const& st
                        std::ranges::any_of(name.aliases, [&](std::string const& alias) {
                          return holds(stored, alias);
                        });
-    if (!there) result.lacking.push_back(name.name);
+    if (there) continue;
+    result.lacking.push_back(name.name);
+    if (is_wrapped(stored, name.name)) ++result.wrapped;
   }
   return result;
 }
 
+std::map<std::string, std::string, std::less<>> repeated(MapChoice const& maps, Json const& config,
+                                                         Names const& stored) {
+  DescribedNames const described(maps, config, stored);
+  std::map<std::pair<std::string, std::vector<Index>>, std::set<std::string>> holders;
+  std::set<std::pair<std::string, std::vector<Index>>> copied;
+  for (StoredName const& name : described.side.names(nullptr)) {
+    auto const& tensors = described.side.tensors(name.entry);
+    if (tensors.size() != 1 || !stored.contains(name.name)) continue;
+    // A copy that a prediction layer has is of a weight without layers.
+    std::pair const weight(described.model.tensor(tensors.front()).name,
+                           described.side.layers_of(name, tensors.front()));
+    holders[weight].insert(name.name);
+    if (name.copy) copied.insert(weight);
+  }
+  std::map<std::string, std::string, std::less<>> result;
+  for (auto const& weight : copied)
+    if (holders[weight].size() > 1)
+      for (std::string const& name : holders[weight]) result.emplace(name, weight.first);
+  return result;
+}
+
+/// Does `work` with the maps of a config; nothing where none describes it.
+void where_described(Json const& config, std::vector<std::filesystem::path> const& map_folders,
+                     std::function<void(MapChoice const&)> const& work) {
+  auto const undescribed =
+      capture([&] { work(choose_maps("auto", map_folders, config, Json(), true)); });
+  if (undescribed && undescribed->kind() == ErrorKind::internal) throw *undescribed;
+}
+
 }  // namespace
+
+std::map<std::string, std::string, std::less<>> repeated_names(
+    Json const& config, Names const& stored,
+    std::vector<std::filesystem::path> const& map_folders) {
+  std::map<std::string, std::string, std::less<>> result;
+  where_described(config, map_folders,
+                  [&](MapChoice const& maps) { result = repeated(maps, config, stored); });
+  return result;
+}
+
+std::map<std::string, DType, std::less<>> cast_names(
+    Json const& config, Names const& stored,
+    std::vector<std::filesystem::path> const& map_folders) {
+  std::map<std::string, DType, std::less<>> result;
+  where_described(config, map_folders, [&](MapChoice const& maps) {
+    DescribedNames const described(maps, config, stored);
+    for (StoredName const& name : described.side.names(nullptr))
+      if (auto const cast = described.side.cast(name.entry); cast && stored.contains(name.name))
+        result.emplace(name.name, *cast);
+  });
+  return result;
+}
 
 std::optional<ExpectedNames> expected_names(Json const& config, Names const& stored,
                                             std::vector<std::filesystem::path> const& map_folders) {
@@ -69,11 +165,18 @@ std::string lacking_sentence(ExpectedNames const& expected, Names const& stored,
                              std::string const& config_name) {
   constexpr std::size_t most_shown = 3;
   std::vector<std::string> const names(stored.begin(), stored.end());
+  std::string const wrapped =
+      expected.wrapped == 0
+          ? ""
+          : fmt::format(
+                ". {} of them are stored with \".base_layer\" in their names, as peft wraps "
+                "a module that it adapts",
+                expected.wrapped);
   return fmt::format(
       "{} of the {} tensors that {} asks for (map '{}') are missing under their names ({}): "
-      "transformers would fill them with random values. The stored names are {}",
+      "transformers would fill them with random values. The stored names are {}{}",
       expected.lacking.size(), expected.count, config_name, expected.family,
-      listed(expected.lacking, most_shown), listed(names, most_shown));
+      listed(expected.lacking, most_shown), listed(names, most_shown), wrapped);
 }
 
 }  // namespace reshard

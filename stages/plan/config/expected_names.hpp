@@ -2,11 +2,14 @@
 
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "core/base/dtype.hpp"
 #include "core/base/json.hpp"
 
 namespace reshard {
@@ -16,16 +19,34 @@ struct ExpectedNames {
   std::string family;                ///< the map
   std::size_t count = 0;             ///< tensors that the map requires
   std::vector<std::string> lacking;  ///< those that are not stored, in the order of the map
+  /// Stored tensors that are copies of others by the map, and these: an output layer that the
+  /// config ties, and the embedding.
+  std::vector<std::pair<std::string, std::string>> copies = {};
+  /// Of those that lack, how many are stored as peft wraps them: "….base_layer.weight".
+  std::size_t wrapped = 0;
   /// Whether the folder can hardly be this model.
   bool most_lack() const { return 2 * lacking.size() > count; }
 };
 
 /// Compares `stored`, names of tensors, with those that a config.json requires. A weight may be
-/// stored in parts, whose names begin as its own; layers for multi-token prediction may lack.
+/// stored in parts of its module: "….qweight" or "….weight_scale" for "….weight"; what lies in a
+/// module inside it is another weight, as for loaders. Layers for multi-token prediction may lack.
 /// Nothing where no map describes the config.
 std::optional<ExpectedNames> expected_names(Json const& config,
                                             std::set<std::string, std::less<>> const& stored,
                                             std::vector<std::filesystem::path> const& map_folders);
+
+/// Of `stored`, names of tensors, those that hold one weight of the model several times by the map
+/// of the config's family (tied embeddings, the ones that prediction layers repeat), with the name
+/// of that weight. None where no map describes the config.
+std::map<std::string, std::string, std::less<>> repeated_names(
+    Json const& config, std::set<std::string, std::less<>> const& stored,
+    std::vector<std::filesystem::path> const& map_folders);
+
+/// Of `stored`, those whose dtype the map states, with that dtype.
+std::map<std::string, DType, std::less<>> cast_names(
+    Json const& config, std::set<std::string, std::less<>> const& stored,
+    std::vector<std::filesystem::path> const& map_folders);
 
 /// "27 of the 39 tensors that …/config.json asks for (map 'llama') are missing under their names
 /// (…)".

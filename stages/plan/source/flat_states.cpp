@@ -29,6 +29,13 @@ using megatron::RankParameter;
 constexpr std::array<Index, 2> alignments{64, 1};
 
 megatron::MeshSizes sizes_of_args(Json const& args, std::string const& place) {
+  if (auto const sharded = megatron::weight_sharding(args))
+    fail(
+        ErrorKind::source,
+        "{}: {}: weights are sharded along one more axis (GTP), and where their optimizer state is "
+        "in flat buffers (dp_reshardable) is not known to this version. Save the checkpoint with "
+        "--dist-ckpt-optim-fully-reshardable, or set source.optimizer = \"drop\".",
+        place, *sharded);
   megatron::ArgsSizes const stated = megatron::args_sizes(args, place);
   megatron::MeshSizes sizes;
   sizes.tp = stated.tp.value_or(1);
@@ -60,9 +67,8 @@ class FlatStates {
         frozen_(frozen),
         read_(read),
         model_(*read.model),
-        sizes_(source.storage == Storage::shares
-                   ? megatron::sizes_of(source.mesh)
-                   : sizes_of_args(read.args, source.place + ", args")),
+        sizes_(source.storage == Storage::shares ? megatron::sizes_of(source.mesh)
+                                                 : sizes_of_args(read.args, source.place)),
         mesh_(megatron::mesh_of(sizes_)) {
     PipelineSpec spec = megatron::pipeline_spec(read.args, sizes_);
     spec.decoder_layers = count("L");
@@ -159,7 +165,8 @@ class FlatStates {
   }
 
   /// Where the ranks of a group stand. Dense weights are cut by pp and tp, experts by pp, ep and
-  /// etp; groups are counted in this order.
+  /// etp; groups are counted in this order. Experts that are in one optimizer with dense weights
+  /// (ep 1) are those of the same ranks.
   MeshPlace place_of(Index chain, Index group) const {
     Index const inner = chain == 0 ? sizes_.tp : Index{sizes_.ep} * sizes_.etp;
     Index const pp = group / inner;
@@ -171,7 +178,8 @@ class FlatStates {
            "source.optimizer = \"drop\".",
            source_.place, chain, group, megatron::layout_text(sizes_),
            chain > 1 ? 0 : inner * sizes_.pp);
-    if (chain == 0) return mesh_.at({{"tp", rest}, {"pp", pp}});
+    if (chain == 0)
+      return megatron::place_of(mesh_, {.tp = narrow<int>(rest), .pp = narrow<int>(pp)});
     return mesh_.at({{"pp", pp}, {"ep", rest / sizes_.etp}, {"etp", rest % sizes_.etp}});
   }
 

@@ -14,7 +14,21 @@ Model described_by_args(TargetRequest const& request, SourceModel const& read) {
   return {read.maps.core, read.maps.core, {read.args, "args", request.true_vocab_size}};
 }
 
-/// Args that say something: those that are made of settings have null where these say nothing.
+void warn_of_guesses(Checkpoint const& source, SourceModel& read) {
+  MapFile const& family = *read.maps.family;
+  Json const args = args_that_say(source, read.args);
+  auto const guessed = guessed_members(family, read.maps.core, args, read.config);
+  if (!guessed.empty())
+    read.warnings.push_back(fmt::format(
+        "config.json is made from the checkpoint's args, which do not contain everything: {} "
+        "{} guessed. Give target.reference to use a model's own config and tokenizer",
+        listed(guessed, 6), guessed.size() == 1 ? "is" : "are"));
+  std::string untold = untold_warning(family, read.maps.core, read.config, args);
+  if (!untold.empty()) read.warnings.push_back(std::move(untold));
+}
+
+}  // namespace
+
 Json args_that_say(Checkpoint const& source, Json const& all) {
   if (!from_settings(source)) return all;
   Json args = Json::object();
@@ -22,21 +36,6 @@ Json args_that_say(Checkpoint const& source, Json const& all) {
     if (!value.is_null()) args.set(key, value);
   return args;
 }
-
-void warn_of_guesses(Checkpoint const& source, SourceModel& read) {
-  MapFile const& family = *read.maps.family;
-  auto const guessed =
-      guessed_members(family, read.maps.core, args_that_say(source, read.args), read.config);
-  if (!guessed.empty())
-    read.warnings.push_back(fmt::format(
-        "config.json is made from the checkpoint's args, which do not contain everything: {} "
-        "{} guessed. Give target.reference to use a model's own config and tokenizer",
-        listed(guessed, 6), guessed.size() == 1 ? "is" : "are"));
-  std::string untold = untold_warning(family, read.maps.core, read.config, read.args);
-  if (!untold.empty()) read.warnings.push_back(std::move(untold));
-}
-
-}  // namespace
 
 void make_config(Checkpoint const& source, TargetRequest const& request, SourceModel& read) {
   MapFile const& family = *read.maps.family;

@@ -9,6 +9,9 @@ namespace reshard {
 /// family that cannot do so), source (settings that lack what the family needs).
 void make_config(Checkpoint const& source, TargetRequest const& request, SourceModel& read);
 
+/// Args that say something: those that are made of settings have null where these say nothing.
+Json args_that_say(Checkpoint const& source, Json const& all);
+
 /// Two descriptions of one model, config.json and args, must agree on every axis that both have:
 /// an Error of kind source where they do not.
 void compare_facts(TargetRequest const& request, SourceModel const& read);

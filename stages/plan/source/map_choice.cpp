@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/base/file.hpp"
 #include "core/base/sight.hpp"
 #include "core/base/text.hpp"
 #include "core/mapping/model.hpp"
@@ -11,12 +12,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr std::uint64_t largest_map_bytes = 4U << 20;
 constexpr char const* core_map = "mcore";
 constexpr char const* quant_map = "quant";
 constexpr char const* adapter_map = "adapters";
+constexpr char const* args_map = "args";
+constexpr char const* cache_map = "cache_scales";
 
 bool is_family(fs::path const& file) {
-  return file.stem() != core_map && file.stem() != quant_map && file.stem() != adapter_map;
+  return file.stem() != core_map && file.stem() != quant_map && file.stem() != adapter_map &&
+         file.stem() != args_map && file.stem() != cache_map;
 }
 
 std::vector<std::string> map_names(fs::path const& folder) {
@@ -78,6 +83,12 @@ MapFile find_named(std::string const& name, std::vector<fs::path> const& files,
        name, near.empty() ? "" : " Did you mean '" + near + "'?", listed(known, 40));
 }
 
+/// Whether a map's own text names this type anywhere. The texts of many maps are looked through
+/// much faster than they are read as maps.
+bool may_name(fs::path const& file, std::string const& model_type) {
+  return read_text_file(file, largest_map_bytes).find(model_type) != std::string::npos;
+}
+
 bool matches_args(MapFile const& map, Json const& args) {
   if (map.match_args.empty() || args.is_null()) return false;
   ExpressionScope scope;
@@ -93,9 +104,11 @@ std::optional<MapFile> find_family(std::vector<fs::path> const& files,
   std::vector<MapFile> by_args;
   for (fs::path const& file : files) {
     if (!is_family(file)) continue;
+    bool const by_type = type != nullptr && type->text() != nullptr;
+    if (by_type && !may_name(file, *type->text())) continue;
     MapFile map = load_map_file(file, folders);
     if (map.axes.empty()) continue;  // names alone
-    if (type != nullptr && type->text() != nullptr) {
+    if (by_type) {
       if (std::find(map.model_types.begin(), map.model_types.end(), *type->text()) !=
           map.model_types.end())
         return map;
@@ -113,10 +126,23 @@ std::optional<MapFile> find_family(std::vector<fs::path> const& files,
   return by_args.empty() ? std::nullopt : std::optional<MapFile>(std::move(by_args.front()));
 }
 
+/// Every model_type of the families.
+std::vector<std::string> known_types(std::vector<fs::path> const& files,
+                                     std::vector<fs::path> const& folders) {
+  std::vector<std::string> types;
+  for (fs::path const& file : files)
+    if (is_family(file)) {
+      MapFile const map = load_map_file(file, folders);
+      types.insert(types.end(), map.model_types.begin(), map.model_types.end());
+    }
+  return types;
+}
+
 }  // namespace
 
 MapChoice choose_maps(std::string const& map, std::vector<fs::path> const& folders,
-                      Json const& config, Json const& args, bool need_family) {
+                      Json const& config, Json const& args, bool need_family,
+                      std::string const& origin) {
   std::vector<fs::path> const files = map_files(folders);
   MapChoice choice{find_named(core_map, files, folders), std::nullopt};
   if (map != "auto") {
@@ -126,13 +152,20 @@ MapChoice choose_maps(std::string const& map, std::vector<fs::path> const& folde
   }
   if (choice.family || !need_family) return choice;
   Json const* type = config.find("model_type");
-  std::string const what = type != nullptr && type->text() != nullptr
-                               ? fmt::format("model_type '{}' of config.json", *type->text())
-                               : std::string("what the checkpoint's args describe");
+  if (type == nullptr || type->text() == nullptr)
+    fail(ErrorKind::usage,
+         "[model] map = \"auto\": {}. Set source.config to the config.json of the same model{}, or "
+         "name the family's map with model.map.",
+         config.is_null() ? "no map's condition holds for what the checkpoint's args describe"
+                          : "config.json has no model_type",
+         origin.empty() ? "" : " (" + origin + ")");
+  std::string near = nearest(*type->text(), known_types(files, folders));
   fail(ErrorKind::usage,
-       "[model] map = \"auto\": no map describes {}. Known families: {}. Name one with model.map, "
-       "or begin one with reshard check-map --draft FOLDER (docs/adding-a-model.md).",
-       what, listed(names_of(files), 40));
+       "[model] map = \"auto\": no map describes model_type '{}' of config.json.{} Known families: "
+       "{}. Name one with model.map, or begin one with reshard check-map --draft FOLDER "
+       "(docs/adding-a-model.md).",
+       *type->text(), near.empty() ? "" : " Did you mean '" + near + "'?",
+       listed(names_of(files), 40));
 }
 
 MapFile named_map(std::string_view key, std::string const& map,

@@ -12,8 +12,10 @@ namespace reshard {
 /// Reads Megatron-Core's map and the family's: the one named, or with "auto" the one whose
 /// model_type is the config's, or else whose [match] args holds. `need_family`: a Hugging Face side
 /// cannot do without. No family, or several, is an Error of kind usage that lists the choices.
+/// `origin`: where the source states that its config.json is, for that message.
 MapChoice choose_maps(std::string const& map, std::vector<std::filesystem::path> const& folders,
-                      Json const& config, Json const& args, bool need_family);
+                      Json const& config, Json const& args, bool need_family,
+                      std::string const& origin = {});
 
 /// The map that a key of the job names: "[target] map". An Error of kind usage when there is none.
 MapFile named_map(std::string_view key, std::string const& map,

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 
+#include "core/base/counted.hpp"
 #include "core/formats/format.hpp"
 #include "core/plan/state_checks.hpp"
 
@@ -93,8 +95,11 @@ class Splitter {
  public:
   Splitter(SourceModel& read, SlotId masters) : read_(read), masters_(masters) {}
 
+  /// How many stored tensors of weights are rounded, to which dtype.
+  std::size_t rounded() const { return rounded_.size(); }
+  std::optional<DType> dtype() const { return dtype_; }
+
   void run() {
-    std::optional<DType> const dtype = computing_dtype(read_);
     for (TensorId const weight : weights_of(read_)) {
       TensorPieces& pieces = read_.catalog.tensors[index(weight)];
       if (dtype_of(pieces) != DType::f32 || !has_state(*read_.model, weight)) continue;
@@ -103,7 +108,7 @@ class Splitter {
       copy.set_tensor(master);
       read_.catalog.tensors[index(master)] = std::move(copy);
       read_.model->set_exists(master, true);
-      if (dtype) round(pieces, *dtype);
+      if (dtype_) round(pieces, *dtype_);
     }
   }
 
@@ -117,6 +122,7 @@ class Splitter {
     for (std::size_t i = 0; i < pieces.size(); ++i)
       length[pieces.blob(i)] = std::max(length[pieces.blob(i)], pieces.reach_of(i));
     std::map<std::uint32_t, std::uint32_t> rounded;
+    for (auto const& [blob, elements] : length) rounded_.insert(read_.catalog.blobs[blob].name);
     for (auto const& [blob, elements] : length)
       rounded[blob] = read_.catalog.add_computed(blob, elements, ViewKind::round, dtype);
     for (std::size_t i = 0; i < pieces.size(); ++i) pieces.set_blob(i, rounded.at(pieces.blob(i)));
@@ -124,7 +130,19 @@ class Splitter {
 
   SourceModel& read_;
   SlotId masters_;
+  std::optional<DType> dtype_ = computing_dtype(read_);
+  std::set<SharedText> rounded_;
 };
+
+/// Who saves F32 weights alone reads here what becomes of them.
+void warn_of_rounded(SourceModel& read, Splitter const& splitter) {
+  if (splitter.rounded() == 0) return;
+  read.warnings.push_back(fmt::format(
+      "{} of the source {} F32, and the target's weights are these rounded to {}, in which the "
+      "model computes by its {}. The target's master weights have the F32 values",
+      counted(splitter.rounded(), "weight"), splitter.rounded() == 1 ? "is" : "are",
+      name(*splitter.dtype()), read.args.is_null() ? "config.json" : "args"));
+}
 
 /// For a target that has masters alone.
 void put_masters_in_place(SourceModel& read) {
@@ -159,9 +177,11 @@ bool holds_masters_alone(Checkpoint const& source, StoredView const& view) {
          std::ranges::none_of(view.states, is_master_slot);
 }
 
-void split_masters(Checkpoint const& source, SourceModel& read) {
-  if (read.model->slots().size() > 1 && holds_masters_alone(source, read.view))
-    Splitter(read, *master_slot(*read.model)).run();
+void split_masters(Checkpoint const& source, SourceModel& read, bool warn) {
+  if (read.model->slots().size() == 1 || !holds_masters_alone(source, read.view)) return;
+  Splitter splitter(read, *master_slot(*read.model));
+  splitter.run();
+  if (warn) warn_of_rounded(read, splitter);
 }
 
 void settle_masters(Checkpoint const& source, TargetRequest const& request, SourceModel& read) {
@@ -172,7 +192,7 @@ void settle_masters(Checkpoint const& source, TargetRequest const& request, Sour
   // A target that is made of another program's checkpoint says in args what its run computes in.
   bool const made = source.torch_optimizer != nullptr;
   if (held_alone && made) check_dtypes(source, read);
-  if (!alone || made) split_masters(source, read);
+  if (!alone || made) split_masters(source, read, made && !alone);
   if (alone && (!held_alone || made)) put_masters_in_place(read);
 }
 

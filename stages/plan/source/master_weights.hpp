@@ -21,7 +21,8 @@ bool holds_masters_alone(Checkpoint const& source, StoredView const& view);
 void settle_masters(Checkpoint const& source, TargetRequest const& request, SourceModel& read);
 
 /// The first of these: where the weights are the masters, both are there. Nothing happens where
-/// they are not, or where no state is read.
-void split_masters(Checkpoint const& source, SourceModel& read);
+/// they are not, or where no state is read. `warn`: SourceModel::warnings
+/// says how many are rounded.
+void split_masters(Checkpoint const& source, SourceModel& read, bool warn = false);
 
 }  // namespace reshard

@@ -1,8 +1,10 @@
 #include "stages/plan/source/settled_configs.hpp"
 
+#include "stages/plan/config/args_meaning.hpp"
 #include "stages/plan/config/carried_config.hpp"
 #include "stages/plan/config/config_conflicts.hpp"
 #include "stages/plan/source/model_facts.hpp"
+#include "stages/plan/source/source_facts.hpp"
 
 namespace reshard {
 namespace {
@@ -14,6 +16,7 @@ class Settler {
 
   void run() {
     warn(config_warnings(source_, model_.args, request_));
+    warn_of_unknown_args();
     if (request_.reference.empty()) return revise_by_args();
     Json const own = model_.files ? model_.files->config : Json();
     warn(reference_warnings({own, model_.args}, *model_.reference, request_));
@@ -22,6 +25,13 @@ class Settler {
  private:
   void warn(std::vector<std::string> const& warnings) {
     model_.warnings.insert(model_.warnings.end(), warnings.begin(), warnings.end());
+  }
+
+  void warn_of_unknown_args() {
+    if (!to_huggingface(request_) || source_.names != NameOwner::megatron) return;
+    std::string text = unknown_args_warning(
+        model_.maps.core, model_.maps.family ? &*model_.maps.family : nullptr, model_.args);
+    if (!text.empty()) model_.warnings.push_back(std::move(text));
   }
 
   bool must_agree() const {

@@ -6,8 +6,10 @@
 
 #include "core/base/counted.hpp"
 #include "core/formats/megatron/root.hpp"
+#include "core/mapping/map_file.hpp"
 #include "core/mapping/placed_name.hpp"
 #include "stages/plan/source/dequantised.hpp"
+#include "stages/plan/source/other_form.hpp"
 #include "stages/plan/source/restride.hpp"
 #include "stages/plan/source/source_names.hpp"
 
@@ -38,6 +40,7 @@ class CatalogBuilder {
     for (std::filesystem::path const& file : source.files) catalog_.files.push_back(file.string());
     catalog_.blobs.reserve(source.stored.chunks.size());
     explained_.resize(source.stored.tensors.size(), false);
+    vocab_ = model.axes().find("vocab");
   }
 
   SourceCatalog run(StoredShares const& shares) {
@@ -71,7 +74,7 @@ class CatalogBuilder {
       add_share(share, names.front(), SlotId(s));
     }
     catalog_.shrink();
-    return {std::move(catalog_), left_out()};
+    return {std::move(catalog_), left_out(), std::move(padding_)};
   }
 
  private:
@@ -106,8 +109,8 @@ class CatalogBuilder {
   void add_alike(StoredShare const& share, std::vector<std::vector<StoredName>> const& names,
                  KnownTable& table) {
     for (KnownTensor& known : table.tensors)
-      add_tensor(share, names[share.chunk][known.name],
-                 source_.stored.tensors[share.first_tensor + known.at], SlotId::weight, known);
+      add_tensor(share, names[share.chunk], source_.stored.tensors[share.first_tensor + known.at],
+                 SlotId::weight, known);
     for (auto const& [at, key] : table.dropped) dropped_.emplace(share.first_tensor + at, key);
   }
 
@@ -123,11 +126,11 @@ class CatalogBuilder {
       auto const at = find(share.tensors, name, share.where);
       if (!at) {
         if (name.copy || partial || choice_.partial) continue;
-        fail_lacking(share, name);
+        fail_lacking(share, name, names);
       }
       explained_[*at] = true;
       KnownTensor known{*at - share.first_tensor, n};
-      add_tensor(share, name, source_.stored.tensors[*at], slot, known);
+      add_tensor(share, names, source_.stored.tensors[*at], slot, known);
       if (table != nullptr) table->tensors.push_back(known);
       if (partial)
         for (TensorId const tensor : side_.tensors(name.entry))
@@ -158,7 +161,8 @@ class CatalogBuilder {
            "source.config to the model's config.json, whose map may describe it; or set "
            "model.unmapped = \"drop\" to convert only the language model.",
            file_of(tensor), tensor.name, choice_.map_names);
-    fail_unexplained(file_of(tensor), tensor.name, names, model_, choice_.map_names);
+    fail_unexplained(file_of(tensor), tensor.name, names, model_, choice_.map_names,
+                     choice_.method);
   }
 
   LeftOut left_out() const {
@@ -181,33 +185,103 @@ class CatalogBuilder {
     return catalog_.files[source_.stored.chunks[tensor.first_chunk].item.file];
   }
 
-  [[noreturn]] void fail_lacking(StoredShare const& share, StoredName const& name) const {
+  /// "nvfp4.input_scale", which weights of the scheme may lack.
+  bool is_optional_part(std::string const& word) const {
+    return std::ranges::any_of(model_.schemes(), [&](QuantScheme const& scheme) {
+      return std::ranges::any_of(scheme.parts, [&](QuantPart const& part) {
+        return part.optional && word == fmt::format("{}.{}", scheme.name, part.name);
+      });
+    });
+  }
+
+  [[noreturn]] void fail_lacking(StoredShare const& share, StoredName const& name,
+                                 std::vector<StoredName> const& names) const {
     std::string const& entry = side_.entry_place(name.entry);
+    if (is_optional_part(side_.part(name.entry)))
+      fail(
+          ErrorKind::source,
+          "{}: lacks '{}', which other stored parts of the same weight have. A quantiser leaves "
+          "this number out where it saw no input, as of an expert that no token reached, and a map "
+          "carries it for all of them or for none. Calibrate with more data; or set model.map = "
+          "\"none\", which keeps the tensors of a Hugging Face folder as they are stored.",
+          share.where, name.name);
+    if (!side_.part(name.entry).empty()) fail_lacking_part(share, name, names);
+    if (source_.storage != Storage::shares) {
+      fail_behind_prefix(share, name);
+      fail_wrapped(share, name);
+    }
+    if (std::string const form = other_form(share, names, name); !form.empty())
+      fail(ErrorKind::source, "{}: '{}', which {} expects, is not stored. {}.", share.where,
+           name.name, entry, form);
+    std::string const found = found_of(share, names);
     switch (source_.storage) {
       case Storage::shares:
         fail(ErrorKind::source,
-             "{}: lacks '{}', which {} expects here. The save was interrupted, or the parallel "
-             "sizes or the map belong to another checkpoint: choose another save, or check "
-             "model.map.",
-             share.where, name.name, entry);
+             "{}: lacks '{}', which {} expects here; {}. The file is of another rank or layout, or "
+             "its args or the map describe another model: compare its names with those of another "
+             "rank (reshard ls), and check model.map.",
+             share.where, name.name, entry, found);
       case Storage::chunks:
-        fail_behind_prefix(share, name);
         fail(ErrorKind::source,
-             "{}: lacks '{}', which {} expects. The save was interrupted, or the config or the "
-             "map belongs to another checkpoint: check source.config and model.map, or choose "
-             "another save.",
-             share.where, name.name, entry);
+             "{}: lacks '{}', which {} expects; {}. The config or the map is of another model, or "
+             "the save leaves parts of the model out, such as frozen parameters: check "
+             "source.config and model.map, or keep the names with model.map = \"none\".",
+             share.where, name.name, entry, found);
       case Storage::whole: break;
     }
     // Only an index can say that a tensor should be there.
-    bool const listed_there =
-        std::binary_search(source_.promised.begin(), source_.promised.end(), SharedText(name.name));
-    fail(ErrorKind::source, "{}: lacks '{}', which {} expects. {}.", share.where, name.name, entry,
-         listed_there
-             ? "The index lists it, so the download is incomplete: download the folder again"
-             : "Weights and config.json belong to different models, or the map does not "
-               "describe this form of the model: compare both, or name another map with "
-               "model.map");
+    if (std::binary_search(source_.promised.begin(), source_.promised.end(), SharedText(name.name)))
+      fail(ErrorKind::source,
+           "{}: lacks '{}', which {} expects. The index lists it, and its file does not hold it: "
+           "the two are of different saves. Restore the folder from the original.",
+           share.where, name.name, entry);
+    fail(ErrorKind::source,
+         "{}: lacks '{}', which {} expects; {}. The folder is incomplete, config.json is of "
+         "another model, or the map does not describe this form of it: compare the names with "
+         "those of the original (reshard ls), or name another map with model.map.",
+         share.where, name.name, entry, found);
+  }
+
+  /// "20 of the 21 expected names are there".
+  std::string found_of(StoredShare const& share, std::vector<StoredName> const& names) const {
+    std::size_t expected = 0;
+    std::size_t there = 0;
+    for (StoredName const& name : names) {
+      if (name.copy) continue;
+      ++expected;
+      there += find(share.tensors, name, share.where) ? 1U : 0U;
+    }
+    return fmt::format("{} of the {} expected names are there", there, expected);
+  }
+
+  /// A part of a quantised weight that others have which are stored as one tensor elsewhere.
+  [[noreturn]] void fail_lacking_part(StoredShare const& share, StoredName const& name,
+                                      std::vector<StoredName> const& names) const {
+    std::size_t expected = 0;
+    std::size_t there = 0;
+    for (StoredName const& other : names)
+      if (other.entry == name.entry) {
+        ++expected;
+        there += find(share.tensors, other, share.where) ? 1U : 0U;
+      }
+    fail(ErrorKind::source,
+         "{}: lacks '{}', a part of a quantised weight, and {} of the {} weights that the same "
+         "line of the map describes have it. Formats that join these weights need it of each: "
+         "take the original folder or quantise again; or set model.map = \"none\" to keep the "
+         "stored tensors as they are, in a Hugging Face folder, DCP or HDF5.",
+         share.where, name.name, there, expected);
+  }
+
+  /// The Error where peft has put a layer around the module.
+  void fail_wrapped(StoredShare const& share, StoredName const& name) const {
+    std::size_t const dot = name.name.rfind('.');
+    if (dot == std::string::npos) return;
+    std::string const wrapped = name.name.substr(0, dot) + ".base_layer" + name.name.substr(dot);
+    if (share.tensors.find(wrapped) == share.tensors.end()) return;
+    fail(ErrorKind::source,
+         "{}: '{}' is stored as '{}', as peft wraps a module that it adapts. Merge the adapter, or "
+         "take the model out of peft (unload), and save it again.",
+         share.where, name.name, wrapped);
   }
 
   /// The Error where this name is there behind a prefix that other keys have too.
@@ -220,18 +294,25 @@ class CatalogBuilder {
     std::string_view const prefix = *prefixes.begin();
     auto const behind = static_cast<std::size_t>(std::ranges::count_if(
         share.tensors, [&](auto const& one) { return one.first.starts_with(prefix); }));
-    fail(ErrorKind::source,
-         "{}: '{}' is stored as '{}{}', and {} of {} {} with '{}'. Set source.prefix = \"{}\"{}.",
-         share.where, name.name, prefix, name.name, behind, counted(share.tensors.size(), "key"),
-         agreeing(behind, "begins", "begin"), prefix, prefix,
+    std::string const stored = fmt::format(
+        "{}: '{}' is stored as '{}{}{}', and {} of {} {} with '{}{}'.", share.where, name.name,
+        choice_.prefix, prefix, name.name, behind, counted(share.tensors.size(), "key"),
+        agreeing(behind, "begins", "begin"), choice_.prefix, prefix);
+    if (source_.storage == Storage::whole)
+      fail(ErrorKind::source,
+           "{} Name a map that has these names with model.map, or keep them with model.map = "
+           "\"none\".",
+           stored);
+    fail(ErrorKind::source, "{} Set source.prefix = \"{}{}\"{}.", stored, choice_.prefix, prefix,
          behind == share.tensors.size()
              ? ""
              : "; the map does not describe the other keys, and model.unmapped = \"drop\" "
                "leaves them out");
   }
 
-  void add_tensor(StoredShare const& share, StoredName const& name, StoredTensor const& tensor,
-                  SlotId slot, KnownTensor& known) {
+  void add_tensor(StoredShare const& share, std::vector<StoredName> const& names,
+                  StoredTensor const& tensor, SlotId slot, KnownTensor& known) {
+    StoredName const& name = names[known.name];
     auto const rounded = source_.stored.rounded.find(
         static_cast<std::size_t>(&tensor - source_.stored.tensors.data()));
     bool const rounds = rounded != source_.stored.rounded.end() && slot == SlotId::weight;
@@ -243,12 +324,13 @@ class CatalogBuilder {
                    layout != nullptr ? layout->file_shape
                    : in_chunks()     ? side_.shape(name)
                                      : side_.layout(name.entry, share.place).file_shape,
-                   side_, name.entry, model_);
+                   side_, name.entry, model_, [&] { return other_form(share, names, name); });
     known.layout = layout;
     for (std::size_t c = tensor.first_chunk; c < tensor.first_chunk + tensor.chunk_count; ++c) {
       StoredChunk const& chunk = source_.stored.chunks[c];
       auto const sizes = source_.stored.sizes(chunk);
       set_pieces(share, name, c, placed);
+      if (slot == SlotId::weight) note_padding(share, name, tensor, c);
       for (InternedPiece& piece : pieces_) piece.tensor = model_.in_slot(piece.tensor, slot);
       Blob blob{chunk.item.file, source_.stored.payload_offset_bytes(c), tensor.dtype, tensor.name};
       if (rounds)
@@ -257,6 +339,57 @@ class CatalogBuilder {
             ViewKind::round, dtype);
       catalog_.add(std::move(blob), pieces_, name.copy);
     }
+  }
+
+  /// Rows of the vocabulary that a chunk has and the model does not: pieces_ are those of the
+  /// chunk.
+  void note_padding(StoredShare const& share, StoredName const& name, StoredTensor const& tensor,
+                    std::size_t c) {
+    auto const& tensors = side_.tensors(name.entry);
+    if (vocab_ < 0 || tensors.size() != 1 || name.copy || source_.storage == Storage::whole ||
+        source_.stored.strides.contains(c) || bits(tensor.dtype) % 8 != 0)
+      return;
+    auto const& axes = model_.tensor(tensors.front()).axes;
+    StoredChunk const& chunk = source_.stored.chunks[c];
+    auto const sizes = source_.stored.sizes(chunk);
+    if (axes.empty() || axes.front().axis != static_cast<AxisId>(vocab_) || axes.front().div != 1 ||
+        sizes.size() != axes.size() || sizes.front() == 0)
+      return;
+    Index reach = 0;
+    for (InternedPiece const& piece : pieces_) {
+      Index last = piece.offset;
+      for (PieceDigit const& digit : form_digits(piece.form))
+        last += (digit.count - 1) * digit.stride;
+      reach = std::max(reach, last + 1);
+    }
+    Index const elements =
+        checked_volume({sizes.data() + 1, sizes.size() - 1}, ErrorKind::source, tensor.name.text());
+    if (elements == 0) return;
+    Index const held = (reach + elements - 1) / elements;
+    if (held >= sizes.front()) return;
+    AxisRule const* const rule = side_.rank_rule(name.entry, static_cast<AxisId>(vocab_));
+    Index const begin = in_chunks() ? source_.stored.offsets(chunk).front()
+                        : rule != nullptr
+                            ? side_.mesh().coordinate(share.place.at, rule->mesh) * sizes.front()
+                            : 0;
+    if (!padded_.emplace(tensors.front(), begin + held).second) return;
+    auto const row_bytes =
+        static_cast<std::uint64_t>(elements) * static_cast<std::uint64_t>(bits(tensor.dtype)) / 8;
+    padding_.push_back(
+        {tensors.front(), chunk.item.file,
+         source_.stored.payload_offset_bytes(c) + static_cast<std::uint64_t>(held) * row_bytes,
+         tensor.dtype, begin + held, sizes.front() - held, row_bytes});
+  }
+
+  /// What is known of a weight that is not stored as the map expects; "" for nothing.
+  std::string other_form(StoredShare const& share, std::vector<StoredName> const& names,
+                         StoredName const& name) const {
+    if (std::string const fault = quantised_fault(model_, side_, name, share.place,
+                                                  finder_over(share.tensors, source_.stored));
+        !fault.empty())
+      return straddling_words(fault);
+    std::string const beside = unnamed_beside(name.name, share.tensors, names, source_.stored);
+    return beside.empty() ? "" : other_form_words(beside, choice_.method);
   }
 
   /// Puts the pieces of a chunk into pieces_.
@@ -332,6 +465,9 @@ class CatalogBuilder {
   CatalogChoice const& choice_;
   std::vector<bool> explained_;
   std::map<std::size_t, std::string> dropped_;  ///< by number of the stored tensor: its key
+  int vocab_ = -1;                              ///< the axis
+  std::vector<PaddingRows> padding_;
+  std::set<std::pair<TensorId, Index>> padded_;  ///< first rows of padding_
   Catalog catalog_;
   std::vector<InternedPiece> pieces_;            ///< of the chunk that is added
   std::vector<std::vector<PlacedName>> placed_;  ///< of the names of each chunk; empty for a source

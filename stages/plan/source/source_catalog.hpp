@@ -6,6 +6,7 @@
 
 #include "core/formats/left_out.hpp"
 #include "core/plan/catalog.hpp"
+#include "core/plan/padding_rows.hpp"
 #include "stages/plan/source/stored_shares.hpp"
 
 namespace reshard {
@@ -17,12 +18,16 @@ struct CatalogChoice {
   bool dequantise = false;  ///< quantised weights (Model::schemes) are BF16 values, computed while
                             ///< they are read
   bool partial = false;     ///< what the source lacks is left out
+  std::string prefix = {};  ///< source.prefix, for messages
+  std::string method = {};  ///< by which config.json states that weights are quantised
+                            ///< (quantised_by()), for messages
 };
 
 /// The pieces of a source, and what of it the map drops.
 struct SourceCatalog {
   Catalog catalog;
   LeftOut left_out;
+  std::vector<PaddingRows> padding;  ///< of weights; of replicas one
 };
 
 /// Marks tensors that the source lacks and may lack as not existing (settle_optional), and states

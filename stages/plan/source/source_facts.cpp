@@ -28,12 +28,15 @@ class FactsReader {
     if (source_.names == NameOwner::megatron) find_args();
     if (!source_.config.is_null()) result_.config = source_.config;
     if (!request_.source_config.empty()) result_.config = result_.files->config;
-    if (adapter_) find_base();
+    if (adapter_)
+      find_base();
+    else if (result_.files && !result_.files->adapter.is_null())  // of a kind that is not read
+      (void)huggingface::lora_config(*result_.files, huggingface::LoraUse::carry);
     if ((unknown() || without_args()) && result_.files) result_.config = result_.files->config;
     if (unknown() && !in_chunks())
       fail(ErrorKind::source,
            "{}: has no config.json, so the sizes of the model are not known. Put it beside the "
-           "weights, or set source.config.",
+           "weights, set source.config, or keep the stored names with model.map = \"none\".",
            place());
     find_reference();
     if (to_hdf5() && !result_.config.is_null() && result_.config_text.empty())

@@ -8,7 +8,9 @@
 #include "core/formats/megatron/traits.hpp"
 #include "core/mapping/quant_finder.hpp"
 #include "stages/plan/adapter/adapter_source.hpp"
+#include "stages/plan/config/args_meaning.hpp"
 #include "stages/plan/source/core_side.hpp"
+#include "stages/plan/source/family_choice.hpp"
 #include "stages/plan/source/family_model.hpp"
 #include "stages/plan/source/flat_states.hpp"
 #include "stages/plan/source/kept_tensors.hpp"
@@ -19,6 +21,7 @@
 #include "stages/plan/source/mlite_keys.hpp"
 #include "stages/plan/source/mlite_options.hpp"
 #include "stages/plan/source/model_class.hpp"
+#include "stages/plan/source/other_form.hpp"
 #include "stages/plan/source/quant_source.hpp"
 #include "stages/plan/source/source_facts.hpp"
 #include "stages/plan/source/source_names.hpp"
@@ -83,12 +86,20 @@ class SourceReader {
     bool const need_family = to_huggingface() || family_names() || result_.args.is_null() ||
                              (logical() && !source_.map.empty()) || source_.adapter;
     auto const choose = [&](bool need) {
-      result_.maps =
-          choose_maps(request_.map, request_.map_folders, result_.config, result_.args, need);
+      result_.maps = choose_maps(request_.map, request_.map_folders, result_.config, result_.args,
+                                 need, source_.shape ? source_.shape->origin : "");
     };
     choose(need_family);
     bool const parts = take_config_of_parts();
     if (parts) choose(true);
+    if (source_.names == NameOwner::megatron) {
+      refuse_other_rows(result_.maps.core, result_.args, place());
+      settle_family();
+    }
+    // A family's copy that a job names leaves out what it wants, whatever names the source has.
+    if (source_.names == NameOwner::megatron && result_.maps.family)
+      result_.maps.core.drop.insert(result_.maps.core.drop.end(), result_.maps.family->drop.begin(),
+                                    result_.maps.family->drop.end());
     if (result_.maps.family && result_.maps.family->axes.empty()) take_names_alone();
     for (auto const& [key, size] :
          {std::pair("tp", request_.source_tp), std::pair("etp", request_.source_etp)})
@@ -135,6 +146,18 @@ class SourceReader {
           maps.core, maps.core,
           ModelFacts{result_.args, "args", carried_vocab(source_, request_, result_)});
     }
+  }
+
+  /// Where args alone chose the family whose config.json the target gets.
+  void settle_family() {
+    if (request_.map != "auto" || !to_huggingface() || !result_.config.is_null() ||
+        result_.args.is_null() || !result_.maps.family || result_.maps.family->config.empty())
+      return;
+    FamilyChoice choice =
+        settled_family(result_.maps, request_, args_that_say(source_, result_.args),
+                       source_.shape ? source_.shape->origin : "");
+    if (choice.family) result_.maps.family = std::move(choice.family);
+    if (!choice.warning.empty()) result_.warnings.push_back(std::move(choice.warning));
   }
 
   /// Whether a Megatron source has parts beside its language model that args say nothing of: then
@@ -330,10 +353,16 @@ class SourceReader {
   void catalogue(Side const& side, std::string const& map_names) {
     SourceCatalog found =
         source_catalog(*result_.model, side, source_, result_.view, result_.chunks,
-                       {settling(side), map_names, request_.dequantise});
+                       {.settles = settling(side),
+                        .map_names = map_names,
+                        .dequantise = request_.dequantise,
+                        .prefix = request_.source_prefix,
+                        .method = quantised_by(result_.config)});
     result_.catalog = std::move(found.catalog);
     result_.left_out = std::move(found.left_out);
+    result_.padding = std::move(found.padding);
     result_.adds = side.adds();
+    result_.casts = side.casts();
     if (look_) look_(result_, side);
   }
 

@@ -38,6 +38,27 @@ constexpr char const* merge_adapters =
     "Merge the adapter into its base model first (peft: merge_and_unload() and save_pretrained(); Megatron-Bridge: its script that merges LoRA), and "
     "convert the result.";
 
+/// The map whose `drop` counts, and how a copy of it is used.
+std::string droppable(std::string const& map_names) {
+  constexpr std::string_view both = " and ";
+  auto const last = map_names.rfind(both);
+  std::string const map =
+      last == std::string::npos ? map_names : map_names.substr(last + both.size());
+  return map == "mcore.toml" ? map + " (in a copy of the map folder, RESHARD_MAPS)"
+                             : map + ", and name the copy with model.map";
+}
+
+/// The known weight in whose module a tensor is; "" for none.
+std::string weight_of(std::string_view tensor, std::vector<std::string> const& known) {
+  for (std::string const& name : known) {
+    std::size_t const end = name.rfind('.') + 1;
+    bool const weight = std::string_view(name).substr(end).starts_with("weight");
+    if (weight && tensor.starts_with(std::string_view(name).substr(0, end))) return name;
+    if (tensor.starts_with(name + "_")) return name;
+  }
+  return "";
+}
+
 }  // namespace
 
 std::string unread_note(std::vector<std::string> const& names, std::string const& prefix) {
@@ -81,43 +102,60 @@ bool settle_optional(Model& model, Side const& side, std::vector<bool> const& fo
 
 void fail_unexplained(std::string const& file, std::string const& tensor,
                       std::vector<StoredName> const& names, Model const& model,
-                      std::string const& map_names) {
+                      std::string const& map_names, std::string const& method) {
   if (StoredName const* last = last_alike(tensor, names); last != nullptr)
     fail(ErrorKind::source,
-         "{}: '{}' is beyond the sizes of {}: the last such name is '{}'. The config.json or "
-         "the parallel sizes belong to another checkpoint: put its own beside the weights.",
-         file, tensor, model.origin(), last->name);
+         "{}: '{}' is beyond the sizes of {}: the last such name is '{}'. {} counts fewer than the "
+         "weights, or is of another model: correct it.",
+         file, tensor, model.origin(), last->name, model.origin());
   std::vector<std::string> known;
   for (StoredName const& name : names) known.push_back(name.name);
-  std::string const near = nearest(tensor, known);
   if (is_adapter(tensor))
     fail(
         ErrorKind::source,
-        "{}: '{}' matches no entry of {}: it is part of an adapter (LoRA). {} To leave adapters out, add their names to `drop` in a copy of the map.",
-        file, tensor, map_names, merge_adapters);
+        "{}: '{}' matches no entry of {}: it is part of an adapter (LoRA). {} To leave adapters out, add their names to `drop` in a copy of {}.",
+        file, tensor, map_names, merge_adapters, droppable(map_names));
+  if (std::string const weight = weight_of(tensor, known); !weight.empty() && !method.empty())
+    fail(ErrorKind::source,
+         "{}: '{}' stands beside the weight '{}', and matches no entry of {}. By config.json the "
+         "model is quantised by {}, and no map describes this form. model.map = \"none\" keeps the "
+         "stored tensors as they are, in a Hugging Face folder, DCP or HDF5; for other targets "
+         "take the model as it was before.",
+         file, tensor, weight, map_names, method);
+  std::string const near = nearest(tensor, known);
   fail(
       ErrorKind::source,
-      "{}: '{}' matches no entry of {}{}. Name another map with model.map, or add the name to `drop` in a copy of the map to leave it out.",
-      file, tensor, map_names, near.empty() ? "" : "; the nearest name is '" + near + "'");
+      "{}: '{}' matches no entry of {}{}. Name another map with model.map, or leave the tensor out: add its name to `drop` in a copy of {}.",
+      file, tensor, map_names, near.empty() ? "" : "; the nearest name is '" + near + "'",
+      droppable(map_names));
 }
 
 void check_stored(std::string const& file, std::string const& tensor, DType dtype,
                   std::vector<Index> const& shape, std::vector<Index> const& expected,
-                  Side const& side, std::uint32_t entry, Model const& model) {
-  if (shape != expected)
-    fail(ErrorKind::source,
-         "{}: '{}' is {}, {} requires {} with the sizes of {}. The config.json or the parallel "
-         "sizes belong to another checkpoint: put its own beside the weights.",
-         file, tensor, shape_text(shape), side.entry_place(entry), shape_text(expected),
-         model.origin());
+                  Side const& side, std::uint32_t entry, Model const& model,
+                  std::function<std::string()> const& other_form) {
+  if (shape != expected) {
+    std::string const form = other_form();
+    fail(ErrorKind::source, "{}: '{}' is {} {}, {} requires {} with the sizes of {}. {}.", file,
+         tensor, name(dtype), shape_text(shape), side.entry_place(entry), shape_text(expected),
+         model.origin(),
+         !form.empty()
+             ? form
+             : fmt::format("Either {} is of another model, or the map does not describe this one: "
+                           "compare them, and name the right one (source.config, model.map)",
+                           model.origin()));
+  }
   bool const quantised =
       dtype == DType::f8_e4m3 || dtype == DType::f8_e5m2 || dtype == DType::f4_x2;
-  if (quantised && shape.size() >= 2 && side.part(entry).empty() && !side.as_it_is(entry))
-    fail(ErrorKind::source,
-         "{}: '{}' is {}, and no matching scale is stored with it: without one its values are "
-         "lost. The download is incomplete, or the block size in quantization_config belongs "
-         "to another checkpoint: download the folder again.",
-         file, tensor, name(dtype));
+  if (!quantised || shape.size() < 2 || !side.part(entry).empty() || side.as_it_is(entry)) return;
+  std::string const form = other_form();
+  fail(ErrorKind::source,
+       "{}: '{}' is {}, and no scale in a form that a map describes is stored with it: without one "
+       "its values are lost. {}.",
+       file, tensor, name(dtype),
+       !form.empty() ? form
+                     : "The folder is incomplete, or the scale has a name of its own: compare the "
+                       "names with those of the original (reshard ls)");
 }
 
 void each_stored(Checkpoint const& source, StoredView const& view,

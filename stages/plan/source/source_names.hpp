@@ -20,15 +20,18 @@ void note_found(Model const& model, Side const& side, std::vector<StoredName> co
 /// Says whether the model lacks more than before.
 bool settle_optional(Model& model, Side const& side, std::vector<bool> const& found);
 
-/// The Error about a stored tensor that no entry of the maps explains.
+/// The Error about a stored tensor that no entry of the maps explains. `map_names`: "qwen3.toml",
+/// "mcore.toml and qwen3.toml"; `method` is of quantised_by().
 [[noreturn]] void fail_unexplained(std::string const& file, std::string const& tensor,
                                    std::vector<StoredName> const& names, Model const& model,
-                                   std::string const& map_names);
+                                   std::string const& map_names, std::string const& method = {});
 
 /// An Error of kind source when a stored tensor's shape or dtype is not what its entry says.
+/// `other_form` gives other_form_words() of the tensor, or "" where nothing stands beside it.
 void check_stored(std::string const& file, std::string const& tensor, DType dtype,
                   std::vector<Index> const& shape, std::vector<Index> const& expected,
-                  Side const& side, std::uint32_t entry, Model const& model);
+                  Side const& side, std::uint32_t entry, Model const& model,
+                  std::function<std::string()> const& other_form);
 
 /// "39 stored tensors such as 'vision_model.a' do not begin with 'language_model.'
 /// (source.prefix)".

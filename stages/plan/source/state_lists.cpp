@@ -42,7 +42,7 @@ class ListReader {
 
  private:
   std::size_t group_of(Parameter const& parameter) const {
-    bool const decays = megatron::decays(parameter.name->name, parameter.shape);
+    bool const decays = megatron::decays(parameter.name->name, parameter.shape, read_.args);
     bool const decoupled = megatron::may_be_decoupled(parameter.name->name) &&
                            std::ranges::any_of(list_.groups, &StateList::Group::decoupled);
     auto const found = std::ranges::find_if(list_.groups, [&](StateList::Group const& group) {

@@ -22,6 +22,9 @@ class Policy {
         to_dist_(format_of(request.format).target().rank_states),
         carried_(carries_state(source, request)),
         with_objects_(source.format->id() == request.format),
+        to_family_(format_of(request.format).target().names == NameOwner::family &&
+                   request.format == FormatId::huggingface),
+        to_megatron_(format_of(request.format).target().names == NameOwner::megatron),
         warnings_(warnings) {}
 
   void refuse(Kind const& kind, HeldState const& state, bool drop) const {
@@ -40,10 +43,11 @@ class Policy {
   }
 
   void warn(Kind const& kind, HeldState const& state, bool drop) const {
-    if (!state || !drop) return;
+    // A Hugging Face folder is no run that could continue, and the job asked for it.
+    if (!state || !drop || to_family_) return;
     std::string text =
         fmt::format("{} state is dropped (source.{} = \"drop\")", kind.what, kind.key);
-    if (state.form != StateForm::in_rank_files)
+    if (state.form != StateForm::in_rank_files && to_megatron_)
       text += fmt::format(": start training with {}", kind.flag);
     warnings_.push_back(std::move(text));
   }
@@ -111,6 +115,8 @@ class Policy {
   bool to_dist_;
   bool carried_;
   bool with_objects_;  ///< of the source
+  bool to_family_;     ///< into a Hugging Face folder
+  bool to_megatron_;
   std::vector<std::string>& warnings_;
 };
 

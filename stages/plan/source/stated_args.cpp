@@ -1,7 +1,6 @@
 #include "stages/plan/source/stated_args.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <vector>
 
@@ -39,16 +38,18 @@ std::string setting_of(MapFile const& table, std::string const& word) {
   return word;
 }
 
-/// 1e6 has no point, so YAML reads a text.
-bool is_digits(std::string const& text) {
-  double value = 0;
-  auto const [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error != std::errc::invalid_argument && end == text.data() + text.size();
+/// Whether a text means a number: 1e6 has no point and 0o17 is of YAML 1.2, so these are texts; so
+/// are integers that 64 bits do not hold.
+bool means_a_number(std::string_view text) {
+  if (text.starts_with('+') || text.starts_with('-')) text.remove_prefix(1);
+  std::string_view const behind = text.starts_with('.') ? text.substr(1) : text;
+  return !behind.empty() && behind.front() >= '0' && behind.front() <= '9' &&
+         text.find_first_not_of("0123456789abcdefABCDEFoOxX_:.+-") == std::string_view::npos;
 }
 
 /// False also for a text that means a number.
 bool is_finite(Json const& value) {
-  if (auto const* text = value.text()) return !is_digits(*text);
+  if (auto const* text = value.text()) return !means_a_number(*text);
   if (auto const* real = value.real()) return std::isfinite(*real);
   if (auto const* items = value.items()) return std::ranges::all_of(*items, is_finite);
   return true;
@@ -68,8 +69,19 @@ void refuse_special_numbers(MapFile const& table, Model const& settings,
       if (Json const value = settings.value(key); !is_finite(value))
         fail(
             ErrorKind::source,
-            "{}: {} is {}, and must be a finite number (as YAML has it: 1.0e+6). Correct it there. {}.",
+            "{}: {} is {}, and must be a finite number (as YAML 1.1 has it: 1.0e+6, 10_000). Correct it there. {}.",
             checkpoint.shape->settings, key, shown(value), way_to_a_config(checkpoint));
+}
+
+/// Where the settings state how large the model is, but with something else than an integer.
+void refuse_odd_sizes(MapFile const& table, Json const& made, Checkpoint const& checkpoint) {
+  for (char const* word : {"num_layers", "hidden_size"}) {
+    Json const value = fact(made, word);
+    if (value.is_null() || value.integer() != nullptr) continue;
+    fail(ErrorKind::source, "{}: {} is {}, and must be an integer. Correct it there. {}.",
+         checkpoint.shape->settings, setting_of(table, word), shown(value),
+         way_to_a_config(checkpoint));
+  }
 }
 
 bool is_number(Json const& value) { return value.integer() != nullptr || value.real() != nullptr; }
@@ -117,14 +129,18 @@ void check_settings(Checkpoint const& checkpoint, MapFile const& family, Model c
 
 Json stated_args(Checkpoint const& checkpoint, std::span<fs::path const> map_folders) {
   Json stored = args_of(checkpoint);
-  if (!checkpoint.shape || describe_a_model(stored)) return stored;
+  if (describe_a_model(stored)) return stored;
+  // What a run of another program leaves beside its state describes no model.
+  if (!checkpoint.shape) return checkpoint.names == NameOwner::megatron ? stored : Json();
   FoundShape const& shape = *checkpoint.shape;
   if (shape.facts.is_null()) return stored.is_null() ? stored : Json();
   MapFile const table = load_table(shape.table, map_folders);
   Model const settings(table, table, {shape.facts, shape.settings});
   refuse_special_numbers(table, settings, checkpoint);
   Json made(Json::Object(settings.evaluate(table.args)));
-  return describe_a_model(made) ? made : Json();
+  if (describe_a_model(made)) return made;
+  refuse_odd_sizes(table, made, checkpoint);
+  return {};
 }
 
 std::string way_to_a_config(Checkpoint const& checkpoint) {

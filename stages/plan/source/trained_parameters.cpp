@@ -9,6 +9,7 @@
 #include "core/base/text.hpp"
 #include "core/formats/format.hpp"
 #include "core/formats/torch_optimizer.hpp"
+#include "core/mapping/config_defaults.hpp"
 #include "core/plan/state_checks.hpp"
 
 namespace reshard {
@@ -109,23 +110,27 @@ void check_moments(Checkpoint const& source, SourceModel const& read,
   if (slots == 1 || first == slots || second == slots) return;
   bool any = false;
   std::vector<std::string> without;  // moments, beside a master weight
-  auto const has_master = [&](TensorId weight) {
+  auto const has_slot = [&](TensorId weight, bool master) {
     for (std::size_t s = 1; s < slots; ++s)
-      if (is_master_slot(model.slots()[s]) && model.state_of(weight, SlotId(s))) return true;
+      if (is_master_slot(model.slots()[s]) == master && model.state_of(weight, SlotId(s)))
+        return true;
     return false;
   };
+  // Lion has the first moment alone; a run may have it for some weights and Adam for others.
+  Json const stated = fact(read.args, "optimizer");
+  bool const adam = stated.text() == nullptr || *stated.text() == "adam";
   for (std::size_t t = 0; t < model.tensors().size(); ++t) {
     auto const weight = TensorId(t);
     if (model.tensor(weight).slot != SlotId::weight || !model.exists(weight)) continue;
     bool const has_first = model.state_of(weight, SlotId(first)).has_value();
     bool const has_second = model.state_of(weight, SlotId(second)).has_value();
     any = any || has_first || has_second;
-    if (!has_first && !has_second && has_master(weight))
+    if (has_slot(weight, true) && !has_slot(weight, false))
       without.push_back(model.tensor(weight).name);
-    if (has_first != has_second)
+    if (has_first != has_second && adam)
       fail(ErrorKind::source,
-           "{}: '{}' has {} and lacks {}, which Adam keeps together. The file is damaged: restore "
-           "it, or set source.optimizer = \"drop\".",
+           "{}: '{}' has {} and lacks {}, which Adam keeps together. Restore the checkpoint "
+           "from the original, or set source.optimizer = \"drop\".",
            source.place, model.tensor(weight).name, has_first ? "exp_avg" : "exp_avg_sq",
            has_first ? "exp_avg_sq" : "exp_avg");
   }
@@ -137,8 +142,8 @@ void check_moments(Checkpoint const& source, SourceModel const& read,
         listed(without, 4)));
   if (!any)
     fail(ErrorKind::source,
-         "{}: lists optimizer state ({}) and holds none. The file is damaged: restore it, or "
-         "set source.optimizer = \"drop\".",
+         "{}: lists optimizer state ({}) and holds none of any parameter of the model. Restore the "
+         "checkpoint from the original, or set source.optimizer = \"drop\".",
          source.place, fmt::join(read.view.states, ", "));
 }
 

@@ -1,10 +1,18 @@
 #include "stages/plan/source/vocabulary.hpp"
 
 #include <algorithm>
+#include <set>
+#include <utility>
 
+#include <fmt/ranges.h>
+
+#include "core/base/file.hpp"
 #include "core/base/integers.hpp"
+#include "core/base/text.hpp"
+#include "core/base/yaml.hpp"
 #include "core/formats/megatron/vocab_rows.hpp"
 #include "core/mapping/config_defaults.hpp"
+#include "stages/plan/config/config_conflicts.hpp"
 
 namespace reshard {
 namespace {
@@ -12,6 +20,47 @@ namespace {
 /// As Megatron pads.
 Index padded(Json const& args, Index vocab, Index ranks) {
   return megatron::padded_rows(vocab, megatron::vocab_multiple(args, ranks));
+}
+
+/// Settings of Megatron-Bridge, which travel with a checkpoint.
+constexpr char const* run_config_name = "run_config.yaml";
+
+/// The members of a config.json that count the vocabulary otherwise: its own, and those of the
+/// language model inside, `inner`.
+std::vector<huggingface::ConfigPatch> vocabulary_changes(std::string const& inner,
+                                                         Json const& config, Index vocab) {
+  std::vector<huggingface::ConfigPatch> result;
+  std::set<std::string> const places = {"", "text_config", inner};
+  for (std::string const& place : places) {
+    std::string const key = place.empty() ? "vocab_size" : place + ".vocab_size";
+    Json const stated = fact(config, key);
+    if (stated.integer() == nullptr || *stated.integer() == vocab) continue;
+    huggingface::ConfigPatch& change = result.emplace_back();
+    change.path = words_of(place);
+    change.path.emplace_back("vocab_size");
+    change.value.emplace(vocab);
+  }
+  return result;
+}
+
+/// The text with another number for vocab_size in its mapping `model`; nothing where it has none in
+/// a line of its own.
+std::optional<std::string> with_vocabulary(std::string text, Index vocab) {
+  constexpr std::string_view key = "vocab_size:";
+  bool inside = false;
+  for (std::size_t at = 0; at < text.size();) {
+    std::size_t const end = std::min(text.find('\n', at), text.size());
+    std::string_view const line = std::string_view(text).substr(at, end - at);
+    std::size_t const indent = std::min(line.find_first_not_of(' '), line.size());
+    if (indent == 0 && !line.empty() && line.front() != '#') inside = line.starts_with("model:");
+    if (inside && indent > 0 && line.substr(indent).starts_with(key)) {
+      text.replace(at, end - at, fmt::format("{}{} {}", line.substr(0, indent), key, vocab));
+      Json const stated = fact(parse_yaml(text, run_config_name), "model.vocab_size");
+      return stated == Json(vocab) ? std::optional(std::move(text)) : std::nullopt;
+    }
+    at = end + 1;
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -51,6 +100,52 @@ Index carried_vocab(Checkpoint const& source, TargetRequest const& request,
   if (request.true_rows) return *read.recorded_vocab;
   Index const ranks = request.mesh.size(mesh_axis_of(read.maps.core, "vocab"));
   return std::min(read.traits.padded_vocab, padded(read.args, *read.recorded_vocab, ranks));
+}
+
+void state_vocabulary(TargetRequest const& request, SourceModel& read) {
+  Index const vocab = request.true_vocab_size;
+  Json const carried = read.model->value("vocab");
+  if (vocab == 0 || carried != Json(vocab)) return;
+  if (fact(read.args, "vocab_size").integer() != nullptr) read.args.set("vocab_size", vocab);
+  std::set<std::string> told;
+  for (auto* folder : {&read.files, &read.reference}) {
+    if (!*folder) continue;
+    auto const changes = vocabulary_changes(read.maps.family ? read.maps.family->facts : "",
+                                            (*folder)->config, vocab);
+    if (changes.empty()) continue;
+    for (huggingface::ConfigPatch const& change : changes)
+      told.insert(fmt::format(
+          "{} = {} (was {})", fmt::join(change.path, "."), vocab,
+          fact((*folder)->config, fmt::format("{}", fmt::join(change.path, "."))).dump()));
+    (*folder)->config_text = huggingface::patched_config_text(std::move((*folder)->config_text),
+                                                              changes, config_name_of(**folder));
+    (*folder)->config = huggingface::patched_config((*folder)->config, changes);
+  }
+  if (!told.empty())
+    read.warnings.push_back(
+        fmt::format("the target's config.json is changed, as model.true_vocab_size says: {}",
+                    fmt::join(told, ", ")));
+}
+
+void restate_vocabulary(Index vocab, TargetDraft& draft) {
+  if (vocab == 0) return;
+  for (auto copy = draft.side_copies.begin(); copy != draft.side_copies.end();) {
+    if (copy->from.filename() != run_config_name) {
+      ++copy;
+      continue;
+    }
+    auto text = with_vocabulary(read_text_file(copy->from, largest_yaml_bytes), vocab);
+    if (!text) {
+      draft.warnings.push_back(fmt::format(
+          "{} is copied as it is: it has no model.vocab_size that model.true_vocab_size "
+          "could change",
+          copy->from.string()));
+      ++copy;
+      continue;
+    }
+    draft.texts.push_back({copy->to, std::move(*text), false, {}});
+    copy = draft.side_copies.erase(copy);
+  }
 }
 
 void check_vocab(Checkpoint const& source, TargetRequest const& request, SourceModel const& read) {

@@ -112,6 +112,15 @@ TEST_F(MemberFile, RefusalsNameTheFolderAndTheLink) {
   EXPECT_EQ(allowed_member(root_, "absent"), root_ / "absent");
   EXPECT_NE(refusal([&] { readable_member(root_, "absent"); }).find("is missing"),
             std::string::npos);
+  fs::create_directory(root_ / "folder");
+  EXPECT_NE(refusal([&] {
+              readable_member(root_, "folder");
+            }).find("folder is not a regular file. Put a copy of the file in its place."),
+            std::string::npos);
+  EXPECT_NE(refusal([&] {
+              member_names(root_ / "nowhere");
+            }).find("nowhere: cannot be listed: No such file or directory."),
+            std::string::npos);
   fs::create_symlink("/etc/passwd", root_ / "a\033[2Jb");
   EXPECT_EQ(refusal([&] { allowed_member(root_, "a\033[2Jb"); }).find('\033'), std::string::npos);
 }

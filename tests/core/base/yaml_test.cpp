@@ -38,6 +38,74 @@ TEST(Yaml, PlainScalarsAreNumbersFlagsAndTexts) {
             R"(["1e-05", "1e5", "a1", "1.2.3", "-a", ".", "9223372036854775808"])");
 }
 
+// What yaml.safe_load of PyYAML 6.0 makes of each.
+TEST(Yaml, NumbersHaveTheFormsOfYaml11) {
+  for (auto const& [text, value] : {
+           std::pair("10_000", "10000"),
+           {"1__0", "10"},
+           {"16_", "16"},
+           {"-1_0", "-10"},
+           {"0x2", "2"},
+           {"+0x1_0", "16"},
+           {"0xFf", "255"},
+           {"0b11", "3"},
+           {"010", "8"},
+           {"02", "2"},
+           {"00", "0"},
+           {"0_", "0"},
+           {"2:46:40", "10000"},
+           {"-2:46:40", "-10000"},
+           {"1:5:07", "3907"},
+           {"1_6.0", "16.0"},
+           {".5_", "0.5"},
+           {"1_.", "1.0"},
+           {"685.230_15e+03", "685230.15"},
+           {"190:20:30.15", "685230.15"},
+           {"-1.5", "-1.5"},
+       })
+    EXPECT_EQ(read(text), value) << text;
+  for (char const* text : {"0X2",
+                           "08",
+                           "0o7",
+                           "_16",
+                           "1.5e3",
+                           "1e+4",
+                           "12e03",
+                           "+.5",
+                           "-.5",
+                           "._5",
+                           "-.nan",
+                           "1:60",
+                           "0:30",
+                           "0xg",
+                           "0b2",
+                           "0x_",
+                           "1:2:3e+1",
+                           ":1",
+                           "0x",
+                           "1.2:3",
+                           "1:2.5e+1",
+                           "100000000000000000000:1",
+                           "9_223372036854775808"})
+    EXPECT_EQ(read("a: '" + std::string(text) + "'"), read("a: " + std::string(text))) << text;
+}
+
+TEST(Yaml, AMergeKeyTakesOverWhatIsNotThere) {
+  EXPECT_EQ(read("a: &a {x: 1, y: 2}\nb: {<<: *a, y: 3}"),
+            R"({"a": {"x": 1, "y": 2}, "b": {"y": 3, "x": 1}})");
+  EXPECT_EQ(read("{<<: [{x: 1}, {x: 2, y: 3}], z: 0}"), R"({"z": 0, "x": 1, "y": 3})");
+  EXPECT_EQ(read("{'<<': {x: 1}}"), R"({"<<": {"x": 1}})");
+  expect_refused("{<<: 1}", "the key << takes over the members of mappings");
+  expect_refused("{<<: [[1]]}", "the key << takes over the members of mappings");
+  expect_refused("{<<: {x: 1}, <<: {y: 1}}", R"(the key "<<" appears twice)");
+}
+
+TEST(Yaml, AByteOrderMarkIsSkipped) {
+  EXPECT_EQ(read("\xef\xbb\xbf"
+                 "a: 1"),
+            R"({"a": 1})");
+}
+
 TEST(Yaml, NumbersThatJsonLacksAreNumbers) {
   Json const all = parse_yaml("[.inf, -.Inf, .nan, .NaN, nan]", "test");
   ASSERT_EQ(all.items()->size(), 5U);

@@ -164,7 +164,7 @@ TEST_F(OwnFormat, IsReadByAnyNumberOfRanks) {
 
 TEST_F(OwnFormat, IsListedUnderItsNames) {
   add("a.weight", {2, 3});
-  JobPlan const plan = identity_catalogue(opened(), "");
+  JobPlan const plan = identity_catalogue(opened(), {});
   ASSERT_EQ(plan.model->tensors().size(), 1U);
   EXPECT_EQ(plan.model->tensors()[0].name, "a.weight");
 }

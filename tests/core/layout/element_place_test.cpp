@@ -178,5 +178,13 @@ TEST(ElementPlace, AnUnknownAxisIsRefused) {
             std::string::npos);
 }
 
+TEST(ElementPlace, AnUnknownSizeIsRefused) {
+  Model model{{"a", 2}};
+  LayoutExpr const expr = parse_layout("x: a%glu");
+  auto const no_size = [](std::string_view) { return std::optional<Index>(); };
+  EXPECT_EQ(sentence_of([&] { element_tree(expr, model.axes, no_size); }),
+            "'x: a%glu': the size 'glu' is not known. Correct the map.");
+}
+
 }  // namespace
 }  // namespace reshard::test

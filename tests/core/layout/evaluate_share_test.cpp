@@ -140,6 +140,13 @@ TEST(EvaluateShare, RefusalsNamePlaceAndNumbers) {
   }
 }
 
+TEST(EvaluateShare, RefusesASizeBelowZero) {
+  Model model{{"dim", 4}};
+  model.named_sizes["glu"] = -2;
+  EXPECT_EQ(sentence_of([&] { model.layout("x: dim%glu"); }),
+            "'x: dim%glu': 'dim%glu' at column 4: 'glu' is -2, below zero.");
+}
+
 TEST(EvaluateShare, RefusesATensorTheModelLacks) {
   Model model{{"a", 2}};
   LayoutScope scope = model.scope();

@@ -114,6 +114,7 @@ TEST(PipelineChunks, RefusalsNameBothNumbers) {
       {{.ranks = 2, .decoder_layers = 2, .mtp_layers = 1, .layout = "Et|tL"},
        "and 1 prediction depths"},
       {{.ranks = 1, .decoder_layers = 2000000000}, "are not supported"},
+      {{.ranks = 1, .decoder_layers = -1}, "neither may be below zero"},
       {{.ranks = 100000, .chunks_per_rank = 100000, .decoder_layers = 1},
        "more than 100000 chunks"},
   };

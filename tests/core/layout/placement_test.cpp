@@ -222,6 +222,10 @@ TEST(PlacedBoxes, RefusePlacementsThatDoNotFit) {
   EXPECT_NE(refused({4}, "dp=2", "S(1)").find("'dp' cuts dimension 1 of a tensor of 1"),
             std::string::npos);
   EXPECT_NE(refused({}, "dp=2", "S(0)").find("a tensor of 0 dimensions"), std::string::npos);
+  std::vector<Index> const shape = {4};
+  std::vector<Placement> const how = {{Placement::Kind::strided_shard, 0, 0}};
+  EXPECT_EQ(sentence_of([&] { placed_boxes(shape, parse_mesh("dp=2"), how); }),
+            "mesh axis 'dp' cuts after 0 parts; a strided shard needs 1 or more.");
 }
 
 TEST(PlacedBoxes, EndBeforeTheyFillTheMemory) {
@@ -232,6 +236,10 @@ TEST(PlacedBoxes, EndBeforeTheyFillTheMemory) {
         sentence_of([&] { placed({huge}, "dp=1000000000 tp=1000000000", how); });
     EXPECT_NE(sentence.find("Choose"), std::string::npos) << how << ": " << sentence;
   }
+  EXPECT_NE(sentence_of([&] {
+              placed({huge}, "dp=2 tp=2", "_S(0, 1048575) _S(0, 1048576)");
+            }).find("strided shards give a rank more than 1048576 runs of rows"),
+            std::string::npos);
   EXPECT_EQ(placed({huge}, "dp=1000000000000 tp=2", "R S(0)"),
             "0:549755813888 549755813888:1099511627776");
   EXPECT_EQ(placed({3}, "dp=1000000000000", "S(0)"), "0:1 1:2 2:3");

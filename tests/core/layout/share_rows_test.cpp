@@ -25,6 +25,14 @@ TEST(ShareRows, GroupsOfFusedAttentionAreOneRun) {
             (Rows{{{12, 36}}, {{0, 5}}}));
 }
 
+TEST(ShareRows, TooManyRunsAreRefused) {
+  Model model{{"a", (Index{1} << 20) + 1}, {"b", 2}};
+  EXPECT_EQ(sentence_of([&] {
+              rows(model, "x: (a b)", shares(model, {{"b", {{0, 1}}}}));
+            }),
+            "a share falls into more than 1048576 runs of rows. Choose a split with longer runs.");
+}
+
 TEST(ShareRows, AnInnerShareRepeatsInEveryOuterRow) {
   Model model{{"a", 3}, {"b", 4}};
   EXPECT_EQ(rows(model, "x: (a b)", shares(model, {{"b", {{1, 2}}}, {"a", {{0, 2}}}})),

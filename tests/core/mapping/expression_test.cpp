@@ -80,11 +80,11 @@ TEST(Expression, MistakesNameThePlaceAndTheColumn) {
            {"", "column 1"},
            {"1 +", "column 4"},
            {"(1", "')'"},
-           {"'open", "closing quote"},
-           {"1 2", "column 3"},
+           {"'open", "a closing quote for the string"},
+           {"1 2", "an operator or the end expected at column 3"},
            {"f(1,", "a value"},
            {"key[1", "']'"},
-           {"1234567890123456789012", "18 digits"},
+           {"1234567890123456789012", "a number of at most 18 digits"},
        }) {
     try {
       Expression::parse(text, "qwen.toml:7");
@@ -105,7 +105,15 @@ TEST(Expression, WrongValuesAreSaidWithTheirValue) {
            {"pattern[9]", "4 characters"},
            {"nothing(1)", "no function nothing"},
            {"9223372036854775 * 100000", "64 bits"},
-           {"'x' * 9999999", "repeated"},
+           {"'x' * 9999999", "a string is repeated 9999999 times; 0 to 1000000 is allowed"},
+           {"freq[3]", "freq[3]: the list has 3 items"},
+           {"freq[-1]", "freq[-1]: the list has 3 items"},
+           {"heads[1]", "heads is neither a list nor a string, it is 32"},
+           {"len(heads)", "len of 32; a list or a string is needed"},
+           {"count(heads, 3)", "32 is neither a list nor a string"},
+           {"freq(freq, 3)", "layer 3 of a list of 3 layers"},
+           {"freq(0, 3)", "a layer frequency of 0; it must be above zero"},
+           {"ceil_div(heads, 0)", "ceil_div by 0; the divisor must be above zero"},
        }) {
     try {
       Expression::parse(text, "m:1").evaluate(scope_of(facts()));
@@ -134,6 +142,15 @@ TEST(Expression, TheLargestNumbersAreComputedOrRefused) {
 TEST(Expression, DeepNestingIsRefusedNotFollowed) {
   EXPECT_THROW(Expression::parse(std::string(100000, '(') + "1", "m:1"), Error);
   EXPECT_THROW(Expression::parse(std::string(100000, '-') + "1", "m:1"), Error);
+  for (char const c : {'(', '-'}) {
+    try {
+      Expression::parse(std::string(65, c) + "1", "m:1");
+      FAIL() << c;
+    } catch (Error const& error) {
+      EXPECT_EQ(error.sentence(),
+                "m:1: an expression nested deeper than 64 levels. Split it with [let].");
+    }
+  }
 }
 
 }  // namespace

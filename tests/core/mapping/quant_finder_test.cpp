@@ -112,6 +112,31 @@ TEST(QuantFinder, PartsBesideAWeightLeaveItAsItIs) {
   EXPECT_EQ(shown(job, "ffn.gate.beside.input"), "layer hidden");
 }
 
+/// One block for a matrix has the shape of one number for it, where matrices are fused.
+TEST(QuantFinder, AFactTellsSchemesOfOneShapeApart) {
+  constexpr char const* alike = R"(
+[quant.one]
+values = { name = "weight", dtype = ["F8_E4M3"], blocks = [1, 1] }
+scale = { name = "scale", dtype = ["F32"], blocks = ["all", "one"] }
+[quant.blocks]
+first = "kind == 'block'"
+values = { name = "weight", dtype = ["F8_E4M3"], blocks = [1, 1] }
+scale = { name = "scale", dtype = ["F32"], blocks = [32, 64] }
+)";
+  MapFile const map = parse_map_file(std::string(definitions) + alike + fused, "m.toml");
+  for (auto const& [kind, scheme] : {std::pair("block", "blocks"), std::pair("tensor", "one")}) {
+    Model model(map, map, {Json::object().set("kind", kind), "facts", 0});
+    model.set_schemes(evaluate_schemes(map, model));
+    Side const side(model, map, {false, {}, {}, {}, {}, "", true});
+    Table const table = {{"d.0.fc1.weight", {DType::f8_e4m3, {64, 64}}},
+                         {"d.0.fc1.scale", {DType::f32, {2, 1}}}};
+    QuantFinder finder(model, side);
+    finder.look({}, side.names(nullptr), find_in(table), "folder");
+    finder.apply(model);
+    EXPECT_TRUE(model.find_tensor(fmt::format("ffn.gate.{}.scale", scheme))) << kind;
+  }
+}
+
 /// Gate and up as tensors of their own, as some releases save what is fused.
 constexpr char const* halves = R"(
 [options]

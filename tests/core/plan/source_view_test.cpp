@@ -189,5 +189,46 @@ TEST(CheckView, ABlockScaleOfAStackCountsTheRowsOfEachMatrix) {
   EXPECT_THROW(check_view(view, "m"), Error);
 }
 
+TEST(SourceView, AValueThatADtypeLacksIsNamed) {
+  auto const refusal = [](SourceView const& view) {
+    try {
+      fail_inexact(view, "m.safetensors", 3, 0.1);
+    } catch (Error const& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::source);
+      return error.sentence();
+    }
+  };
+  EXPECT_EQ(refusal(cast_view()),
+            "m.safetensors: 'norm': element 3 is 0.1, which F32 cannot hold. Keep the tensor in "
+            "BF16.");
+  SourceView view = cast_view();
+  view.kind = ViewKind::add;
+  view.constant = 1;
+  EXPECT_EQ(refusal(view),
+            "m.safetensors: 'norm': element 3 is 0.1, and 0.1 + (1) cannot be stored in F32. Save "
+            "this tensor in F32, or choose a target that stores norms like the source.");
+}
+
+TEST(SourceView, AnAdapterIsMergedIntoFloats) {
+  SourceView view{.kind = ViewKind::merge,
+                  .name = "proj",
+                  .stored = place(DType::i8, {4, 4}),
+                  .dtype = DType::i8,
+                  .shape = {4, 4}};
+  auto merged = std::make_shared<MergedWeight>();
+  merged->pairs = std::make_shared<std::vector<LowRankPair> const>();
+  view.merged = merged;
+  try {
+    check_view(view, "m");
+    FAIL();
+  } catch (Error const& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::source);
+    EXPECT_NE(error.sentence().find(
+                  "'proj' is I8: an adapter is merged into weights of F32, BF16 or F16 only."),
+              std::string::npos)
+        << error.sentence();
+  }
+}
+
 }  // namespace
 }  // namespace reshard

@@ -1,104 +1,82 @@
 #include "core/transport/lone_start.hpp"
 
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include "core/transport/comm.hpp"
+#include "core/transport/sum_all.hpp"
 
 namespace reshard {
 namespace {
 
-constexpr char const* daemon_word = "OMPI_MCA_ess_singleton_isolated";
-constexpr char const* networks_word = "OMPI_MCA_pml";
-
-bool alone_with(char const* variable) {
-  char const* const environment[] = {"PATH=/bin",
-                                     "OMPI_MCA_mpi_yield_when_idle=1",
-                                     "OMPI_ALLOW_RUN_AS_ROOT=1",
-                                     "SLURM_JOB_ID=7",
-                                     variable,
-                                     nullptr};
-  return is_started_alone(environment);
+bool alone_with(std::vector<char const*> const& variables) {
+  std::vector<char const*> environment = {"PATH=/bin", "OMPI_MCA_mpi_yield_when_idle=1",
+                                          "OMPI_ALLOW_RUN_AS_ROOT=1", "SLURM_JOB_ID=7"};
+  environment.insert(environment.end(), variables.begin(), variables.end());
+  environment.push_back(nullptr);
+  return is_started_alone(environment.data());
 }
 
 TEST(LoneStart, IsThatOfAProcessWithoutALauncher) {
-  for (char const* variable : {"HOME=/", "OMPI_MCA_pml=ob1", "SLURM_NTASKS=4", "XPMI_RANK=0"})
-    EXPECT_TRUE(alone_with(variable)) << variable;
   for (char const* variable :
-       {"OMPI_COMM_WORLD_SIZE=1", "OMPI_MCA_ess_base_jobid=3", "OMPI_MCA_orte_ess_num_procs=1",
-        "PMIX_RANK=0", "PMIX_NAMESPACE=slurm.pmix.3.0", "PMI_RANK=0", "PMI_FD=12",
+       {"HOME=/", "OMPI_MCA_pml=ob1", "OMPI_MCA_ess_singleton_isolated=0", "SLURM_NTASKS=4",
+        "XPMI_RANK=0", "PMIX_MCA_gds=hash", "PRTE_MCA_plm=ssh", "PMI_MMAP_SYNC_WAIT_TIME=3"})
+    EXPECT_TRUE(alone_with({variable})) << variable;
+}
+
+TEST(LoneStart, IsNotThatOfARankWhoseNumberIsUnknown) {
+  for (char const* variable :
+       {"OMPI_COMM_WORLD_RANK=0", "PMIX_RANK=0", "PMI_RANK=0", "PMI_FD=12", "PMI_PORT=n1:7",
         "SLURM_STEP_ID=0", "MPI_LOCALRANKID=0", "ALPS_APP_PE=0", "PALS_RANKID=0",
         "FLUX_TASK_RANK=0", "JSM_NAMESPACE_RANK=0", "LSB_PJL_TASK_GEOMETRY={(0)}"})
-    EXPECT_FALSE(alone_with(variable)) << variable;
+    EXPECT_FALSE(alone_with({variable})) << variable;
 }
 
-/// A variable of this process, put back at the end.
-class Variable {
- public:
-  Variable(char const* name, char const* value) : name_(name) {
-    if (char const* const before = std::getenv(name)) before_ = before;
-    value == nullptr ? ::unsetenv(name) : ::setenv(name, value, 1);
-  }
-  ~Variable() { before_ ? ::setenv(name_, before_->c_str(), 1) : ::unsetenv(name_); }
-  Variable(Variable const&) = delete;
-  Variable& operator=(Variable const&) = delete;
-
-  std::string now() const {
-    char const* const value = std::getenv(name_);
-    return value == nullptr ? "unset" : value;
-  }
-
- private:
-  char const* name_;
-  std::optional<std::string> before_;
-};
-
-TEST(LoneStart, LastsForItsScopeAndLeavesWhatTheUserHasSet) {
-  char const* const none[] = {nullptr};
-  Variable const of_daemon(daemon_word, nullptr);
-  Variable const of_networks(networks_word, "ucx");
-  {
-    LoneStart const start(none);
-    EXPECT_EQ(of_daemon.now(), "1");
-    EXPECT_EQ(of_networks.now(), "ucx");
-  }
-  EXPECT_EQ(of_daemon.now(), "unset");
-  EXPECT_EQ(of_networks.now(), "ucx");
+TEST(LoneStart, IsThatOfAJobOfOneProcess) {
+  char const* const rank = "PMIX_RANK=0";
+  char const* const of_slurm = "PMIX_NAMESPACE=slurm.pmix.3.0";
+  char const* const of_prrte = "PMIX_NAMESPACE=prterun-host-71@1";
+  EXPECT_TRUE(alone_with({"SLURM_STEP_ID=0", "SLURM_STEP_NUM_TASKS=1"}));
+  EXPECT_FALSE(alone_with({"SLURM_STEP_ID=0", "SLURM_STEP_NUM_TASKS=2"}));
+  EXPECT_TRUE(alone_with({"SLURM_STEP_NUM_TASKS=1", rank, of_slurm}));
+  EXPECT_FALSE(alone_with({"SLURM_STEP_NUM_TASKS=2", rank, of_slurm}));
+  EXPECT_TRUE(alone_with({"SLURM_STEP_NUM_TASKS=1", "PMI_FD=9", "PMI_RANK=0", "PMI_SIZE=1"}));
+  EXPECT_FALSE(alone_with({"SLURM_STEP_NUM_TASKS=1", "PMI_FD=9", "PMI_RANK=0", "PMI_SIZE=3"}));
+  EXPECT_TRUE(alone_with({"OMPI_COMM_WORLD_SIZE=1", rank, of_prrte}));
+  EXPECT_FALSE(alone_with({"OMPI_COMM_WORLD_SIZE=4", rank, of_prrte}));
 }
 
-TEST(LoneStart, DoesNothingUnderALauncher) {
-  char const* const launched[] = {"PMIX_RANK=0", nullptr};
-  Variable const of_daemon(daemon_word, nullptr);
-  LoneStart const start(launched);
-  EXPECT_EQ(of_daemon.now(), "unset");
+TEST(LoneStart, IsNotThatOfARankThatAShellOfOneProcessHasStarted) {
+  EXPECT_FALSE(alone_with({"SLURM_STEP_NUM_TASKS=1", "OMPI_COMM_WORLD_SIZE=4", "PMIX_RANK=0",
+                           "PMIX_NAMESPACE=prterun-host-71@1"}));
+  EXPECT_FALSE(
+      alone_with({"SLURM_STEP_NUM_TASKS=1", "PMIX_RANK=0", "PMIX_NAMESPACE=of-some-other-server"}));
+  EXPECT_FALSE(alone_with({"OMPI_COMM_WORLD_SIZE=1", "SLURM_STEP_NUM_TASKS=8"}));
 }
 
-std::size_t children() {
-  std::size_t count = 0;
-  for (auto const& entry : std::filesystem::directory_iterator("/proc")) {
-    std::string line;
-    if (!std::getline(std::ifstream(entry.path() / "stat"), line)) continue;
-    std::size_t const behind_name = line.rfind(") ");  // then the state, and the parent
-    if (behind_name != std::string::npos &&
-        line.substr(behind_name + 4).starts_with(std::to_string(::getpid()) + " "))
-      ++count;
-  }
-  return count;
-}
-
-TEST(LoneStart, OfMpiStartsNoOtherProcess) {
+TEST(LoneStart, NeedsNoMpi) {
   if (!is_started_alone(environ)) GTEST_SKIP() << "a launcher started this test";
-  Variable const of_daemon(daemon_word, nullptr);
-  std::size_t const before = children();
   MpiSession const session(nullptr, nullptr);
-  EXPECT_EQ(children(), before);
-  EXPECT_EQ(Comm::world().size(), 1);
-  EXPECT_EQ(of_daemon.now(), "unset") << "other programs get it too";
+  int is_initialised = 1;
+  ASSERT_EQ(MPI_Initialized(&is_initialised), MPI_SUCCESS);
+  EXPECT_EQ(is_initialised, 0);
+  Comm const comm = Comm::world();
+  EXPECT_EQ(comm.rank(), 0);
+  EXPECT_EQ(comm.size(), 1);
+  comm.barrier();
+  EXPECT_EQ(comm.min(3) + comm.max(4) + comm.sum(5), 12);
+  EXPECT_EQ(comm.broadcast("word", 0), "word");
+  EXPECT_EQ(comm.all_gather("word"), std::vector<std::string>{"word"});
+  std::vector<std::uint64_t> values = {7, 9};
+  comm.xor_all(values);
+  sum_all(comm, values);
+  EXPECT_EQ(values, (std::vector<std::uint64_t>{7, 9}));
+  int steps = 0;
+  together_step_by_step(comm, 1, [&] { return ++steps == 3; });
+  EXPECT_EQ(steps, 3);
+  EXPECT_THROW(together(comm, [] { fail(ErrorKind::io, "no"); }), Error);
 }
 
 }  // namespace

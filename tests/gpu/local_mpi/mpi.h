@@ -25,6 +25,7 @@ inline MPI_Status* const MPI_STATUS_IGNORE = nullptr;
 inline void* const MPI_IN_PLACE = reinterpret_cast<void*>(std::intptr_t{-1});
 
 int MPI_Init_thread(int* argc, char*** argv, int required, int* provided);
+int MPI_Initialized(int* initialised);
 int MPI_Finalize();
 int MPI_Get_library_version(char* text, int* length);
 int MPI_Abort(MPI_Comm comm, int code);

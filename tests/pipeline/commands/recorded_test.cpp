@@ -360,7 +360,6 @@ TEST_F(Recorded, WordsOfTheCommandLine) {
 }  // namespace reshard
 
 int main(int argc, char** argv) {
-  reshard::test::prepare_single_rank();
   reshard::MpiSession const session(&argc, &argv);
   testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();

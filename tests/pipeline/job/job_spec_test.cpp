@@ -279,6 +279,8 @@ TEST(JobSpec, RefusesATargetThatIsOrHoldsOrLiesInTheSource) {
   EXPECT_TRUE(says(refusal(small_megatron, {"source.path=out/deep"}),
                    "the source \"out/deep\" is inside it"));
   EXPECT_TRUE(says(refusal(small_megatron, {"target.path="}), "the string is empty"));
+  EXPECT_TRUE(says(refusal(small_megatron, {"target.path=~/x"}), "'~' is not expanded in a job"));
+  EXPECT_TRUE(says(refusal(small_megatron, {"source.path=s3://b/x"}), "only local paths"));
   EXPECT_EQ(refusal(small_megatron, {"target.path=in2"}), "");
 }
 

@@ -21,6 +21,21 @@ TEST(OptionWords, StandForTheKeysOfAJobFile) {
       "--config: x. Give --map none, or name it with --map");
 }
 
+TEST(OptionWords, AreThoseOfTheSide) {
+  EXPECT_EQ(in_option_words("39 of 39 keys begin with 'model.'. Set source.prefix = \"model.\".",
+                            "--config"),
+            "39 of 39 keys begin with 'model.'. Give --prefix \"model.\".");
+  EXPECT_EQ(in_option_words("Set source.prefix to what the names begin with, or name the map with "
+                            "model.map.",
+                            "--config-a"),
+            "Give --prefix-a to what the names begin with, or name the map with --map-a.");
+  EXPECT_EQ(
+      in_option_words("[model] map = \"x\": B is not one. Set map to \"auto\".", "--config-b"),
+      "--map-b x: B is not one. Give --map-b auto.");
+  // names are those of both sides, or of neither
+  EXPECT_EQ(in_option_words("Set model.map = \"none\".", "--config-b"), "Give --map none.");
+}
+
 TEST(OptionWords, LeaveOtherWordsAlone) {
   EXPECT_EQ(in_option_words("model.map = \"never closed", "--config"), "--map = \"never closed");
   EXPECT_EQ(in_option_words("[model] true_vocab_size = 299: too few. Rows would be lost: correct "

@@ -77,14 +77,9 @@ TEST(ShellCommand, IsKilledWhenItIsGivenUp) {
 }
 
 TEST(ShellCommand, LosesWhatALauncherSaidToItsRank) {
-  char const* const ours[] = {"HOME=/root",
-                              "OMPI_COMM_WORLD_RANK=3",
-                              "PMIX_RANK=3",
-                              "PMI_FD=5",
-                              "OMPI_ALLOW_RUN_AS_ROOT=1",
-                              "RESHARD_TARGET=old",
-                              "SLURM_JOB_ID=7",
-                              nullptr};
+  char const* const ours[] = {"HOME=/root",     "OMPI_COMM_WORLD_RANK=3",   "PMIX_RANK=3",
+                              "PMI_FD=5",       "OMPI_ALLOW_RUN_AS_ROOT=1", "RESHARD_TARGET=old",
+                              "SLURM_JOB_ID=7", "SLURM_STEP_NUM_TASKS=4",   nullptr};
   EXPECT_EQ(environment_for_commands(ours, {{"RESHARD_TARGET", "new"}}),
             (std::vector<std::string>{"HOME=/root", "OMPI_ALLOW_RUN_AS_ROOT=1", "SLURM_JOB_ID=7",
                                       "RESHARD_TARGET=new"}));

@@ -24,8 +24,8 @@ std::string why(std::vector<TensorDigest> const& found) {
 }
 
 TEST(OwnManifest, CountsRowsOfTheVocabulary) {
-  EXPECT_EQ(vocab_in(manifest_of(model())), 40);
-  EXPECT_EQ(vocab_in(manifest_of({{"norm", "bf16", {8}, {"hidden"}, 2}})), 0);
+  EXPECT_EQ(vocab_in(manifest_of(model()).tensors), 40);
+  EXPECT_EQ(vocab_in(manifest_of({{"norm", "bf16", {8}, {"hidden"}, 2}}).tensors), 0);
 }
 
 TEST(OwnManifest, HasNothingToExplainWhereTotalsAgree) {

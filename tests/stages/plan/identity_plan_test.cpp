@@ -303,6 +303,62 @@ TEST(IdentityNames, ThatLackAFewAreToldOf) {
       << warnings.front();
 }
 
+/// llama's tensors, some of them under other names.
+MadeCheckpoint renamed(std::map<std::string, std::string> const& names) {
+  std::vector<MadeTensor> tensors = llama_tensors(0);
+  for (MadeTensor& tensor : tensors)
+    if (auto const other = names.find(tensor.name); other != names.end())
+      tensor.name = other->second;
+  return beside_llama(tensors);
+}
+
+TEST(IdentityNames, AModuleInAModuleIsNoPartOfAWeight) {
+  std::string const module = "model.layers.0.mlp.down_proj.";
+  TargetRequest const request = request_for(FormatId::huggingface);
+  for (char const* part : {"weight_packed", "qweight", "weight.absmax", "_weight_qdata"})
+    EXPECT_EQ(identity(renamed({{module + "weight", module + part}}), request).warnings, Lines())
+        << part;
+  Lines const warnings =
+      identity(renamed({{module + "weight", module + "linear.weight"}}), request).warnings;
+  ASSERT_EQ(warnings.size(), 1U);
+  EXPECT_NE(warnings.front().find("(" + module + "weight)"), std::string::npos) << warnings.front();
+}
+
+TEST(IdentityNames, OfAModelThatPeftHasWrappedAreRefused) {
+  std::string const module = "model.layers.0.mlp.down_proj.";
+  MadeCheckpoint const source = renamed({{module + "weight", module + "base_layer.weight"}});
+  TargetRequest request = request_for(FormatId::huggingface);
+  std::string const sentence = refused(ErrorKind::source, [&] { identity(source, request); });
+  for (std::string const& part :
+       {"(" + module + "weight)", std::string("1 of them are stored with \".base_layer\""),
+        std::string("take the model out of peft")})
+    EXPECT_NE(sentence.find(part), std::string::npos) << sentence;
+  request.map = "none";
+  EXPECT_EQ(identity(source, request).warnings.size(), 1U);
+  request = request_for(FormatId::torch_dist);
+  request.map = "llama";
+  MadeCheckpoint described = source;
+  described.value.config = described.value.beside->config;
+  expect_refused(described, request, ErrorKind::source,
+                 "'" + module + "weight' is stored as '" + module + "base_layer.weight'");
+}
+
+TEST(IdentityNames, OfATiedHeadAreACopy) {
+  MadeCheckpoint source = beside_llama(llama_tensors(0));
+  auto const copies = [](MadeCheckpoint const& made, TargetRequest const& request) {
+    JobPlan const plan = identity(made, request);
+    Lines lines;
+    for (auto const& [copy, of] : plan.declared_copies)
+      lines.push_back(plan.model->tensor(copy).name + " of " + plan.model->tensor(of).name);
+    return lines;
+  };
+  TargetRequest request = request_for(FormatId::huggingface);
+  EXPECT_EQ(copies(source, request), Lines());
+  source.value.beside->config.set("tie_word_embeddings", true);
+  EXPECT_EQ(copies(source, request), Lines{"lm_head.weight of model.embed_tokens.weight"});
+  EXPECT_EQ(copies(source, request_for(FormatId::dcp)), Lines()) << "it holds both";
+}
+
 TEST(IdentityNames, OfAFolderAsItIsAreItsOwnMatter) {
   MadeCheckpoint source = made_huggingface(sample_model("llama"));
   source.value.stored.tensors.resize(3);
@@ -314,7 +370,7 @@ TEST(IdentityNames, OfAFolderAsItIsAreItsOwnMatter) {
 }
 
 TEST(IdentityCatalogue, HasATensorForEachName) {
-  JobPlan const plan = identity_catalogue(two_tensors().value, "");
+  JobPlan const plan = identity_catalogue(two_tensors().value, {});
   ASSERT_EQ(plan.model->tensors().size(), 2U);
   EXPECT_EQ(plan.source.blobs.size(), 2U);
   EXPECT_TRUE(plan.files.empty());

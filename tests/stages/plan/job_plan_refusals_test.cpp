@@ -124,7 +124,7 @@ TEST(JobPlanRefuses, ASourceThatDoesNotSayWhatModelItHolds) {
   MadeCheckpoint distributed = made_torch_dist(sample_model("llama"), true);
   distributed.value.args = Json();
   expect_refused(distributed, request_for(FormatId::megatron), ErrorKind::source,
-                 "common.pt is missing, and nothing else describes the model. Restore it");
+                 "has neither common.pt nor args in another place, so nothing here describes the model");
 }
 
 // --- refusals of sizes

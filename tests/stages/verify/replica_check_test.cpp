@@ -141,11 +141,53 @@ TEST(Copies, WhatDiffersIsCountedOverAllRanks) {
     EXPECT_TRUE(says(found.faults.front(), part)) << found.faults.front();
 }
 
-TEST(Copies, ThoseInAnotherOrderAreLeftOut) {
+TEST(Copies, ThoseInAnotherOrderAreCompared) {
   CopySample sample;
   for (std::size_t const i : {1U, 2U})
     sample.catalog.tensors[0].set_copy(i, true);  // "fused" has its dimensions swapped
-  EXPECT_EQ(sample.copies().compared, 2U);
+  EXPECT_EQ(sample.copies().compared, 3U);
+  EXPECT_TRUE(sample.copies().faults.empty());
+  sample.files[2][1 + 2 * 1 + 8 * 2] = 0.5;  // row 1, column 2
+  ReplicaFindings const found = sample.copies();
+  ASSERT_EQ(found.faults.size(), 1U);
+  EXPECT_TRUE(says(found.faults.front(),
+                   "\"fused\" in c should be a copy of \"w\", but 1 of 24 "
+                   "elements differ, first at [1, 2] (12 and 0.5)"))
+      << found.faults.front();
+}
+
+TEST(Copies, ThoseThatAreCutOtherwiseAreCompared) {
+  CopySample sample;
+  AxisId const rows = sample.axis(0, 0);
+  AxisId const columns = sample.axis(0, 1);
+  for (Index const half : {0, 1})  // the rows of "w" in file b, in two
+    sample.catalog.add({1, 4 + 48 * static_cast<std::uint64_t>(half), DType::f32, "half"},
+                       {{{}, {{rows, 4, 1, 2 * half, 2, 6}, {columns, 6, 1, 0, 6, 1}}, {}, 0}},
+                       true);
+  EXPECT_EQ(sample.copies().compared, 3U);
+  EXPECT_TRUE(sample.copies().faults.empty());
+  sample.files[1][1 + 6 * 3 + 5] += 1;
+  EXPECT_EQ(sample.copies().faults.size(), 1U);
+}
+
+TEST(Copies, StateIsNot) {
+  CopySample sample;
+  sample.files[1][25 + 17] = -1;
+  sample.model.note_states(std::vector<PlainState>{{TensorId{0}, "exp_avg", TensorId{1}}});
+  EXPECT_EQ(sample.copies().compared, 0U);
+}
+
+TEST(Copies, WhatIsKnownToBeEqualIsNotRead) {
+  CopySample sample;
+  sample.files[1][25 + 17] = -1;
+  ReplicaFindings const found = compare_copies(
+      sample.model, sample.catalog,
+      [](std::uint32_t, std::uint64_t, std::span<std::byte>) { FAIL() << "read"; }, Comm::world(),
+      [](CopySpan const& a, CopySpan const& b) {
+        return a == CopySpan{0, 100, 1 << 20} && b == CopySpan{1, 100, 1 << 20};
+      });
+  EXPECT_EQ(found.compared, 1U);
+  EXPECT_TRUE(found.faults.empty());
 }
 
 }  // namespace

@@ -155,6 +155,44 @@ TEST(Suspects, WhatIsExpectedOfATensorIsNone) {
   EXPECT_EQ(tied.found(), "");
   tied.tensors[1].tied = false;
   EXPECT_EQ(tied.found(), "equal: m, layer 0: the same bytes as v, layer 0 (2)\n");
+
+  tied.tensors[0].repeated = tied.tensors[1].repeated = "embed";
+  EXPECT_EQ(tied.found(), "");
+  tied.slices[8].crc64 = 1008;
+  tied.slices[9].crc64 = tied.slices[0].crc64;  // of another layer
+  EXPECT_EQ(tied.found(), "equal: m, layer 0: the same bytes as v, layer 1 (2)\n");
+}
+
+TEST(Suspects, ScalesOfFusedWeightsAreEqual) {
+  Planted planted;
+  for (SuspectTensor& tensor : planted.tensors) {
+    tensor.fused = "gate and up";
+    tensor.scale = true;
+  }
+  for (std::uint64_t s = 0; s < 16; ++s) {
+    planted.slices[s].crc64 = 5;
+    planted.slices[s].first = 0x3f000000;  // 0.5
+  }
+  EXPECT_EQ(planted.found(), "");
+  planted.slices[11].crc64 = 6;
+  planted.slices[11].first = 0x3e800000;
+  EXPECT_EQ(planted.found(),
+            "scales of fused weights differ: v, layer 3: 0.25, and m has 0.5 (256)\n");
+}
+
+TEST(Suspects, ScalesOfSomeExpertsLack) {
+  std::vector<std::string> names;
+  for (char const* expert : {"0", "1", "2"})
+    for (char const* word : {"weight", "weight_scale", "input_scale"})
+      names.push_back(fmt::format("model.layers.1.mlp.experts.{}.up_proj.{}", expert, word));
+  names.emplace_back("model.layers.0.mlp.experts.0.up_proj.weight_scale");  // none of the layer
+  EXPECT_TRUE(lacking_scales(names).empty());
+  std::erase(names, "model.layers.1.mlp.experts.2.up_proj.input_scale");
+  std::vector<Suspect> const found = lacking_scales(names);
+  ASSERT_EQ(found.size(), 1U);
+  EXPECT_EQ(found.front().tensor, "model.layers.1.mlp.experts.2.up_proj.input_scale");
+  EXPECT_EQ(found.front().found,
+            "is not there, and 2 of model.layers.1.mlp.experts.*.up_proj.input_scale have one");
 }
 
 }  // namespace

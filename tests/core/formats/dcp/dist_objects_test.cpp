@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "core/formats/megatron/extra_state.hpp"
 #include "core/formats/megatron/optimizer_groups.hpp"
 
 namespace reshard {
@@ -53,6 +54,17 @@ TEST(ObjectKeys, OtherObjectsAreNoModuleState) {
       module_state_key("decoder.layers.mlp.experts.experts.linear_fc1._extra_state/shard_3_8"),
       std::nullopt)
       << "an expert number is missing";
+}
+
+/// A projection whose parts have keys of their own is one module.
+TEST(ModuleStates, AreThoseOfTheModuleThatPartsBelongTo) {
+  ExtraStates const extras("te", "grouped", ForeignClasses::refuse);
+  std::string const mixer = "decoder.layers.0.mixer.";
+  for (char const* part : {"in_proj.weight", "in_proj.weight.z", "in_proj.weight.dt"})
+    EXPECT_EQ(extras.keys_of(mixer + part),
+              std::vector<std::string>{mixer + "in_proj._extra_state"});
+  EXPECT_TRUE(extras.keys_of(mixer + "conv1d.weight.x").empty());
+  EXPECT_TRUE(extras.keys_of(mixer + "A_log").empty());
 }
 
 TEST(ObjectKeys, TextAndPartsAgree) {

@@ -60,7 +60,8 @@ class QuantConfigTest : public testing::Test {
  protected:
   /// Describes a model whose layers are stored so.
   void describe(std::vector<Parts> const& layers, std::string const& config, Json const& known = {},
-                std::string const& facts = "{}", std::string const& inner = "") {
+                std::string const& facts = "{}", std::string const& inner = "",
+                bool of_source = false) {
     map_ = parse_map_file(family, "m.toml");
     map_.quant =
         load_map_file(std::string(RESHARD_SOURCE_DIR) + "/configs/models/quant.toml").quant;
@@ -83,7 +84,7 @@ class QuantConfigTest : public testing::Test {
     finder.apply(model);
     Side const side(model, map_, {});
     if (!config.empty()) job_.texts.push_back({"config.json", config, false, {}});
-    describe_quantised(job_, model, side, side.names(nullptr), known, inner);
+    describe_quantised(job_, model, side, side.names(nullptr), known, inner, of_source);
   }
   void add_sidecar(std::string const& text) {
     std::ofstream(scratch_.path() / "hf_quant_config.json") << text;
@@ -185,6 +186,63 @@ TEST_F(QuantConfigTest, OtherThingsOfASidecarAreKept) {
   EXPECT_EQ(at(sidecar(), {"quantization", "quant_algo"}), Json("NVFP4"));
   EXPECT_EQ(at(stated(), {"kv_cache_scheme", "num_bits"}), Json(8));
   EXPECT_EQ(job_.reference->sidecars, (std::vector<std::string>{"tokenizer.json"}));
+}
+
+/// A tied model: the head is not stored, and the list is all that keeps it from being quantised.
+constexpr char const* tied_list = R"(["lm_head", "model.embed_tokens", "*.mlp.gate"])";
+
+TEST_F(QuantConfigTest, ATrueDescriptionStaysByteForByte) {
+  std::string const config = fmt::format(
+      R"({{"quantization_config":  {{"quant_method": "modelopt", "quant_algo": "NVFP4", "kv_cache_quant_algo": "FP8", "ignore": {}}}}})",
+      tied_list);
+  add_sidecar(fmt::format(
+      R"({{"quantization": {{"quant_algo": "NVFP4", "has_zero_point": false, "group_size": 16, "exclude_modules": {}}}}})",
+      tied_list));
+  describe({nvfp4, nvfp4}, config);
+  EXPECT_EQ(text("config.json"), config);
+  EXPECT_EQ(job_.texts.size(), 1U);
+  EXPECT_EQ(job_.reference->sidecars.size(), 2U) << "hf_quant_config.json is copied";
+}
+
+TEST_F(QuantConfigTest, TheSourcesOwnMayBeSilentAboutRouters) {
+  std::string const config =
+      R"({"quantization_config": {"quant_algo": "FP8", "ignore": ["lm_head"]}})";
+  describe({fp8, fp8}, config, {}, "{}", "", true);
+  EXPECT_EQ(text("config.json"), config);
+  job_.texts.clear();
+  describe({fp8, bf16}, config, {}, "{}", "", true);
+  EXPECT_NE(at(stated(), {"ignore"}).dump().find("layers.1.experts.0.up_proj"), std::string::npos)
+      << "a layer that is not quantised beside one of the same name that is";
+  job_.texts.clear();
+  describe({fp8, fp8}, config);
+  EXPECT_EQ(at(stated(), {"ignore"}), names(excluded())) << "another model's is completed";
+}
+
+TEST_F(QuantConfigTest, ModulesAroundQuantisedOnesMayBeListed) {
+  std::string const config =
+      R"({"quantization_config": {"quant_algo": "MIXED_PRECISION", "quantized_layers": )"
+      R"({"model.layers.0.experts": {"quant_algo": "NVFP4", "group_size": 16}, "model.layers.1.experts": {"quant_algo": "FP8"}}}})";
+  describe({nvfp4, fp8}, config);
+  EXPECT_EQ(text("config.json"), config);
+  job_.texts.clear();
+  describe({fp8, nvfp4}, config);
+  EXPECT_EQ(at(stated(), {"quantized_layers"}).members()->size(), 6U) << "it is not true";
+}
+
+TEST_F(QuantConfigTest, WhatIsNoLongerTrueGoesAlone) {
+  add_sidecar(
+      R"({"quantization": {"quant_algo": "FP8", "has_zero_point": true, "exclude_modules": ["lm_head", "model.embed_tokens", "model.layers.0.experts.1.up_proj"]}})");
+  describe(
+      {nvfp4, nvfp4},
+      R"({"quantization_config": {"quant_algo": "FP8", "pre_quant_scale": true, "ignore": ["model.embed_tokens"]}})");
+  EXPECT_EQ(at(sidecar(), {"quantization", "has_zero_point"}), Json(true));
+  EXPECT_EQ(at(stated(), {"pre_quant_scale"}), Json(true));
+  EXPECT_EQ(at(sidecar(), {"quantization", "exclude_modules"}),
+            names({"lm_head", "model.embed_tokens", "model.layers.0.mlp.gate",
+                   "model.layers.1.mlp.gate"}));
+  EXPECT_EQ(at(stated(), {"ignore"}),
+            names({"model.embed_tokens", "lm_head", "model.layers.0.mlp.gate",
+                   "model.layers.1.mlp.gate"}));
 }
 
 TEST_F(QuantConfigTest, NothingQuantisedIsNotSpokenOf) {

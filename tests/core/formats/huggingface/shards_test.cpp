@@ -26,6 +26,37 @@ std::vector<ShardFile> plan_like(std::vector<TensorSpec> const& tensors, std::ui
   return plan_shards(tensors, limit, reference);
 }
 
+/// The entries of the files' headers.
+std::vector<Metadata> metadata_in(std::vector<ShardFile> const& shards) {
+  std::vector<Metadata> result;
+  for (ShardFile const& shard : shards)
+    result.push_back(safetensors::parse_header(std::as_bytes(std::span(shard.plan.header)),
+                                               shard.plan.size_bytes, shard.name)
+                         .metadata);
+  return result;
+}
+
+TEST(HuggingFaceShards, HaveTheMetadataOfTheSourcesFiles) {
+  std::vector<FileMetadata> source;
+  add_metadata(source, "model.safetensors", {{"format", "pt"}});
+  EXPECT_TRUE(source.empty()) << "nothing to carry";
+  Metadata const first{{"format", "pt"}, {"tensor_names", "[a]"}, {"a", "Int8Tensor"}};
+  Metadata const second{{"format", "pt"}, {"tensor_names", "[b]"}, {"b", "Int8Tensor"}};
+  add_metadata(source, "model-00001-of-00002.safetensors", first);
+  add_metadata(source, "model-00002-of-00002.safetensors", second);
+  source = parse_metadata(metadata_text(source), "safetensors_metadata.json");
+  EXPECT_EQ(metadata_in(plan_shards(tensors_of_bytes({6, 6}), 6, DataLayout::usual, source)),
+            (std::vector<Metadata>{first, second}));
+  EXPECT_EQ(metadata_in(plan_shards(tensors_of_bytes({6}), 6, DataLayout::usual, source)),
+            (std::vector<Metadata>{{{"format", "pt"}, {"a", "Int8Tensor"}, {"b", "Int8Tensor"}}}))
+      << "other files: what does not contradict itself";
+  std::vector<std::string> lost;
+  metadata_of(source, "model.safetensors", lost);
+  EXPECT_EQ(lost, (std::vector<std::string>{"tensor_names"}));
+  for (char const* damaged : {"[]", R"({"a": 1})", R"({"a": {"b": 1}})"})
+    EXPECT_THROW(parse_metadata(damaged, "place"), Error) << damaged;
+}
+
 struct Split {
   std::vector<Index> sizes;
   std::uint64_t limit;

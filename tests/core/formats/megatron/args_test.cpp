@@ -116,6 +116,41 @@ TEST(ArgsAsJson, ReadsDictsWithTextKeys) {
   EXPECT_EQ(numbers.x(), nullptr);
 }
 
+Json read_back(ArgValues const& values) {
+  Document document;
+  NodeId const args = add_namespace(document, values);
+  return args_as_json(document, args);
+}
+
+TEST(ArgsAsJson, HasTheOlderNamesOfRenamedArguments) {
+  Json const args =
+      read_back({{"layernorm_epsilon", 1e-6}, {"layernorm_zero_centered_gamma", true}});
+  EXPECT_EQ(args.find("norm_epsilon")->dump(), "1e-06");
+  EXPECT_EQ(args.find("apply_layernorm_1p")->dump(), "true");
+  EXPECT_EQ(read_back({{"norm_epsilon", 1e-6}}).dump(), R"({"norm_epsilon": 1e-06})");
+}
+
+TEST(ArgsAsJson, SpellsOutYarnWhereItsSettingsAreUnderOtherNames) {
+  ArgValues const newer = {{"position_embedding_type", "yarn"},
+                           {"rotary_scaling_factor", 8.0},
+                           {"mscale", 0.5},
+                           {"yarn_beta_fast", Json()},
+                           {"yarn_original_max_position_embeddings", Json()}};
+  Json const args = read_back(newer);
+  EXPECT_EQ(args.find("yarn_rotary_scaling_factor")->dump(), "8.0");
+  EXPECT_EQ(args.find("yarn_mscale")->dump(), "0.5");
+  EXPECT_EQ(args.find("yarn_original_max_position_embeddings")->dump(), "4096");
+  EXPECT_EQ(args.find("yarn_beta_fast")->dump(), "32.0");
+  EXPECT_EQ(args.find("yarn_correction_range_round_to_int")->dump(), "true");
+  for (ArgValues::value_type const& other :
+       {ArgValues::value_type("position_embedding_type", "rope"),
+        ArgValues::value_type("multi_latent_attention", true)}) {
+    ArgValues values = newer;
+    values.push_back(other);
+    EXPECT_EQ(read_back(values).find("yarn_mscale"), nullptr) << other.first;
+  }
+}
+
 TEST(ArgsAsJson, OfNothingIsNull) {
   EXPECT_TRUE(args_as_json(Document{}, pickle::no_node).is_null());
 }
@@ -211,14 +246,40 @@ TEST(ArgsSizes, RefusesWhatIsNoSize) {
   }
 }
 
-TEST(ArgsSizes, RefusesWeightSharding) {
-  for (std::string_view const key : {"gtp_weight_remat_size", "expert_gtp_weight_remat_size",
-                                     "tensor_parallel_num_weight_shards"}) {
-    EXPECT_TRUE(contains(
-        sentence_of([&] { args_sizes(args_json(fmt::format(R"({{"{}": 2}})", key)), "p"); }), key));
-    EXPECT_NO_THROW(args_sizes(args_json(fmt::format(R"({{"{}": 1}})", key)), "p"));
-    EXPECT_NO_THROW(args_sizes(args_json(fmt::format(R"({{"{}": null}})", key)), "p"));
+TEST(WeightSharding, IsSlicesBeyondTensorParallelism) {
+  auto const sharding = [](std::string_view text) {
+    return weight_sharding(args_json(text)).value_or("");
+  };
+  EXPECT_EQ(sharding(R"({"gtp_weight_remat_size": 2})"), "args.gtp_weight_remat_size is 2");
+  EXPECT_EQ(sharding(R"({"expert_gtp_weight_remat_size": 4, "gtp_weight_remat_size": 1})"),
+            "args.expert_gtp_weight_remat_size is 4");
+  EXPECT_EQ(
+      sharding(R"({"tensor_parallel_num_weight_shards": 4, "tensor_model_parallel_size": 2})"),
+      "args.tensor_parallel_num_weight_shards is 4 and args.tensor_model_parallel_size 2");
+  EXPECT_EQ(sharding(R"({"expert_tensor_parallel_num_weight_shards": 4,
+                         "tensor_model_parallel_size": 2})"),
+            "args.expert_tensor_parallel_num_weight_shards is 4 and "
+            "args.expert_tensor_parallel_size 2");
+}
+
+/// Since 0.19 every checkpoint states them.
+TEST(WeightSharding, IsNotTensorParallelismItself) {
+  for (std::string_view const text :
+       {R"({"tensor_parallel_num_weight_shards": 2, "gtp_weight_remat_size": 1,
+            "tensor_model_parallel_size": 2, "expert_tensor_parallel_num_weight_shards": 1,
+            "expert_gtp_weight_remat_size": 1, "expert_tensor_parallel_size": 1})",
+        R"({"tensor_parallel_num_weight_shards": 2, "tensor_model_parallel_size": 2})",
+        R"({"expert_tensor_parallel_num_weight_shards": 2, "tensor_model_parallel_size": 2,
+            "expert_tensor_parallel_size": null})",
+        R"({"tensor_parallel_num_weight_shards": 2, "gtp_weight_remat_size": 1})",
+        R"({"tensor_parallel_num_weight_shards": null, "gtp_weight_remat_size": null})", "{}"}) {
+    EXPECT_EQ(weight_sharding(args_json(text)), std::nullopt) << text;
+    EXPECT_NO_THROW(refuse_weight_sharding(args_json(text), "p")) << text;
   }
+  EXPECT_TRUE(contains(sentence_of([] {
+                         refuse_weight_sharding(args_json(R"({"gtp_weight_remat_size": 2})"), "p");
+                       }),
+                       "p: args.gtp_weight_remat_size is 2: weights are sharded"));
 }
 
 TEST(PipelineSpecOfArgs, TakesWhatIsSet) {
@@ -287,12 +348,17 @@ TEST(TargetArgs, UnevenChunksAreNotStatedAsOneNumber) {
 
 TEST(TargetArgs, VersionDependentAttributesChangeOnlyWhereTheyAre) {
   auto const source = args_json(
-      R"({"transformer_pipeline_model_parallel_size": 8, "use_dist_ckpt": true, "context_parallel_size": 3})");
+      R"({"transformer_pipeline_model_parallel_size": 8, "use_dist_ckpt": true, "context_parallel_size": 3,
+          "tensor_parallel_num_weight_shards": 4, "gtp_weight_remat_size": 1, "expert_tensor_parallel_num_weight_shards": 4})");
   auto const json = target_json({.sizes = {.tp = 2, .pp = 2, .vpp = 1, .ep = 4, .etp = 2},
                                  .pipeline = {.ranks = 2, .decoder_layers = 8}},
                                 source);
   EXPECT_EQ(json.find("transformer_pipeline_model_parallel_size")->dump(), "2");
   EXPECT_EQ(json.find("use_dist_ckpt")->dump(), "false");
+  EXPECT_EQ(json.find("tensor_parallel_num_weight_shards")->dump(), "2");
+  EXPECT_EQ(json.find("expert_tensor_parallel_num_weight_shards")->dump(), "2");
+  EXPECT_EQ(json.find("gtp_weight_remat_size")->dump(), "1");
+  EXPECT_EQ(json.find("expert_gtp_weight_remat_size"), nullptr);
   EXPECT_EQ(json.find("custom_pipeline_layers"), nullptr);
   EXPECT_EQ(json.find("standalone_embedding_stage"), nullptr);
   // Blocks of lcm(2 x 3, 2 x 4) = 24 ranks: 48 in two stages, 24 / 6 = 4 data-parallel ones.

@@ -136,7 +136,9 @@ std::vector<Refusal> const refusals = {
     {"empty", {}, "found nothing"},
     {"two iterations, no tracker",
      {{"iter_0000001/mp_rank_00/x", ""}, {"iter_0000002/mp_rank_00/x", ""}},
-     "Give one of the iterations by its path"},
+     "holds 2 iterations and no latest_checkpointed_iteration.txt, which names one of them: "
+     "iter_0000002 (mp_rank_00 has no model_optim_rng.pt), iter_0000001 (mp_rank_00 has no "
+     "model_optim_rng.pt). Give one of them by its path"},
     {"tracker of words",
      {{"latest_checkpointed_iteration.txt", "latest\n"}},
      "expected an iteration number or the word \"release\", found \"latest\""},
@@ -167,7 +169,7 @@ std::vector<Refusal> const refusals = {
      "torch_dist"},
     {"torch_dist directory",
      {{"metadata.json", "{}"}, {"__0_0.distcp", ""}},
-     "holds metadata.json, so this is a distributed checkpoint"},
+     "holds metadata.json of a distributed checkpoint"},
     {"DeepSpeed",
      {{"mp_rank_00_model_states.pt", ""}},
      "mp_rank_00_model_states.pt is a file of a DeepSpeed checkpoint"},

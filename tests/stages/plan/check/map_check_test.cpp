@@ -129,7 +129,7 @@ TEST_F(MapCheckTest, UnknownWordsNeedNoModel) {
   MapCheck const found = check(head, Json());
   EXPECT_FALSE(found.on_model);
   EXPECT_TRUE(found.errors.empty());
-  EXPECT_EQ(found.words.tensors.size(), 24);
+  EXPECT_EQ(found.words.tensors.size(), 28);
 }
 
 TEST_F(MapCheckTest, ATensorThatMegatronHasNoPlaceForIsAMistake) {
@@ -150,7 +150,9 @@ TEST_F(MapCheckTest, AModelWithoutAMegatronFormNeedsOnlyTheFamilysSide) {
   MapCheck const found = check(with("if(hidden == 32, 'nothing fits', null)"));
   EXPECT_EQ(found.errors, std::vector<std::string>());
   EXPECT_EQ(found.no_megatron, "nothing fits");
-  ASSERT_EQ(found.forms.size(), 1);
+  ASSERT_FALSE(found.forms.empty());
+  EXPECT_TRUE(std::ranges::all_of(
+      found.forms, [](auto const& form) { return form.form.starts_with("Hugging Face"); }));
   EXPECT_EQ(found.forms.front().form, "Hugging Face");
   EXPECT_EQ(named(found.tensors, "own")->elements, 4 * 32);
 
@@ -195,7 +197,9 @@ TEST_F(MapCheckTest, EveryNameThatConditionsAskForIsTriedAlone) {
             "\"packed\" = { is = \"ffn.down: inter hidden\", when = \"has('packed')\" }\n");
   EXPECT_EQ(found.errors, std::vector<std::string>());
   EXPECT_EQ(found.forms[0].form, "Hugging Face");
-  EXPECT_EQ(found.forms[1].form, "Hugging Face with 'packed'");
+  EXPECT_EQ(std::ranges::count(found.forms, "Hugging Face with 'packed'",
+                               [](auto const& form) { return form.form; }),
+            1);
 }
 
 TEST_F(MapCheckTest, FactsThatAreNotStatedAndUnusedNamesAreListed) {

@@ -210,6 +210,18 @@ TEST(ExpectedNames, OfAnUnknownFamilyAreUnknown) {
   EXPECT_FALSE(expected_names(small("strange"), {}, {maps_folder()}));
 }
 
+TEST(RepeatedNames, AreThoseOfTiedWeights) {
+  Names names = names_of(small("llama"));
+  EXPECT_TRUE(repeated_names(small("llama"), names, {maps_folder()}).empty());
+  Json const tied = with(small("llama"), "tie_word_embeddings", true);
+  std::map<std::string, std::string, std::less<>> const both = {
+      {"lm_head.weight", "embed"}, {"model.embed_tokens.weight", "embed"}};
+  EXPECT_EQ(repeated_names(tied, names, {maps_folder()}), both);
+  names.erase("lm_head.weight");
+  EXPECT_TRUE(repeated_names(tied, names, {maps_folder()}).empty());
+  EXPECT_TRUE(repeated_names(small("strange"), names, {maps_folder()}).empty());
+}
+
 // --- layers for multi-token prediction
 // --------------------------------------------------------------------------------------
 

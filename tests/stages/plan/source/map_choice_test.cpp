@@ -47,9 +47,13 @@ TEST(MapChoice, SaysWhatIsKnown) {
   expect_says(refusal("/no/such.toml", {}, {}, false), "there is no such file");
   expect_says(refusal("auto", Json().set("model_type", "strange"), {}, true),
               "no map describes model_type 'strange' of config.json");
-  expect_says(refusal("auto", {}, {}, true),
-              "no map describes what the checkpoint's args "
-              "describe");
+  expect_says(
+      refusal("auto", {}, {}, true),
+      "no map's condition holds for what the checkpoint's args describe. Set source.config");
+  expect_says(refusal("auto", Json().set("model_type", "lama"), {}, true),
+              "no map describes model_type 'lama' of config.json. Did you mean 'llama'?");
+  expect_says(refusal("auto", Json().set("hidden_size", std::int64_t{1}), {}, true),
+              "config.json has no model_type");
   expect_says(refused(ErrorKind::usage, [] { choose_maps("auto", {"/nowhere"}, {}, {}, false); }),
               "model maps: no *.toml in /nowhere");
 }

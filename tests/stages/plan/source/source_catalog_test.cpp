@@ -157,7 +157,7 @@ TEST(SourceCatalog, RefusesWhatIsMissingStrangeOrOfAnotherShape) {
   MadeCheckpoint shape = llama();
   for (StoredTensor& tensor : shape.value.stored.tensors)
     if (tensor.name == "model.norm.weight") tensor.shape = {23};
-  expect_refusal(shape, "'model.norm.weight' is [23]");
+  expect_refusal(shape, "'model.norm.weight' is BF16 [23]");
 }
 
 }  // namespace

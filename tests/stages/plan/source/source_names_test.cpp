@@ -1,5 +1,6 @@
 #include "stages/plan/source/source_names.hpp"
 #include "stages/plan/adapter/adapter_source.hpp"
+#include "stages/plan/source/other_form.hpp"
 
 #include "tests/stages/plan/planning.hpp"
 
@@ -104,18 +105,78 @@ TEST(CheckStored, OtherShapesAndCodesWithoutAScaleAreRefused) {
   std::vector<Index> const shape{48, 24};
   auto const entry =
       std::ranges::find(all.names, "model.layers.0.mlp.up_proj.weight", &StoredName::name)->entry;
+  std::string form;
   auto const check = [&](DType dtype, std::vector<Index> const& found) {
-    check_stored("here", "w", dtype, found, shape, all.side, entry, all.model);
+    check_stored("here", "w", dtype, found, shape, all.side, entry, all.model,
+                 [&] { return form; });
   };
   EXPECT_NO_THROW(check(DType::bf16, shape));
   expect_says(refused(ErrorKind::source,
                       [&] {
                         check(DType::bf16, {24, 48});
                       }),
-              "here: 'w' is [24, 48], ");
+              "here: 'w' is BF16 [24, 48], ");
   for (DType const dtype : {DType::f8_e4m3, DType::f8_e5m2})
     expect_says(refused(ErrorKind::source, [&] { check(dtype, shape); }),
-                "no matching scale is stored with it");
+                "no scale in a form that a map describes is stored with it");
+  form = "Beside it there is more";
+  expect_says(refused(ErrorKind::source, [&] { check(DType::u8, {2}); }),
+              "with the sizes of config.json. Beside it there is more.");
+  expect_says(refused(ErrorKind::source, [&] { check(DType::f8_e4m3, shape); }),
+              "its values are lost. Beside it there is more.");
+}
+
+TEST(Unexplained, WhatStandsBesideAQuantisedWeightIsTold) {
+  Names const all;
+  auto const told = [&](std::string const& tensor, std::string const& method) {
+    return refused(ErrorKind::source, [&] {
+      fail_unexplained("here", tensor, all.names, all.model, "mcore.toml and llama.toml", method);
+    });
+  };
+  std::string const scales = "model.layers.0.mlp.up_proj.SCB";
+  expect_says(told(scales, "bitsandbytes"),
+              "stands beside the weight 'model.layers.0.mlp.up_proj.weight', and matches no entry");
+  expect_says(told(scales, "bitsandbytes"), "the model is quantised by bitsandbytes");
+  expect_says(told(scales, ""),
+              "add its name to `drop` in a copy of llama.toml, and name the copy");
+  expect_says(told("zzzz", "bitsandbytes"), "add its name to `drop`");
+  expect_says(all.unexplained("zzzz"), "in a copy of llama.toml, and name the copy with model.map");
+}
+
+TEST(OtherForm, ConfigJsonStatesTheMethod) {
+  auto const stated = [](Json settings) {
+    return quantised_by(Json().set("quantization_config", std::move(settings)));
+  };
+  EXPECT_EQ(quantised_by(Json()), "");
+  EXPECT_EQ(stated(Json().set("quant_method", "gptq").set("bits", std::int64_t{4})),
+            "gptq (4 bits)");
+  EXPECT_EQ(stated(Json().set("quant_method", "modelopt").set("quant_algo", "FP8_PB_WO")),
+            "modelopt (FP8_PB_WO)");
+  EXPECT_EQ(stated(Json().set("format", "int-quantized")), "an unnamed method (int-quantized)");
+  EXPECT_EQ(quantised_by(Json().set("text_config", Json().set("quantization_config",
+                                                              Json().set("quant_method", "awq")))),
+            "awq");
+}
+
+TEST(OtherForm, TensorsOfAModuleAndScalesAroundItAreListed) {
+  Names const all;
+  auto const beside = [&](Lines const& stored, std::string const& weight) {
+    std::vector<MadeTensor> tensors;
+    for (std::string const& name : stored) tensors.push_back({name, {2, 3}});
+    MadeCheckpoint const source = made_dcp(tensors);
+    NameTable table;
+    for (std::size_t t = 0; t < source.value.stored.tensors.size(); ++t)
+      table.emplace(source.value.stored.tensors[t].name.text(), t);
+    return unnamed_beside(weight, table, all.names, source.value.stored);
+  };
+  std::string const weight = "model.layers.0.mlp.up_proj.weight";
+  EXPECT_EQ(beside({"model.layers.0.mlp.up_proj.qweight"}, weight),
+            "'model.layers.0.mlp.up_proj.qweight' BF16 [2, 3]");
+  EXPECT_EQ(beside({"model.layers.0.mlp.gate_proj.weight", "model.layers.0.mlp.odd"}, weight), "")
+      << "of a module around it only scales";
+  EXPECT_EQ(beside({"model.layers.0.mlp.up_scale"}, weight),
+            "'model.layers.0.mlp.up_scale' BF16 [2, 3]");
+  EXPECT_EQ(beside({weight, "model.norm.weight"}, weight), "");
 }
 
 TEST(UnreadNote, CountsInPlainEnglish) {

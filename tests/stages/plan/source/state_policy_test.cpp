@@ -136,6 +136,17 @@ TEST(StatePolicy, WhatIsDroppedIsSaid) {
                    "random-generator state is dropped (source.rng = \"drop\")"}));
 }
 
+TEST(StatePolicy, OnlyAMegatronRunHasItsFlags) {
+  StateInventory const state = optimizer(StateForm::by_weight);
+  EXPECT_EQ(judged(dist, FormatId::huggingface, state, true, false).warnings, Lines())
+      << "the job asked for it, and the folder is no run";
+  EXPECT_EQ(judged(dist, FormatId::dcp, state, true, false).warnings,
+            Lines{"optimizer state is dropped (source.optimizer = \"drop\")"});
+  EXPECT_EQ(judged(dist, dist, state, true, false).warnings,
+            Lines{"optimizer state is dropped (source.optimizer = \"drop\"): start training with "
+                  "--no-load-optim"});
+}
+
 TEST(StatePolicy, WhatNoTargetTakesOverIsSaid) {
   StateInventory state;
   state.others = {"dataloader", "lr"};

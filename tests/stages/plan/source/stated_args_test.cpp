@@ -97,8 +97,10 @@ TEST(StatedArgs, ArgsOfTheCheckpointCountFirst) {
 }
 
 TEST(StatedArgs, NumbersThatAreNoneAreRefused) {
-  for (char const* text : {"rotary_base: .nan", "layernorm_epsilon: .inf", "softmax_scale: -.inf",
-                           "rotary_base: 1e6", "moe_layer_freq: [1, .nan]"}) {
+  for (char const* text :
+       {"rotary_base: .nan", "layernorm_epsilon: .inf", "softmax_scale: -.inf", "rotary_base: 1e6",
+        "rotary_base: 1.5e3", "rotary_base: 0o17", "rotary_base: 1:60", "hidden_size: 08",
+        "hidden_size: 8.0", "num_layers: two", "moe_layer_freq: [1, .nan]"}) {
     std::string const word = std::string(text).substr(0, std::string(text).find(':'));
     std::string yaml = dense;
     if (std::size_t const at = yaml.find(word + ":"); at != std::string::npos)
@@ -107,6 +109,14 @@ TEST(StatedArgs, NumbersThatAreNoneAreRefused) {
         ErrorKind::source, [&] { (void)stated_args(with_settings(yaml + text + "\n"), folders); });
     EXPECT_NE(sentence.find("run_config.yaml: " + word + " is "), std::string::npos) << sentence;
     EXPECT_NE(sentence.find("Set source.config"), std::string::npos) << sentence;
+  }
+}
+
+TEST(StatedArgs, NumbersInAnyFormOfYaml11AreNumbers) {
+  for (char const* text : {"10_000", "2:46:40", "0x2710", "023420"}) {
+    Json const args =
+        stated_args(with_settings(dense + fmt::format("rotary_base: {}\n", text)), folders);
+    EXPECT_EQ(shown(args, "rotary_base"), "10000") << text;
   }
 }
 

@@ -1,8 +1,11 @@
 // Which rows of a padded vocabulary a job between Megatron layouts carries, and what the target is
 // padded to.
 
+#include "stages/plan/source/vocabulary.hpp"
+
 #include "core/plan/digest_work.hpp"
 #include "tests/stages/plan/planning.hpp"
+#include "tests/support/scratch_folder.hpp"
 
 namespace reshard::test {
 namespace {
@@ -132,6 +135,130 @@ TEST(JobPlanVocabulary, WithoutArgsIsThatOfTheConfigAndKeepsItsPadding) {
   ASSERT_TRUE(plan.stated);
   EXPECT_EQ(plan.stated->args.find("vocab_size")->dump(), "50");
   EXPECT_EQ(plan.stated->args.find("padded_vocab_size")->dump(), "128");
+}
+
+// --- model.true_vocab_size ----------------------------------------------------------------------
+
+TargetRequest with_rows(FormatId format, Index rows, std::string const& map = "auto") {
+  TargetRequest request = request_for(
+      format, format == FormatId::megatron ? MeshSizes{.tp = 2, .etp = 2} : MeshSizes{});
+  request.true_vocab_size = rows;
+  request.map = map;
+  return request;
+}
+
+/// As padded_source(), with the folder `huggingface` of the model beside.
+MadeCheckpoint with_config(Json config) {
+  MadeCheckpoint source = padded_source(2, 50, 128);
+  huggingface::Folder& beside = source.value.beside.emplace();
+  beside.path = "/made/huggingface";
+  beside.config_text = config.dump(2) + "\n";
+  beside.config = std::move(config);
+  return source;
+}
+
+TEST(TrueVocabSize, ReachesArgsOfMegatronTargets) {
+  for (FormatId const format : {FormatId::megatron, FormatId::torch_dist})
+    for (char const* map : {"auto", "llama"}) {
+      JobPlan const plan = planned(padded_source(2, 50, 128), with_rows(format, 60, map));
+      expect_sound(plan);
+      ASSERT_TRUE(plan.stated);
+      EXPECT_EQ(plan.stated->args.find("vocab_size")->dump(), "60");
+      EXPECT_EQ(logical_shape(*plan.model, *plan.model->find_tensor("embed")).front(), 60)
+          << "all of them are data";
+    }
+}
+
+TEST(TrueVocabSize, ReachesEveryConfigThatIsCopied) {
+  Json const config = sample_model("llama").config;
+  for (FormatId const format : {FormatId::huggingface, FormatId::megatron, FormatId::hdf5}) {
+    JobPlan const plan = planned(with_config(config), with_rows(format, 60));
+    ASSERT_TRUE(plan.reference || format == FormatId::huggingface);
+    Json const written = format == FormatId::megatron ? plan.reference->config
+                                                      : parse_json(text_named(plan, "config.json"),
+                                                                   "the target's config.json");
+    EXPECT_EQ(written.find("vocab_size")->dump(), "60") << int(format);
+    EXPECT_TRUE(std::ranges::any_of(plan.warnings, [](std::string const& warning) {
+      return warning.find("vocab_size = 60 (was 50)") != std::string::npos;
+    })) << fmt::format("{}", fmt::join(plan.warnings, "\n"));
+  }
+}
+
+TEST(TrueVocabSize, OfTheConfigChangesNothing) {
+  JobPlan const plan =
+      planned(with_config(sample_model("llama").config), with_rows(FormatId::huggingface, 50));
+  EXPECT_FALSE(std::ranges::any_of(plan.warnings, [](std::string const& warning) {
+    return warning.find("true_vocab_size") != std::string::npos;
+  }));
+}
+
+TEST(TrueVocabSize, ReachesSettingsThatAreCopied) {
+  ScratchFolder const folder("run_config");
+  auto const restated = [&](std::string const& text) {
+    write_text_file(folder.path() / "run_config.yaml", text);
+    TargetDraft draft;
+    draft.side_copies.push_back({folder.path() / "run_config.yaml", "iter_1/run_config.yaml"});
+    draft.side_copies.push_back({folder.path() / "notes", "iter_1/notes"});
+    restate_vocabulary(60, draft);
+    EXPECT_EQ(draft.side_copies.size() + draft.texts.size(), 2U);
+    EXPECT_EQ(draft.warnings.size(), draft.texts.empty() ? 1U : 0U);
+    return draft.texts.empty() ? "" : draft.texts.front().text;
+  };
+  EXPECT_EQ(restated("data: {vocab_size: 1}\nmodel:\n  a: 1\n  vocab_size: 50  # of it\n  b: 2\n"),
+            "data: {vocab_size: 1}\nmodel:\n  a: 1\n  vocab_size: 60\n  b: 2\n");
+  EXPECT_EQ(restated("model: {vocab_size: 50}\n"), "");
+  EXPECT_EQ(restated("model:\n  inner:\n    vocab_size: 50\n"), "");
+  EXPECT_EQ(restated("tokenizer:\n  vocab_size: 50\nmodel:\n  a: 1\n"), "");
+}
+
+// --- rows behind it -----------------------------------------------------------------------------
+
+/// "embed 60+68 at N" for each stretch of rows that a job leaves out.
+Lines left_out_rows(JobPlan const& plan) {
+  Lines lines;
+  for (PaddingRows const& one : plan.padding)
+    lines.push_back(fmt::format("{} {}+{} in file {}", plan.model->tensor(one.tensor).name,
+                                one.first_row, one.rows, one.file));
+  std::ranges::sort(lines);
+  return lines;
+}
+
+TEST(RowsLeftOut, AreThoseBehindTheVocabulary) {
+  MadeCheckpoint const source = padded_source(2, 50, 128);
+  EXPECT_EQ(left_out_rows(planned(source, with_rows(FormatId::huggingface, 0, "llama"))),
+            (Lines{"embed 128+128 in file 1", "embed 50+78 in file 0", "lm_head 128+128 in file 1",
+                   "lm_head 50+78 in file 0"}));
+  EXPECT_EQ(left_out_rows(planned(source, with_rows(FormatId::megatron, 200))),
+            (Lines{"embed 200+56 in file 1", "lm_head 200+56 in file 1"}));
+  EXPECT_EQ(left_out_rows(planned(source, with_rows(FormatId::megatron, 0))), Lines{})
+      << "all are carried";
+}
+
+TEST(RowsLeftOut, LieBehindThoseThatAreRead) {
+  MadeCheckpoint const source = padded_source(2, 50, 128);
+  JobPlan const plan = planned(source, with_rows(FormatId::huggingface, 0, "llama"));
+  auto const hidden = static_cast<std::uint64_t>(*source.value.args.find("hidden_size")->integer());
+  for (PaddingRows const& one : plan.padding) {
+    EXPECT_EQ(one.row_bytes, 2 * hidden);
+    if (one.first_row != 50) continue;
+    std::string const ending = plan.model->tensor(one.tensor).name == "embed"
+                                   ? "word_embeddings.weight"
+                                   : "output_layer.weight";
+    for (Blob const& blob : plan.source.blobs) {
+      if (blob.file != one.file || !blob.name.ends_with(ending)) continue;
+      EXPECT_EQ(one.offset_bytes, blob.offset_bytes + 50 * one.row_bytes);
+    }
+  }
+}
+
+TEST(RowsLeftOut, OfChunksAndOfTensorsWithoutPadding) {
+  SampleModel const sample = sample_model("llama");
+  EXPECT_EQ(left_out_rows(planned(made_torch_dist(sample, true),
+                                  with_rows(FormatId::huggingface, 0, "llama")))
+                .size(),
+            2U);
+  EXPECT_EQ(left_out_rows(planned(made_huggingface(sample), request_for(FormatId::megatron))),
+            Lines{});
 }
 
 }  // namespace

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/containers/tracker.hpp"
+
+namespace reshard {
+
+// The folders of a training run in which its saves lie side by side: iter_0000010, step-10,
+// global_step10, checkpoint-10, release.
+
+/// The step that a folder's name ends in; nothing for a name without one.
+std::optional<SaveStep> step_of_folder(std::string_view name);
+
+/// A save of a run, by names alone.
+struct ListedSave {
+  std::string name;
+  SaveStep step;
+  std::string lacks;  ///< "has no .metadata, which is written last"; "": nothing that names tell
+};
+
+/// The saves in a folder that have files of Megatron's formats or of PyTorch's distributed ones, by
+/// step.
+std::vector<ListedSave> saves_of_run(std::filesystem::path const& root);
+
+/// "iter_0000010 (complete), iter_0000020 (mp_rank_01 has no model_optim_rng.pt)"; "none" where
+/// there is none.
+std::string listed_saves(std::vector<ListedSave> const& saves);
+
+/// The save in `root` in which `folder` lies; "" where `folder` is `root`, or no step of it.
+std::string save_below(std::filesystem::path const& root, std::filesystem::path const& folder);
+
+/// A sentence where `root` has saves that are newer than the one in which `folder` lies: what is
+/// taken, who names it, which are newer and what they lack. "" where there is none.
+std::string newer_saves_note(std::filesystem::path const& root,
+                             std::filesystem::path const& folder);
+
+}  // namespace reshard

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <cstdint>
+
+#include "core/base/dtype.hpp"
+#include "core/base/ids.hpp"
+#include "core/base/integers.hpp"
+
+namespace reshard {
+
+/// Rows of a stored tensor behind the vocabulary that a job carries: it reads none of them. They
+/// lie one after the other in a file of the source.
+struct PaddingRows {
+  TensorId tensor{};
+  std::uint32_t file = 0;
+  std::uint64_t offset_bytes = 0;
+  DType dtype = DType::u8;
+  Index first_row = 0;  ///< of the whole tensor
+  Index rows = 0;
+  std::uint64_t row_bytes = 0;
+};
+
+}  // namespace reshard

@@ -1,0 +1,103 @@
+#include "pipeline/verify/reading_terms.hpp"
+
+#include <optional>
+
+#include <fmt/ranges.h>
+
+#include "core/base/capture.hpp"
+#include "core/base/json.hpp"
+#include "core/base/paths.hpp"
+#include "core/base/sight.hpp"
+#include "core/formats/format.hpp"
+#include "pipeline/job/job_spec.hpp"
+#include "stages/plan/source/map_choice.hpp"
+
+namespace reshard {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::optional<JobSpec> job_of(Manifest const& manifest) {
+  std::string const* text = manifest.job.text();
+  if (text == nullptr) return std::nullopt;
+  std::optional<JobSpec> job;
+  // Of another version, or edited: a record that is wrong is reported by who compares with it.
+  (void)capture([&] { job = parse_job_spec(*text, std::string(manifest_name), {}); });
+  return job;
+}
+
+/// The map of a family; a map of names alone describes the other side of the job.
+bool is_family(std::string const& map, std::vector<fs::path> const& map_folders) {
+  if (map == "auto" || map == "none" || map == "mcore") return false;
+  bool family = false;
+  (void)capture([&] { family = !named_map("model.map", map, map_folders).axes.empty(); });
+  return family;
+}
+
+}  // namespace
+
+ReadingTerms terms_of_target(Manifest const& manifest, std::vector<fs::path> const& map_folders) {
+  ReadingTerms terms;
+  std::optional<JobSpec> const job = job_of(manifest);
+  if (!job) return terms;
+  terms.prefix = job->target.prefix;
+  if (!job->target.map.empty())
+    terms.map = job->target.map;
+  else if (manifest.map != "none" &&
+           format_of(job->target.format).target().names == NameOwner::family &&
+           is_family(job->model.map, map_folders))
+    terms.map = job->model.map;
+  return terms;
+}
+
+ReadingTerms terms_of_source(Manifest const& manifest) {
+  ReadingTerms terms;
+  std::optional<JobSpec> const job = job_of(manifest);
+  if (!job) return terms;
+  // Where names were kept they are the same on both sides, which is found without being told.
+  if (job->model.map != "none") terms.map = job->model.map;
+  if (!job->source.config.empty() && sees_anything(job->source.config))
+    terms.config = job->source.config;
+  terms.prefix = job->source.prefix;
+  terms.vocab = job->model.true_vocab_size;
+  terms.tp = job->source.tp;
+  terms.etp = job->source.etp;
+  return terms;
+}
+
+bool is_made_from(Manifest const& manifest, fs::path const& path) {
+  Json const* source = manifest.source.find("path");
+  return source != nullptr && source->text() != nullptr &&
+         seen_flag("is the recorded source", path,
+                   [&] { return resolved_path(*source->text()) == resolved_path(path); });
+}
+
+ReadingTerms completed(ReadingTerms given, ReadingTerms const& recorded) {
+  if (given.map == "auto") given.map = recorded.map;
+  if (given.config.empty()) given.config = recorded.config;
+  if (given.prefix.empty()) given.prefix = recorded.prefix;
+  if (given.vocab == 0) given.vocab = recorded.vocab;
+  if (given.tp == 1) given.tp = recorded.tp;
+  if (given.etp == 1) given.etp = recorded.etp;
+  return given;
+}
+
+std::string terms_beside(ReadingTerms const& given, ReadingTerms const& terms) {
+  std::vector<std::string> parts;
+  auto const add = [&parts](std::string_view key, auto const& was, auto const& is) {
+    if (was == is) return;
+    if constexpr (std::is_arithmetic_v<std::decay_t<decltype(is)>>)
+      parts.push_back(fmt::format("{} = {}", key, is));
+    else
+      parts.push_back(fmt::format("{} = {}", key, json_quoted(is)));
+  };
+  add("prefix", given.prefix, terms.prefix);
+  add("map", given.map, terms.map);
+  add("config", given.config.string(), terms.config.string());
+  add("true_vocab_size", given.vocab, terms.vocab);
+  add("tp", given.tp, terms.tp);
+  add("etp", given.etp, terms.etp);
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+}  // namespace reshard

@@ -1,0 +1,181 @@
+#include "pipeline/verify/target_gate.hpp"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <string_view>
+
+#include <fmt/ranges.h>
+
+#include "core/base/capture.hpp"
+#include "core/base/shown_name.hpp"
+#include "core/base/text.hpp"
+#include "core/formats/dcp/describe.hpp"
+#include "core/formats/model_files.hpp"
+#include "core/plan/source_proof.hpp"
+#include "core/transport/shared_sight.hpp"
+#include "pipeline/job/target_request.hpp"
+#include "pipeline/target/own_manifest.hpp"
+#include "pipeline/target/target_check.hpp"
+#include "pipeline/target/target_manifest.hpp"
+#include "pipeline/verify/reading_terms.hpp"
+#include "stages/read/open_source.hpp"
+
+namespace reshard {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// How the tensors that a reader finds differ from those that are recorded, as a sentence without
+/// its dot; "" when they are the same.
+std::string difference_of(std::span<TensorDigest const> recorded,
+                          std::span<TensorDigest const> found) {
+  std::vector<std::string> faults;
+  std::map<std::string_view, TensorDigest const*> there;
+  for (TensorDigest const& tensor : found) there.emplace(tensor.name, &tensor);
+  for (TensorDigest const& one : recorded) {
+    auto const at = there.find(one.name);
+    if (at == there.end()) {
+      faults.push_back(fmt::format("'{}' is recorded, but not found", shown_name(one.name)));
+      continue;
+    }
+    TensorDigest const& tensor = *at->second;
+    if (tensor.dtype != one.dtype || tensor.shape != one.shape || tensor.add != one.add)
+      faults.push_back(fmt::format("'{}' is {} [{}], but {} [{}] is recorded", shown_name(one.name),
+                                   tensor.dtype, fmt::join(tensor.shape, ", "), one.dtype,
+                                   fmt::join(one.shape, ", ")));
+    there.erase(at);
+  }
+  for (auto const& [name, tensor] : there)
+    faults.push_back(fmt::format("'{}' is found, but not recorded", shown_name(std::string(name))));
+  return listed(faults, 8);
+}
+
+class Gate {
+ public:
+  Gate(GatedTarget const& target, Comm const& comm) : target_(target), comm_(comm) {}
+
+  GateResult pass() {
+    std::optional<Manifest> own;
+    std::optional<Error> fault =
+        capture([&] { together_seeing(comm_, [&] { own = find_manifest(target_.folder); }); });
+    if (own)
+      recorded_ = *std::move(own);
+    else
+      recorded_.tensors = recorded_tensors(
+          target_.plan, std::vector<std::uint64_t>(target_.plan.model->tensors().size(), 0));
+    if (!fault) fault = read();
+    if (fault) refuse(*fault);
+    return {recorded_.tensors.size()};
+  }
+
+ private:
+  /// Without any terms, else with those of the record, else with the keys of the job, else with the
+  /// config of its source as well, which a target of a family's names may not hold. Where none
+  /// finds what is recorded, the last one, which knows most, says why.
+  std::optional<Error> read() {
+    JobSpec const& spec = target_.spec;
+    bool const kept = target_.plan.stored_names;
+    ReadingTerms terms;
+    if (kept) terms.map = "none";
+    auto fault = try_as(terms);
+    if (fault) {
+      ReadingTerms recorded;
+      together_seeing(comm_, [&] { recorded = terms_of_target(recorded_, target_.map_folders); });
+      fault = try_other(completed(terms, recorded), *fault);
+    }
+    if (!kept) terms.map = spec.target.map.empty() ? spec.model.map : spec.target.map;
+    terms.prefix = spec.target.prefix;
+    if (fault) fault = try_other(terms, *fault);
+    if (!fault || kept) return fault;
+    together_seeing(comm_, [&] {
+      auto const files = files_of(target_.source, spec.source.config);
+      if (files && !files->config.is_null()) terms.config = files->path;
+    });
+    return try_other(terms, *fault);
+  }
+
+  /// `before`, where that was tried.
+  std::optional<Error> try_other(ReadingTerms const& terms, Error const& before) {
+    return std::ranges::find(tried_, terms) == tried_.end() ? try_as(terms)
+                                                            : std::optional<Error>(before);
+  }
+
+  std::optional<Error> try_as(ReadingTerms const& terms) {
+    tried_.push_back(terms);
+    auto fault = capture([&] { read_as(terms); });
+    if (fault && !is_of_readers(*fault)) throw *fault;
+    return fault;
+  }
+
+  static bool is_of_readers(Error const& error) {
+    return error.kind() == ErrorKind::source || error.kind() == ErrorKind::usage;
+  }
+
+  void read_as(ReadingTerms const& reading) {
+    OpenChoice choice;
+    choice.rank_states = reading.map != "none";
+    choice.prefix = reading.prefix;
+    Checkpoint const found = open_source(target_.folder, FormatId::automatic, choice, comm_);
+    JobPlan laid_out;
+    together_seeing(comm_, [&] {
+      check_opened(found);
+      TargetRequest request =
+          request_without_target(reading.map, reading.config, target_.map_folders);
+      request.true_rows = true;
+      request.true_vocab_size = vocab_in(recorded_.tensors);
+      request.source_prefix = reading.prefix;
+      laid_out = catalogue(found, request);
+    });
+    together(comm_, [&] {
+      prove_source(*laid_out.model, laid_out.source, static_cast<std::size_t>(comm_.rank()),
+                   static_cast<std::size_t>(comm_.size()));
+      std::vector<std::uint64_t> const none(laid_out.model->tensors().size(), 0);
+      std::string const difference = difference_of(
+          recorded_.tensors, tensor_list(*laid_out.model, laid_out.source, !laid_out.stored_names,
+                                         none, laid_out.adds));
+      if (!difference.empty())
+        fail(ErrorKind::source, "{}: {}", (target_.folder / manifest_name).string(), difference);
+    });
+  }
+
+  /// With the source's names a target is what these names say.
+  void check_opened(Checkpoint const& found) const {
+    Format const& wanted = format_of(target_.spec.target.format);
+    if (target_.plan.stored_names ? found.format->family() != wanted.family()
+                                  : found.format != &wanted)
+      fail(ErrorKind::source, "{}: is taken for a checkpoint of format \"{}\", \"{}\" was written",
+           target_.folder.string(), found.format->name(), wanted.name());
+    if (!found.defects.empty()) throw Error(ErrorKind::source, found.defects.front());
+    std::vector<std::string> const absent =
+        found.format == &wanted ? dcp::absent_parts(found) : std::vector<std::string>();
+    if (!absent.empty()) throw Error(ErrorKind::source, absent.front());
+  }
+
+  /// In the words of the reader, who saw the staging folder.
+  [[noreturn]] void refuse(Error const& fault) const {
+    if (!is_of_readers(fault)) throw fault;
+    std::string sentence = fault.sentence();
+    std::string const staged = target_.folder.string();
+    for (std::size_t at = 0; (at = sentence.find(staged, at)) != std::string::npos;)
+      sentence.replace(at, staged.size(), target_.spec.target.path);
+    fail(
+        ErrorKind::self_check,
+        "the target was written, and cannot be read as a source: {}{} Nothing was published. It is "
+        "a fault of this program: keep the source, and report the job file with this message.",
+        sentence, sentence.ends_with('.') ? "" : ".");
+  }
+
+  GatedTarget const& target_;
+  Comm const& comm_;
+  std::vector<ReadingTerms> tried_;
+  Manifest recorded_;  ///< tensors alone, where the target has no record
+};
+
+}  // namespace
+
+GateResult pass_gate(GatedTarget const& target, Comm const& comm) {
+  return Gate(target, comm).pass();
+}
+
+}  // namespace reshard

@@ -1,0 +1,251 @@
+"""What a message says is so, and the step that it proposes works: one row for each kind of input that once met the words of another."""
+
+import json
+import os
+import shutil
+
+import pytest
+import torch
+import torch.distributed.checkpoint as dcp
+from safetensors.torch import load_file, save_file
+
+from family_models import FAMILIES, save_family
+from peer_types import Layout
+from reshard_job import command
+
+LLAMA = FAMILIES["llama"]
+PROJECTIONS = "proj.weight"
+
+
+@pytest.fixture
+def program(program):
+    attempt = program.attempt
+    program.attempt = lambda *places, ranks=1, **options: attempt(*places, ranks=ranks, **options)
+    return program
+
+
+@pytest.fixture
+def folder(scratch):
+    return save_family(scratch / "folder", LLAMA)
+
+
+def rewrite(folder, change, quantisation=None):
+    """Replaces the tensors of a folder of one file by those that `change` makes of each."""
+    file = folder / "model.safetensors"
+    tensors = {}
+    for name, tensor in load_file(file).items():
+        tensors |= change(name, tensor)
+    save_file(tensors, file, metadata={"format": "pt"})
+    if quantisation is not None:
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps(config | {"quantization_config": quantisation}))
+    return tensors
+
+
+def of_projections(parts):
+    """Each projection becomes these parts, all else stays."""
+    return lambda name, tensor: parts(name.removesuffix("weight"), tensor) if name.endswith(PROJECTIONS) else {name: tensor}
+
+
+def gptq(module, weight):
+    rows, columns = weight.shape
+    return {
+        module + "qweight": torch.zeros(columns // 8, rows, dtype=torch.int32), module + "qzeros": torch.zeros(1, rows // 8, dtype=torch.int32),
+        module + "scales": torch.ones(1, rows, dtype=torch.float16), module + "g_idx": torch.zeros(columns, dtype=torch.int32)}
+
+
+def awq(module, weight):
+    rows, columns = weight.shape
+    return {module + "qweight": torch.zeros(columns, rows // 8, dtype=torch.int32), module + "qzeros": torch.zeros(1, rows // 8, dtype=torch.int32),
+            module + "scales": torch.ones(1, rows, dtype=torch.float16)}
+
+
+def nf4(module, weight):
+    return {module + "weight": torch.zeros(weight.numel() // 2, 1, dtype=torch.uint8), module + "weight.absmax": torch.ones(weight.numel() // 64 + 1),
+            module + "weight.quant_map": torch.ones(16), module + "weight.quant_state.bitsandbytes__nf4": torch.zeros(8, dtype=torch.uint8)}
+
+
+def int8_of_bitsandbytes(module, weight):
+    return {module + "weight": weight.to(torch.int8), module + "SCB": torch.ones(weight.shape[0])}
+
+
+def torchao(module, weight):
+    return {module + "_weight_qdata": weight.to(torch.int8), module + "_weight_scale": torch.ones(weight.shape[0])}
+
+
+def int8_of_compressed_tensors(module, weight):
+    return {module + "weight": weight.to(torch.int8), module + "weight_scale": torch.ones(weight.shape[0], 1)}
+
+
+def asymmetric_int4(module, weight):
+    rows, columns = weight.shape
+    return {module + "weight_packed": torch.zeros(rows, columns // 8, dtype=torch.int32), module + "weight_scale": torch.ones(rows, 1, dtype=torch.bfloat16),
+            module + "weight_zero_point": torch.zeros(rows // 8, 1, dtype=torch.int32), module + "weight_shape": torch.tensor([rows, columns])}
+
+
+OTHER_FORMS = {
+    "gptq": (gptq, {"quant_method": "gptq", "bits": 4}, "gptq (4 bits)"),
+    "awq": (awq, {"quant_method": "awq", "bits": 4}, "awq (4 bits)"),
+    "auto-round": (gptq, {"quant_method": "auto-round", "bits": 4}, "auto-round (4 bits)"),
+    "nf4": (nf4, {"quant_method": "bitsandbytes", "load_in_4bit": True}, "bitsandbytes"),
+    "int8": (int8_of_bitsandbytes, {"quant_method": "bitsandbytes", "load_in_8bit": True}, "bitsandbytes"),
+    "torchao": (torchao, {"quant_method": "torchao"}, "torchao"),
+    "w8a8": (int8_of_compressed_tensors, {"quant_method": "compressed-tensors", "format": "int-quantized"}, "compressed-tensors (int-quantized)"),
+    "w4-asymmetric": (asymmetric_int4, {"quant_method": "compressed-tensors", "format": "pack-quantized"}, "compressed-tensors (pack-quantized)"),
+}  # fmt: skip
+
+
+def same_files(a, b):
+    return load_file(a / "model.safetensors").keys() == load_file(b / "model.safetensors").keys()
+
+
+@pytest.mark.parametrize("form", OTHER_FORMS)
+def test_a_form_of_weights_that_no_map_has_is_named_and_kept_by_names(form, program, folder, scratch):
+    parts, settings, words = OTHER_FORMS[form]
+    rewrite(folder, of_projections(parts), settings)
+    outcome = program.attempt(folder, scratch / "out", "torch_dist")
+    assert outcome.returncode == 3, outcome.stderr
+    assert f"the model is quantised by {words}, and no map describes" in outcome.stderr, outcome.stderr
+    assert 'model.map = "none" keeps the stored tensors as they are, in a Hugging Face folder, DCP or HDF5' in outcome.stderr
+    for target in ("huggingface", "dcp"):
+        program.run(folder, scratch / target, target, model={"map": "none"}, ranks=1)
+    assert (scratch / "huggingface" / "model.safetensors").read_bytes() == (folder / "model.safetensors").read_bytes()
+
+
+def test_blocks_that_straddle_heads_are_named(program, folder, scratch):
+    """The scales are there: it is no incomplete download."""
+    def in_blocks(module, weight):
+        rows, columns = ((size + block - 1) // block for size, block in zip(weight.shape, (5, 128)))
+        return {module + "weight": weight.to(torch.float8_e4m3fn), module + "weight_scale_inv": torch.ones(rows, columns)}
+
+    rewrite(folder, of_projections(in_blocks), {"quant_method": "fp8", "weight_block_size": [5, 128]})
+    outcome = program.attempt(folder, scratch / "out", "torch_dist")
+    assert outcome.returncode == 3, outcome.stderr
+    assert "Its scales are there, and cannot be cut as the weight is: " in outcome.stderr and "blocks of 5 straddle" in outcome.stderr, outcome.stderr
+    program.run(folder, scratch / "kept", "huggingface", model={"map": "none"}, ranks=1)
+
+
+def test_the_scale_of_an_expert_that_others_have_is_named(program, scratch):
+    folder = save_family(scratch / "experts", FAMILIES["qwen3-moe"])
+    lost = []
+
+    def nvfp4(name, weight):
+        if ".experts." not in name:
+            return {name: weight}
+        rows, columns = weight.shape
+        parts = {name: torch.zeros(rows, columns // 2, dtype=torch.uint8), name + "_scale": torch.ones(rows, -(-columns // 16)).to(torch.float8_e4m3fn),
+                 name + "_scale_2": torch.tensor(0.5), name.removesuffix("weight") + "input_scale": torch.tensor(0.5)}
+        if ".layers.1." in name and ".experts.1." in name:
+            lost.append(name.removesuffix("weight") + "input_scale")
+            parts.pop(lost[-1])
+        return parts
+
+    rewrite(folder, nvfp4, {"quant_method": "modelopt", "quant_algo": "NVFP4", "group_size": 16})
+    outcome = program.attempt(folder, scratch / "out", "torch_dist")
+    assert outcome.returncode == 3, outcome.stderr
+    assert any(f"lacks '{name}', which other stored parts of the same weight have" in outcome.stderr for name in lost), outcome.stderr
+    program.run(folder, scratch / "kept", "huggingface", model={"map": "none"}, ranks=1)
+
+
+def save_dcp(state, folder):
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="0")
+    dcp.save(state, checkpoint_id=str(folder), no_dist=True)
+    return folder
+
+
+def test_the_prefix_that_is_proposed_is_the_complete_one(program, folder, scratch):
+    """Also where the job has a part of it already."""
+    weights = load_file(folder / "model.safetensors")
+    source = save_dcp({"model": {"base_model": {"model": weights}}}, scratch / "source")
+    named = {"config": folder / "config.json"}
+    for prefix in ({}, {"prefix": "model."}):
+        outcome = program.attempt(source, scratch / "out", "torch_dist", source_options=named | prefix)
+        assert outcome.returncode == 3, outcome.stderr
+        assert 'Set source.prefix = "model.base_model.model."' in outcome.stderr, outcome.stderr
+    program.run(source, scratch / "out", "torch_dist", source_options=named | {"prefix": "model.base_model.model."}, ranks=1)
+
+
+def test_optimizer_state_without_weights_is_named(program, scratch):
+    source = save_dcp({"optim": {"state": {"a.weight": {"exp_avg": torch.ones(4, 4), "exp_avg_sq": torch.ones(4, 4)}}}}, scratch / "optimizer_0")
+    outcome = program.attempt(source, scratch / "out", "torch_dist", source_options={"config": save_family(scratch / "folder", LLAMA) / "config.json"})
+    assert outcome.returncode == 3, outcome.stderr
+    assert "holds optimizer state alone" in outcome.stderr, outcome.stderr
+
+
+def test_an_adapter_of_another_kind_is_named(program, folder, scratch):
+    adapter = scratch / "adapter"
+    adapter.mkdir()
+    save_file({"base_model.model.model.layers.0.self_attn.q_proj.hada_w1_a": torch.ones(4, 2)}, adapter / "adapter_model.safetensors")
+    (adapter / "adapter_config.json").write_text(json.dumps({"peft_type": "LOHA", "r": 2, "base_model_name_or_path": "nowhere"}))
+    for options in ({}, {"config": folder / "config.json"}):
+        outcome = program.attempt(adapter, scratch / "out", "torch_dist", source_options=options)
+        assert outcome.returncode == 3, outcome.stderr
+        assert 'peft_type is "LOHA"' in outcome.stderr, outcome.stderr
+
+
+def test_names_in_drop_of_the_family_leave_tensors_of_megatron_out(program, folder, scratch):
+    """The step that the message about a name without an entry proposes."""
+    source = program.run(folder, scratch / "source", "megatron", target_options={"layout": Layout().toml()}, ranks=1)
+    (file,) = source.rglob("model_optim_rng.pt")
+    state = torch.load(file, weights_only=False)
+    state["model"]["mtp.layers.0.enorm.weight"] = torch.ones(4)
+    torch.save(state, file)
+    for record in ("reshard.json", "SHA256SUMS"):
+        (source / record).unlink()
+    outcome = program.attempt(source, scratch / "out", "huggingface")
+    assert outcome.returncode == 3, outcome.stderr
+    assert "add its name to `drop` in a copy of llama.toml, and name the copy with model.map." in outcome.stderr, outcome.stderr
+    maps = os.environ.get("RESHARD_MAPS") or os.path.join(os.environ.get("RESHARD_SOURCE_DIR", os.getcwd()), "configs", "models")
+    text = (scratch / "copy.toml", open(os.path.join(maps, "llama.toml")).read())
+    text[0].write_text('drop = [ "mtp.*" ]\n' + text[1])
+    program.run(source, scratch / "out", "huggingface", model={"map": scratch / "copy.toml"}, ranks=1)
+    assert same_files(folder, scratch / "out")
+
+
+FOLDERS = {
+    "verl": ("model_world_size_2_rank_0.pt", "python -m verl.model_merger merge --backend fsdp"),
+    "verl-run": ("global_step_10/actor/model_world_size_2_rank_0.pt", "python -m verl.model_merger merge --backend fsdp"),
+    "mistral": ("consolidated.safetensors", "convert_mistral_weights_to_hf.py"),
+    "orbax-run": ("10/state/_METADATA", "is an Orbax checkpoint"),
+    "megatron": ("common.pt", "no .metadata, which is written last"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", FOLDERS)
+def test_the_folder_of_another_program_is_named(kind, scratch):
+    name, words = FOLDERS[kind]
+    file = scratch / kind / name
+    file.parent.mkdir(parents=True)
+    if file.suffix == ".safetensors":
+        save_file({"norm.weight": torch.ones(2)}, file)
+    else:
+        torch.save({}, file)
+    outcome = command("inspect", scratch / kind)
+    assert outcome.returncode == 3 and words in outcome.stderr, outcome.stderr
+
+
+def test_a_folder_of_saves_beside_a_config_names_them(folder, scratch):
+    root = scratch / "accelerate"
+    save_dcp({"model": {"a.weight": torch.ones(2, 2)}}, root / "pytorch_model_fsdp_0")
+    save_dcp({"state": {"a.weight": {"exp_avg": torch.ones(2, 2)}}}, root / "optimizer_0")
+    shutil.copy(folder / "config.json", root)
+    outcome = command("inspect", root)
+    assert outcome.returncode == 3 and f"such as {root}/pytorch_model_fsdp_0." in outcome.stderr, outcome.stderr
+
+
+def test_suspects_of_weights_without_a_config_work_as_proposed(folder):
+    (folder / "config.json").unlink()
+    outcome = command("suspects", folder)
+    assert outcome.returncode == 3 and "keep the stored names with --map none" in outcome.stderr, outcome.stderr
+    assert command("suspects", folder, "--map", "none").returncode == 0
+
+
+def test_dashes_are_standard_output_and_extracts_are_no_checkpoint(folder, scratch, monkeypatch):
+    monkeypatch.chdir(scratch)
+    assert command("init", folder, "-o", "-").stdout.startswith("#")
+    assert not (scratch / "-").exists()
+    (scratch / "out").mkdir()
+    assert command("extract", folder, "embed", "-o", scratch / "out" / "embed.safetensors").returncode == 0
+    assert command("view", folder, "-o", scratch / "out" / "page.html").returncode == 0
+
+
