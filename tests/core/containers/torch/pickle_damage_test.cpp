@@ -422,11 +422,8 @@ TEST(PickleBombs, WhatIsRefusedTakesLittleMemoryAndTime) {
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
     EXPECT_LT(cost.bytes, std::uint64_t{640} << 20) << name;  // beside the bytes themselves
 #endif
-#if defined(NDEBUG) && defined(__OPTIMIZE__)
-    EXPECT_LT(cost.seconds, 4) << name;  // a second on a machine with nothing else to do
-#else
-    EXPECT_LT(cost.seconds, 20) << name;
-#endif
+    EXPECT_LT(cost.seconds, 20)
+        << name;  // a second of one idle core; hours, if a step cost what lies below it
   }
 }
 
