@@ -1,10 +1,12 @@
 #include "core/base/member_file.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <map>
 #include <system_error>
 
 #include "core/base/error.hpp"
+#include "core/base/file.hpp"
 #include "core/base/json.hpp"
 #include "core/base/sight.hpp"
 #include "core/base/tree.hpp"
@@ -28,12 +30,23 @@ bool lies_in(fs::path const& file, fs::path const& folder) {
   return !folder.empty() && folder_rest == folder.end() && file_rest != file.end();
 }
 
+/// Of the path itself, not of what a link leads to; not_found for names that no file can have. A
+/// file system that fails to say it is an Error of kind io: it must not change what is done.
+fs::file_type type_of(fs::path const& path) {
+  std::error_code reason;
+  fs::file_status const status = fs::symlink_status(path, reason);
+  if (status.type() == fs::file_type::not_found) return fs::file_type::not_found;
+  for (int const number : {EIO, ESTALE, EINTR, EACCES, ETIMEDOUT})
+    if (reason == std::error_code(number, std::generic_category()))
+      fail_errno(path, "stat", number);
+  return reason ? fs::file_type::not_found : status.type();
+}
+
 /// Whether a link stands anywhere on the way from the folder to the member.
 bool has_link(fs::path const& folder, fs::path const& member) {
-  std::error_code ignored;
   fs::path at = folder;
   for (fs::path const& name : member)
-    if (fs::is_symlink(fs::symlink_status(at /= name, ignored))) return true;
+    if (type_of(at /= name) == fs::file_type::symlink) return true;
   return false;
 }
 
@@ -52,10 +65,9 @@ MemberKind kind_behind_link(fs::path const& folder, fs::path const& member, fs::
 
 MemberKind kind_here(fs::path const& folder, fs::path const& member, fs::path const& named) {
   if (has_link(folder, member)) return kind_behind_link(folder, member, named);
-  std::error_code reason;
-  fs::file_status const status = fs::symlink_status(folder / member, reason);
-  if (reason || status.type() == fs::file_type::not_found) return MemberKind::missing;
-  return status.type() == fs::file_type::regular ? MemberKind::file : MemberKind::not_regular;
+  fs::file_type const type = type_of(folder / member);
+  if (type == fs::file_type::not_found) return MemberKind::missing;
+  return type == fs::file_type::regular ? MemberKind::file : MemberKind::not_regular;
 }
 
 /// Of each member. Many in one folder are one listing, which says of most file systems' files what

@@ -5,10 +5,12 @@
 #include <map>
 #include <optional>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "core/base/counted.hpp"
 #include "core/base/crc32.hpp"
+#include "core/base/file.hpp"
 #include "core/base/wire.hpp"
 #include "core/containers/id_table.hpp"
 #include "core/containers/torch/little_endian.hpp"
@@ -18,6 +20,23 @@ namespace {
 
 /// Payloads that must be equal before two files are called copies.
 constexpr std::uint64_t least_bytes = 4096;
+
+/// A part of a payload that is read to see whether it repeats itself.
+constexpr std::uint64_t sample_bytes = 16384;
+
+/// Whether a payload says which one it is: of its 8-byte words, at the start and at the end, an
+/// eighth are different ones. Matrices of ones, or of one number in each row, do not.
+bool tells(File const& file, std::uint64_t offset_bytes, std::uint64_t size_bytes) {
+  std::vector<std::byte> bytes(std::min(size_bytes, 2 * sample_bytes));
+  std::size_t const half = bytes.size() / 2;
+  file.read_at(offset_bytes, std::span(bytes).first(half));
+  file.read_at(offset_bytes + size_bytes - (bytes.size() - half), std::span(bytes).subspan(half));
+  std::unordered_set<std::uint64_t> words;
+  std::size_t const count = bytes.size() / 8;
+  for (std::size_t w = 0; w < count; ++w)
+    words.insert(load_little_endian<std::uint64_t>(std::span(bytes).subspan(8 * w, 8)));
+  return words.size() >= count / 8;
+}
 
 /// A record: the number of the tensor that it holds, and its place in its file.
 struct BoxRecord {
@@ -31,7 +50,8 @@ struct BoxRecord {
                               std::size_t records) {
   fail(ErrorKind::source,
        "{}: holds the same bytes as {} ({} with equal CRC-32s), and the two must hold different "
-       "parts of the same tensors. One is a copy of the other: restore it from the original.",
+       "parts of the same tensors. One is a copy of the other: restore it from the original. Where "
+       "the model repeats itself there, set source.verify = \"off\".",
        checkpoint.files[other].string(), checkpoint.files[one].string(),
        counted(records, "record"));
 }
@@ -156,7 +176,9 @@ class CopiedBoxes {
       BoxRecord const& b = records_[other][i];
       auto const crc32 = crc32_of(one, a);
       if (crc32 != crc32_of(other, b)) return;
-      if (crc32 && !of_experts(a) && differ_in_place(a, b)) telling += a.size_bytes;
+      if (crc32 && !of_experts(a) && differ_in_place(a, b) && telling < least_bytes &&
+          tells(*files_.open(one), a.offset_bytes, a.size_bytes))
+        telling += a.size_bytes;
     }
     if (telling >= least_bytes) fail_copied(checkpoint_, one, other, records_[one].size());
   }
@@ -176,6 +198,17 @@ class CopiedBoxes {
 };
 
 }  // namespace
+
+/// Bytes of a file's records that say which ones they are: as many as are needed.
+static std::uint64_t telling_bytes(Checkpoint const& checkpoint, std::uint32_t number) {
+  File const file = File::open_for_reading(checkpoint.files[number]);
+  std::uint64_t found = 0;
+  for (StoredRecord const& record : checkpoint.records)
+    if (record.file == number && found < least_bytes &&
+        tells(file, record.offset_bytes, record.size_bytes))
+      found += record.size_bytes;
+  return found;
+}
 
 void refuse_copied_files(Checkpoint const& checkpoint, std::span<DifferentFiles const> lists) {
   struct Content {
@@ -202,7 +235,8 @@ void refuse_copied_files(Checkpoint const& checkpoint, std::span<DifferentFiles 
       Content const& content = contents[file];
       if (!content.known || content.telling_bytes < least_bytes) continue;
       auto const [known, is_new] = seen.try_emplace(content.hash, file);
-      if (!is_new) fail_copied(checkpoint, known->second, file, content.records);
+      if (!is_new && telling_bytes(checkpoint, file) >= least_bytes)
+        fail_copied(checkpoint, known->second, file, content.records);
     }
   }
 }

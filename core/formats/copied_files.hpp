@@ -11,8 +11,9 @@
 namespace reshard {
 
 // A file of a rank that was copied over that of another rank reads as if it were right. The CRC-32s
-// of its records, which headers state, are then those of the other file. Payloads of zeros, and
-// files with few others, prove nothing.
+// of its records, which headers state, are then those of the other file. Payloads that
+// repeat themselves (zeros, ones), and files with few others, prove nothing: where two files have
+// the same sums, the payloads of one are read at their starts and ends.
 
 /// Files of ranks that hold different parts of the same tensors, by number in Checkpoint::files.
 using DifferentFiles = std::vector<std::uint32_t>;

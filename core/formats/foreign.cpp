@@ -127,11 +127,6 @@ std::string known(fs::path const& path, Names const& names) {
         file);
   if (auto const file = names.first("*.gguf"); !file.empty())
     return fmt::format("holds {}, {}", file, gguf);
-  if (auto const step = names.first("global_step*/"); !step.empty())
-    return fmt::format(
-        "holds {}, so it is a DeepSpeed checkpoint, which is not supported. Its own "
-        "zero_to_fp32.py writes the weights as safetensors (--safe_serialization): convert those.",
-        without_slash(step));
   if (names.has("context/") && names.has("weights/"))
     return fmt::format("is a NeMo 2 folder. Name its weights: {}.", (path / "weights").string());
   if (names.has("snapshots/") && (names.has("refs/") || names.has("blobs/")))

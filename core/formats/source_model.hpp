@@ -64,8 +64,10 @@ struct SourceModel {
   std::optional<Index> recorded_vocab;  ///< vocabulary rows that mean something, where args say so
   std::vector<std::string> warnings;
   TrainerNames target_trainer;  ///< of a target with Megatron's names
-  std::string parts;  ///< what becomes of the parts beside the language model, as a sentence
-                      ///< without its dot; "" where there are none
+  bool incomplete = false;  ///< tensors of the family are not there, because their program does not
+                            ///< save them
+  std::string parts;        ///< what becomes of the parts beside the language model, as a sentence
+                            ///< without its dot; "" where there are none
 
   /// The model with every weight as it is, however it is quantised.
   Model as_it_is() const;

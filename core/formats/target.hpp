@@ -66,10 +66,11 @@ struct TargetRequest {
   std::string target_prefix;  ///< dcp: put before every key
   std::string target_map;     ///< dcp: the map whose names the tensors get; "": those of the source
   std::filesystem::path source_config;  ///< config.json (or its folder) that describes the source
-  Index source_tp = 1;                  ///< tensor parallelism of a Megatron Lite source
-  Index source_etp = 1;                 ///< expert tensor parallelism of a Megatron Lite source
-  std::string map = "auto";             ///< model.map
-  bool axes_by_config = false;          ///< a config.json decides about axes, not args
+  Json base_config;  ///< of the model that an adapter belongs to, where no file states it; or null
+  Index source_tp = 1;          ///< tensor parallelism of a Megatron Lite source
+  Index source_etp = 1;         ///< expert tensor parallelism of a Megatron Lite source
+  std::string map = "auto";     ///< model.map
+  bool axes_by_config = false;  ///< a config.json decides about axes, not args
   Index true_vocab_size = 0;
   Unmapped unmapped = Unmapped::refuse;
   /// How adapters of a Megatron target are named: one of [adapter] of mcore.toml; "" for as the
@@ -133,6 +134,8 @@ struct TargetDraft {
   std::string master_slot;         ///< what readers of the target call the slot of master weights;
                                    ///< "": as the source does
   std::vector<TensorId> own_masters;  ///< F32 weights that the target has in that slot, too
+  std::vector<std::string> frozen;    ///< parameters without optimizer state, which a reader of the
+                                      ///< target has to be told (model.frozen)
   std::optional<huggingface::Folder> reference;  ///< whose sidecars are copied
   std::filesystem::path
       reference_to;  ///< and into which folder of the target; "" for the target itself

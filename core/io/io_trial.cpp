@@ -45,7 +45,11 @@ std::vector<Memory> memory_of(std::size_t threads) {
   std::vector<Memory> all;
   for (std::size_t t = 0; t < threads; ++t) {
     all.emplace_back(static_cast<std::byte*>(std::aligned_alloc(direct_block_bytes, block_bytes)));
-    if (!all.back()) fail(ErrorKind::resources, "no memory for {}", human_bytes(block_bytes));
+    if (!all.back())
+      fail(ErrorKind::resources,
+           "no memory for {}, which each thread needs to try the file system. Set run.io, so that "
+           "nothing is tried, or lower run.threads.",
+           human_bytes(block_bytes));
     std::uint64_t state = t + 1;
     for (std::uint64_t i = 0; i < block_bytes; ++i) {
       state = state * 6364136223846793005U + 1442695040888963407U;

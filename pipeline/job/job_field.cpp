@@ -48,8 +48,8 @@ void add_source(std::vector<Field>& out) {
   out.push_back(choice<SourceVerify>(
       "source", "verify", [](JobSpec& job) -> SourceVerify& { return job.source.verify; },
       {"auto", "files", "off"},
-      "\"auto\" compares what is read with the CRCs of .pt and .distcp files and with the source's reshard.json; \"files\" reads and\n"
-      "compares every file first; or \"off\"."));
+      "\"auto\" compares what is read with the CRCs of .pt and .distcp files and with the source's reshard.json, and refuses files of\n"
+      "ranks that are copies of each other; \"files\" reads and compares every file first as well; or \"off\"."));
   out.push_back(choice<ReplicaChoice>(
       "source", "replicas", [](JobSpec& job) -> ReplicaChoice& { return job.source.replicas; },
       {"compare", "first"},

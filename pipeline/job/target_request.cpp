@@ -37,18 +37,6 @@ std::map<std::string, int, std::less<>> with_etp(std::map<std::string, int, std:
   return sizes;
 }
 
-/// "a.*; b.*"
-std::vector<std::string> patterns_in(std::string_view text) {
-  std::vector<std::string> patterns;
-  std::istringstream parts{std::string(text)};
-  for (std::string part; std::getline(parts, part, ';');) {
-    std::size_t const first = part.find_first_not_of(' ');
-    if (first != std::string::npos)
-      patterns.push_back(part.substr(first, part.find_last_not_of(' ') - first + 1));
-  }
-  return patterns;
-}
-
 OptimizerRequest optimizer_request(JobSpec::Target const& target) {
   OptimizerRequest request;
   request.files = static_cast<OptimizerFiles>(target.optimizer);
@@ -61,10 +49,22 @@ OptimizerRequest optimizer_request(JobSpec::Target const& target) {
 
 }  // namespace
 
+std::vector<std::string> frozen_patterns(JobSpec const& job) {
+  std::vector<std::string> patterns;
+  std::istringstream parts{job.model.frozen};
+  for (std::string part; std::getline(parts, part, ';');) {
+    std::size_t const first = part.find_first_not_of(' ');
+    if (first != std::string::npos)
+      patterns.push_back(part.substr(first, part.find_last_not_of(' ') - first + 1));
+  }
+  return patterns;
+}
+
 OpenChoice open_choice(JobSpec const& job) {
   OpenChoice choice;
   choice.rank_states = job.source.optimizer != StatePolicy::drop &&
                        format_of(job.target.format).target().rank_states;
+  choice.compare_files = job.source.verify != SourceVerify::off;
   choice.prefix = job.source.prefix;
   return choice;
 }
@@ -112,7 +112,7 @@ TargetRequest target_request(JobSpec const& job,
   request.map = job.model.map;
   request.true_vocab_size = job.model.true_vocab_size;
   request.unmapped = static_cast<Unmapped>(job.model.unmapped);
-  request.frozen = patterns_in(job.model.frozen);
+  request.frozen = frozen_patterns(job);
   request.foreign_classes = static_cast<ForeignClasses>(job.model.foreign_classes);
   request.objects_unread = job.source.objects == SourceObjects::unread;
   request.dequantise = job.model.quant == QuantChoice::dequantise_bf16;

@@ -15,6 +15,9 @@ namespace reshard {
 TargetRequest target_request(JobSpec const& job,
                              std::vector<std::filesystem::path> const& map_folders);
 
+/// The patterns of model.frozen: "a.*; b.*".
+std::vector<std::string> frozen_patterns(JobSpec const& job);
+
 /// How a job's source is opened: optimizer state of rank files is read where the target takes it.
 OpenChoice open_choice(JobSpec const& job);
 

@@ -6,6 +6,7 @@
 #include "core/base/activity.hpp"
 #include "core/base/capture.hpp"
 #include "core/base/heap.hpp"
+#include "pipeline/job/target_request.hpp"
 #include "pipeline/target/source_manifest.hpp"
 #include "pipeline/target/source_records.hpp"
 #include "pipeline/verify/target_gate.hpp"
@@ -59,10 +60,12 @@ void check_itself(JobRun const& run, PlannedJob const& job, fs::path const& fold
       .config = run.spec.source.config,
       .prefix = run.spec.source.prefix,
       .vocab = run.spec.model.true_vocab_size,
+      .frozen = frozen_patterns(run.spec),
       .tp = run.spec.source.tp,
       .etp = run.spec.source.etp,
   };
   request.sides.terms_b.prefix = run.spec.target.prefix;
+  request.sides.terms_b.frozen = job.plan.frozen;
   request.sides.map_folders = run.context.map_folders;
   request.elements = static_cast<std::uint64_t>(run.spec.run.self_check);
   request.seed = std::strtoull(committed.verified.total.substr(0, 16).c_str(), nullptr, 16);

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "core/base/activity.hpp"
+#include "core/base/capture.hpp"
 #include "core/base/heap.hpp"
 #include "core/base/integers.hpp"
 #include "core/base/sight.hpp"
@@ -21,6 +22,7 @@
 #include "pipeline/run/run_context.hpp"
 #include "pipeline/run/same_files.hpp"
 #include "pipeline/run/system_facts.hpp"
+#include "pipeline/target/own_manifest.hpp"
 #include "pipeline/target/record_sums.hpp"
 #include "pipeline/target/source_manifest.hpp"
 #include "pipeline/verify/verify_one.hpp"
@@ -167,6 +169,20 @@ void choose_path_of_bytes(JobSpec const& spec, PlannedJob& job, Comm const& comm
   together(comm, [&] { job.path = choose_path(spec.run, job.devices, busiest); });
 }
 
+/// The record of the source, which counts its vocabulary and has the digests of its tensors.
+struct SourceRecord {
+  std::optional<Manifest> manifest;
+  std::optional<Error> fault;  ///< of files that are not those of the record
+  std::vector<std::string> warnings;
+};
+
+SourceRecord record_of_source(JobSpec const& spec, Checkpoint const& source) {
+  SourceRecord record;
+  record.fault =
+      capture([&] { record.manifest = manifest_of(spec.source.path, source, record.warnings); });
+  return record;
+}
+
 void plan_from_headers(JobSpec const& spec, std::vector<fs::path> const& map_folders,
                        PlannedJob& job, Comm const& comm) {
   begin_phase("planning");
@@ -174,11 +190,19 @@ void plan_from_headers(JobSpec const& spec, std::vector<fs::path> const& map_fol
   together_seeing(comm, [&] {
     TargetRequest request = target_request(spec, map_folders);
     set_data_layout(spec, job, request);
+    bool const digests = job.limits.digests && spec.source.verify != SourceVerify::off;
+    SourceRecord record;
+    if (digests || job.source.names == NameOwner::megatron)
+      record = record_of_source(spec, job.source);
+    if (record.manifest && job.source.names == NameOwner::megatron)
+      job.source.vocab = vocab_in(record.manifest->tensors);
     job.plan = make_job_plan(job.source, request, job.limits,
                              [&job] { job.source.stored.forget_tensors(); });
     check_files(spec, job.plan);
-    if (job.limits.digests && spec.source.verify != SourceVerify::off)
-      job.manifest = manifest_of(spec.source.path, job.source, job.plan.warnings);
+    if (!digests) return;
+    if (record.fault) throw *record.fault;
+    job.manifest = std::move(record.manifest);
+    std::ranges::move(record.warnings, std::back_inserter(job.plan.warnings));
   });
   choose_path_of_bytes(spec, job, comm);
   set_clones(spec, job);

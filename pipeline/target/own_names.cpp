@@ -14,11 +14,12 @@ namespace {
 namespace fs = std::filesystem;
 
 /// Of a model as Hugging Face publishes it, and beside weights of other formats.
-constexpr std::array<std::string_view, 35> model_files = {"config.json",
+constexpr std::array<std::string_view, 36> model_files = {"config.json",
                                                           "generation_config.json",
                                                           "adapter_config.json",
                                                           "quantization_config.json",
                                                           "quantize_config.json",
+                                                          "safetensors_metadata.json",
                                                           "hf_quant_config.json",
                                                           "preprocessor_config.json",
                                                           "video_preprocessor_config.json",

@@ -15,17 +15,19 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Records of files by their paths, which count from the folder of the record.
+/// Records of files by their paths, which count from the folder of the record. What a container
+/// records of itself has neither files nor a folder.
 template <class Record>
 class FilesByPath {
  public:
   FilesByPath(std::vector<Record> const& records, fs::path const& root)
-      : root_(full_path(root).generic_string() + "/") {
+      : root_(root.empty() ? "" : full_path(root).generic_string() + "/") {
     records_.reserve(records.size());
     for (Record const& record : records) records_.emplace(record.path, &record);
   }
 
   Record const* find(fs::path const& file) const {
+    if (records_.empty()) return nullptr;
     std::string const path = full_path(file).generic_string();
     if (!path.starts_with(root_)) return nullptr;
     auto const found = records_.find(std::string_view(path).substr(root_.size()));

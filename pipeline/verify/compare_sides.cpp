@@ -7,6 +7,7 @@
 #include "core/base/counted.hpp"
 #include "core/base/sight.hpp"
 #include "core/base/text.hpp"
+#include "core/formats/megatron/hybrid_pattern.hpp"
 #include "core/formats/model_files.hpp"
 #include "core/mapping/config_defaults.hpp"
 #include "core/mapping/quant.hpp"
@@ -18,6 +19,8 @@
 #include "pipeline/verify/header_members.hpp"
 #include "stages/plan/config/expected_names.hpp"
 #include "stages/plan/source/master_weights.hpp"
+#include "stages/plan/source/model_class.hpp"
+#include "stages/plan/source/stated_args.hpp"
 #include "stages/read/open_source.hpp"
 
 namespace reshard {
@@ -218,24 +221,63 @@ class SidesOpener {
   }
 
   void open_by_maps() {
-    settle_masters();
-    with_option_words("--config-a", [&] {
-      open_by_map(sides_.a, sides_.a.terms.config, sides_.b, sides_.b.terms.config);
-    });
-    with_option_words("--config-b", [&] {
-      open_by_map(sides_.b, sides_.b.terms.config, sides_.a, sides_.a.terms.config);
-    });
+    ComparedSide* const rounded = settle_masters();
+    settle_classes();
+    open_by_map(sides_.a);
+    open_by_map(sides_.b);
+    if (rounded != nullptr && has_rounded_weights(rounded == &sides_.a ? sides_.b : sides_.a)) {
+      masters_ = Masters::apart;
+      open_by_map(*rounded);
+    }
     match_vocabularies();
     if (request_.adapter.empty() && !request_.by_maps) match_quantised();
   }
 
-  void settle_masters() {
+  /// The side that has masters alone where the other one has no state: the weights of that one may
+  /// be the masters, which a job without the state wrote, or these rounded. Else null.
+  ComparedSide* settle_masters() {
     StoredView const a = view_of(sides_.a);
     StoredView const b = view_of(sides_.b);
     bool const alone_a = holds_masters_alone(sides_.a.checkpoint, a);
-    bool const apart = alone_a != holds_masters_alone(sides_.b.checkpoint, b) &&
-                       !has_state_without_masters(alone_a ? b : a);
+    bool const differ = alone_a != holds_masters_alone(sides_.b.checkpoint, b);
+    StoredView const& other = alone_a ? b : a;
+    bool const open = differ && other.states.empty();
+    bool const apart = differ && !open && !has_state_without_masters(other);
     masters_ = apart ? Masters::apart : Masters::as_stored;
+    if (!open) return nullptr;
+    return alone_a ? &sides_.a : &sides_.b;
+  }
+
+  /// A hybrid model of pairs is read as a GPTModel where args of the other side describe one, too:
+  /// its layers have other numbers, and a family that describes one side reads it so.
+  void settle_classes() {
+    Json const a = stated_args(sides_.a.checkpoint, request_.map_folders);
+    Json const b = stated_args(sides_.b.checkpoint, request_.map_folders);
+    auto const is_gpt = [](Json const& args) {
+      return !args.is_null() && (!megatron::hybrid_pattern(args) || !gpt_args(args).is_null());
+    };
+    auto const is_logical = [](ComparedSide const& side) {  // whose layers have the numbers of args
+      return side.checkpoint.names == NameOwner::logical;
+    };
+    bool const both = is_gpt(a) && is_gpt(b) && !is_logical(sides_.a) && !is_logical(sides_.b);
+    as_gpt_ = {both && !gpt_args(a).is_null(), both && !gpt_args(b).is_null()};
+  }
+
+  /// Whether a weight is in a dtype that masters are rounded to.
+  static bool has_rounded_weights(ComparedSide const& side) {
+    Catalog const& source = side.catalogue.source;
+    return std::ranges::any_of(source.tensors, [&](TensorPieces const& tensor) {
+      if (tensor.empty()) return false;
+      DType const dtype = source.blobs[tensor.blob(0)].dtype;
+      return dtype == DType::bf16 || dtype == DType::f16;
+    });
+  }
+
+  void open_by_map(ComparedSide& side) const {
+    bool const of_a = &side == &sides_.a;
+    ComparedSide const& other = of_a ? sides_.b : sides_.a;
+    with_option_words(of_a ? "--config-a" : "--config-b",
+                      [&] { open_by_map(side, side.terms.config, other, other.terms.config); });
   }
 
   void open_by_map(ComparedSide& side, fs::path const& own_config, ComparedSide const& other,
@@ -273,6 +315,8 @@ class SidesOpener {
   TargetRequest by_map(ComparedSide const& side, fs::path const& config) const {
     TargetRequest request = request_without_target(side.terms.map, config, request_.map_folders);
     request.source_prefix = side.terms.prefix;
+    request.frozen = side.terms.frozen;
+    if (&side == &sides_.a ? as_gpt_.first : as_gpt_.second) request.model = TargetModel::gpt;
     request.source_tp = side.terms.tp;
     request.source_etp = side.terms.etp;
     return request;
@@ -337,6 +381,7 @@ class SidesOpener {
   ComparedSides& sides_;
   ReadingChoice const* sharing_ = nullptr;  ///< the first with which some names are the same
   Masters masters_ = Masters::as_stored;    ///< apart where one side alone has no others
+  std::pair<bool, bool> as_gpt_;            ///< whether a and b are read as GPTModel
 };
 
 bool has_states_in_rank_files(Checkpoint const& checkpoint) {
@@ -423,6 +468,8 @@ ComparedSides open_sides(CompareRequest const& request, Comm const& comm) {
   sides.b.terms = choices.back().b;
   if (!request.adapter.empty()) add_adapter(sides.a.checkpoint, request.adapter, comm);
   if (request.adapter.empty() && !request.weights_only) read_rank_states(sides, comm);
+  for (ComparedSide* side : {&sides.a, &sides.b})
+    if (side->recorded_rows > 0) side->checkpoint.vocab = side->recorded_rows;
   together_seeing(comm, [&] {
     SidesOpener(request, choices, sides).run();
     ModelDescription a;

@@ -56,6 +56,7 @@ void note_failed(DigestedCheckpoint& digested, StateShares const& states,
 JobPlan open_logical(Checkpoint const& checkpoint, DigestQuery const& query, Comm const& comm) {
   TargetRequest request = request_without_target(query.map, query.config, query.map_folders);
   request.source_prefix = query.prefix;
+  request.frozen = query.frozen;
   request.true_rows = true;
   request.true_vocab_size = query.vocab;
   JobPlan plan;
@@ -71,6 +72,7 @@ void follow(DigestQuery& query, Manifest const& manifest) {
   query.map = manifest.map == "none" ? "none" : terms.map;
   if (query.prefix.empty()) query.prefix = terms.prefix;
   query.vocab = vocab_in(manifest.tensors);
+  query.frozen = terms.frozen;
 }
 
 std::optional<Manifest> follow_own_manifest(DigestQuery& query, Checkpoint const& checkpoint,

@@ -20,6 +20,7 @@ struct DigestQuery {
   std::string map = "auto";      ///< as in a job file; "none": tensors by their stored names
   std::filesystem::path config;  ///< config.json or its folder, where the checkpoint has none
   std::string prefix;            ///< of stored names: only those are read, and it is cut off
+  std::vector<std::string> frozen = {};         ///< patterns of parameters without optimizer state
   std::string_view config_option = "--config";  ///< that gives `config`, for messages
   DigestScope scope = DigestScope::distinct;
   bool file_hashes = false;

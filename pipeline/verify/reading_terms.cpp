@@ -8,8 +8,10 @@
 #include "core/base/json.hpp"
 #include "core/base/paths.hpp"
 #include "core/base/sight.hpp"
+#include "core/base/text.hpp"
 #include "core/formats/format.hpp"
 #include "pipeline/job/job_spec.hpp"
+#include "pipeline/job/target_request.hpp"
 #include "stages/plan/source/map_choice.hpp"
 
 namespace reshard {
@@ -26,7 +28,8 @@ std::optional<JobSpec> job_of(Manifest const& manifest) {
   return job;
 }
 
-/// The map of a family; a map of names alone describes the other side of the job.
+}  // namespace
+
 bool is_family(std::string const& map, std::vector<fs::path> const& map_folders) {
   if (map == "auto" || map == "none" || map == "mcore") return false;
   bool family = false;
@@ -34,10 +37,9 @@ bool is_family(std::string const& map, std::vector<fs::path> const& map_folders)
   return family;
 }
 
-}  // namespace
-
 ReadingTerms terms_of_target(Manifest const& manifest, std::vector<fs::path> const& map_folders) {
   ReadingTerms terms;
+  terms.frozen = manifest.frozen;
   std::optional<JobSpec> const job = job_of(manifest);
   if (!job) return terms;
   terms.prefix = job->target.prefix;
@@ -60,6 +62,7 @@ ReadingTerms terms_of_source(Manifest const& manifest) {
     terms.config = job->source.config;
   terms.prefix = job->source.prefix;
   terms.vocab = job->model.true_vocab_size;
+  terms.frozen = frozen_patterns(*job);
   terms.tp = job->source.tp;
   terms.etp = job->source.etp;
   return terms;
@@ -77,6 +80,7 @@ ReadingTerms completed(ReadingTerms given, ReadingTerms const& recorded) {
   if (given.config.empty()) given.config = recorded.config;
   if (given.prefix.empty()) given.prefix = recorded.prefix;
   if (given.vocab == 0) given.vocab = recorded.vocab;
+  if (given.frozen.empty()) given.frozen = recorded.frozen;
   if (given.tp == 1) given.tp = recorded.tp;
   if (given.etp == 1) given.etp = recorded.etp;
   return given;
@@ -95,6 +99,8 @@ std::string terms_beside(ReadingTerms const& given, ReadingTerms const& terms) {
   add("map", given.map, terms.map);
   add("config", given.config.string(), terms.config.string());
   add("true_vocab_size", given.vocab, terms.vocab);
+  if (given.frozen != terms.frozen)
+    parts.push_back(fmt::format("frozen = {}", json_quoted(listed(terms.frozen, 6))));
   add("tp", given.tp, terms.tp);
   add("etp", given.etp, terms.etp);
   return fmt::format("{}", fmt::join(parts, ", "));

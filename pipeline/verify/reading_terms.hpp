@@ -16,7 +16,8 @@ struct ReadingTerms {
   std::filesystem::path config;  ///< config.json or its folder; empty: what the checkpoint says
   std::string prefix;            ///< of stored names: only those are read, and it is cut off
   std::int64_t vocab = 0;        ///< rows of the vocabulary, where a job states them
-  int tp = 1;                    ///< of Megatron Lite's files (source.tp, source.etp)
+  std::vector<std::string> frozen = {};  ///< patterns of parameters without optimizer state
+  int tp = 1;                            ///< of Megatron Lite's files (source.tp, source.etp)
   int etp = 1;
   friend bool operator==(ReadingTerms const&, ReadingTerms const&) = default;
 };
@@ -26,6 +27,10 @@ struct ReadingTerms {
 /// and neither do files that are gone.
 ReadingTerms terms_of_target(Manifest const& manifest,
                              std::vector<std::filesystem::path> const& map_folders);
+
+/// Whether the map of this name describes a family; a map of names alone describes one side of a
+/// job.
+bool is_family(std::string const& map, std::vector<std::filesystem::path> const& map_folders);
 
 /// How its job read the source.
 ReadingTerms terms_of_source(Manifest const& manifest);

@@ -1,6 +1,7 @@
 #include "pipeline/verify/suspect_tensors.hpp"
 
 #include <algorithm>
+#include <array>
 #include <set>
 
 #include <fmt/format.h>
@@ -91,6 +92,11 @@ SlicedTensor sliced_tensor(Model const& model, TensorId id, DType dtype) {
   return result;
 }
 
+bool is_stored_scale(std::string_view name) {
+  return std::ranges::any_of(std::array{"_scale", "_scale_inv", "_scale_2", "_scales"},
+                             [&](std::string_view ending) { return name.ends_with(ending); });
+}
+
 std::string fused_scale_of(Model const& model, TensorId id) {
   std::string const& name = model.tensor(id).name;
   for (QuantScheme const& scheme : model.schemes())
@@ -115,7 +121,7 @@ void note_repeated(JobPlan const& plan, std::vector<std::filesystem::path> const
   auto const repeated = repeated_names(plan.named_config, names, map_folders);
   for (SuspectTensor& tensor : tensors)
     if (auto const found = repeated.find(tensor.name); found != repeated.end())
-      tensor.repeated = found->second;
+      tensor.repeated = found->second.weight;
 }
 
 std::string slice_text(Model const& model, TensorId tensor, std::span<Index const> indices) {

@@ -21,6 +21,9 @@ struct SlicedTensor {
 /// What the rules need to know of a tensor with elements of whole bytes.
 SlicedTensor sliced_tensor(Model const& model, TensorId id, DType dtype);
 
+/// Whether a stored tensor has this name as a scale of quantised weights.
+bool is_stored_scale(std::string_view name);
+
 /// SuspectTensor::fused of a tensor.
 std::string fused_scale_of(Model const& model, TensorId id);
 

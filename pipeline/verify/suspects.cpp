@@ -47,8 +47,8 @@ class SuspectSearch {
     std::vector<SliceValues> const slices = survey_tensors(
         {checkpoint_, catalogue_, target_, surveyed_, false}, query_.memory_bytes, threads, comm_);
     together_seeing(comm_, [&] { note_repeated(catalogue_, query_.map_folders, tensors_); });
-    found_ = suspects_in(tensors_, slices);
-    add(std::move(lacking_));
+    found_ = std::move(lacking_);
+    add(suspects_in(tensors_, slices));
     CopyFindings copies = compare_copies_inside(checkpoint_, catalogue_, threads, comm_);
     add(std::move(copies.suspects));
     PaddingFindings padding = look_at_padding(states ? weights : checkpoint_, catalogue_, logical,
@@ -104,6 +104,7 @@ class SuspectSearch {
     sliced.tensor.first_slice = slices_;
     slices_ += sliced.tensor.slices.size();
     sliced.tensor.fused = fused_scale_of(model(), id);
+    if (catalogue_.stored_names) sliced.tensor.scale = is_stored_scale(model().tensor(id).name);
     surveyed_.push_back({dtype, sliced.slice_bytes, sliced.tensor.slices.size()});
     std::string const& name = model().tensor(id).name;
     auto const file = narrow<std::uint32_t>(tensors_.size());

@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 
 #include "core/base/capture.hpp"
+#include "core/base/file.hpp"
 #include "core/base/shown_name.hpp"
 #include "core/base/text.hpp"
 #include "core/formats/dcp/describe.hpp"
@@ -56,20 +57,30 @@ class Gate {
   Gate(GatedTarget const& target, Comm const& comm) : target_(target), comm_(comm) {}
 
   GateResult pass() {
-    std::optional<Manifest> own;
-    std::optional<Error> fault =
-        capture([&] { together_seeing(comm_, [&] { own = find_manifest(target_.folder); }); });
-    if (own)
-      recorded_ = *std::move(own);
-    else
-      recorded_.tensors = recorded_tensors(
-          target_.plan, std::vector<std::uint64_t>(target_.plan.model->tensors().size(), 0));
-    if (!fault) fault = read();
+    std::optional<Error> fault = attempt();
+    if (fault) {
+      see_files();
+      fault = attempt();  // a file system that failed once may have been the cause
+    }
     if (fault) refuse(*fault);
     return {recorded_.tensors.size()};
   }
 
  private:
+  std::optional<Error> attempt() {
+    std::optional<Manifest> own;
+    if (auto fault =
+            capture([&] { together_seeing(comm_, [&] { own = find_manifest(target_.folder); }); }))
+      return fault;
+    if (own)
+      recorded_ = *std::move(own);
+    else
+      recorded_.tensors = recorded_tensors(
+          target_.plan, std::vector<std::uint64_t>(target_.plan.model->tensors().size(), 0));
+    tried_.clear();
+    return read();
+  }
+
   /// Without any terms, else with those of the record, else with the keys of the job, else with the
   /// config of its source as well, which a target of a family's names may not hold. Where none
   /// finds what is recorded, the last one, which knows most, says why.
@@ -78,21 +89,29 @@ class Gate {
     bool const kept = target_.plan.stored_names;
     ReadingTerms terms;
     if (kept) terms.map = "none";
+    terms.frozen = target_.plan.frozen;
     auto fault = try_as(terms);
     if (fault) {
       ReadingTerms recorded;
       together_seeing(comm_, [&] { recorded = terms_of_target(recorded_, target_.map_folders); });
       fault = try_other(completed(terms, recorded), *fault);
     }
-    if (!kept) terms.map = spec.target.map.empty() ? spec.model.map : spec.target.map;
+    if (!spec.target.map.empty())
+      terms.map = spec.target.map;
+    else if (!kept && is_family(spec.model.map, target_.map_folders))
+      terms.map = spec.model.map;
     terms.prefix = spec.target.prefix;
     if (fault) fault = try_other(terms, *fault);
-    if (!fault || kept) return fault;
-    together_seeing(comm_, [&] {
-      auto const files = files_of(target_.source, spec.source.config);
-      if (files && !files->config.is_null()) terms.config = files->path;
-    });
-    return try_other(terms, *fault);
+    if (fault && !kept) {
+      together_seeing(comm_, [&] {
+        auto const files = files_of(target_.source, spec.source.config);
+        if (files && !files->config.is_null()) terms.config = files->path;
+      });
+      fault = try_other(terms, *fault);
+    }
+    // No map takes what the source's program did not save for complete: the job said so.
+    if (fault && target_.plan.incomplete) fault = capture([&] { (void)opened({}); });
+    return fault;
   }
 
   /// `before`, where that was tried.
@@ -112,19 +131,27 @@ class Gate {
     return error.kind() == ErrorKind::source || error.kind() == ErrorKind::usage;
   }
 
-  void read_as(ReadingTerms const& reading) {
+  Checkpoint opened(ReadingTerms const& reading) const {
     OpenChoice choice;
     choice.rank_states = reading.map != "none";
+    choice.compare_files = false;  // a model may repeat itself
     choice.prefix = reading.prefix;
-    Checkpoint const found = open_source(target_.folder, FormatId::automatic, choice, comm_);
+    Checkpoint found = open_source(target_.folder, FormatId::automatic, choice, comm_);
+    together_seeing(comm_, [&] { check_opened(found); });
+    return found;
+  }
+
+  void read_as(ReadingTerms const& reading) {
+    Checkpoint const found = opened(reading);
     JobPlan laid_out;
     together_seeing(comm_, [&] {
-      check_opened(found);
       TargetRequest request =
           request_without_target(reading.map, reading.config, target_.map_folders);
       request.true_rows = true;
       request.true_vocab_size = vocab_in(recorded_.tensors);
       request.source_prefix = reading.prefix;
+      request.frozen = reading.frozen;
+      request.base_config = target_.plan.model_config;
       laid_out = catalogue(found, request);
     });
     together(comm_, [&] {
@@ -144,21 +171,57 @@ class Gate {
     Format const& wanted = format_of(target_.spec.target.format);
     if (target_.plan.stored_names ? found.format->family() != wanted.family()
                                   : found.format != &wanted)
-      fail(ErrorKind::source, "{}: is taken for a checkpoint of format \"{}\", \"{}\" was written",
-           target_.folder.string(), found.format->name(), wanted.name());
+      throw Error(ErrorKind::source,
+                  fmt::format("{}: is taken for a checkpoint of format \"{}\", \"{}\" was written",
+                              target_.folder.string(), found.format->name(), wanted.name()));
     if (!found.defects.empty()) throw Error(ErrorKind::source, found.defects.front());
     std::vector<std::string> const absent =
         found.format == &wanted ? dcp::absent_parts(found) : std::vector<std::string>();
     if (!absent.empty()) throw Error(ErrorKind::source, absent.front());
   }
 
+  /// A reader takes a file that cannot be seen for one that is not there. An Error of kind io where
+  /// that is so.
+  void see_files() const {
+    auto const fault = capture([&] { together(comm_, [&] { see_own_files(); }); });
+    // One that is gone is told in the reader's words.
+    if (fault && fault->kind() != ErrorKind::source)
+      throw Error(fault->kind(), of_target(fault->sentence()));
+  }
+
+  void see_own_files() const {
+    for (std::size_t f = static_cast<std::size_t>(comm_.rank()); f < target_.plan.files.size();
+         f += static_cast<std::size_t>(comm_.size())) {
+      TargetFile const& file = target_.plan.files[f];
+      std::uint64_t const there =
+          File::open_for_reading(target_.folder / file.path, ErrorKind::source).size_bytes();
+      if (there != file.size_bytes)
+        fail(ErrorKind::io,
+             "{}: has {} bytes, and {} were written. Check the file system, then run again.",
+             (target_.folder / file.path).string(), there, file.size_bytes);
+    }
+    std::error_code failed;
+    for (fs::directory_iterator entry(target_.folder, failed), end; !failed && entry != end;)
+      entry.increment(failed);
+    if (failed)
+      fail(ErrorKind::io, "{}: cannot be listed: {}. Check the file system, then run again.",
+           target_.folder.string(), failed.message());
+  }
+
+  /// A sentence about the staging folder, with the target in its place.
+  std::string of_target(std::string sentence) const {
+    std::string const staged = target_.folder.string();
+    std::string const& target = target_.spec.target.path;
+    for (std::size_t at = 0; (at = sentence.find(staged, at)) != std::string::npos;
+         at += target.size())
+      sentence.replace(at, staged.size(), target);
+    return sentence;
+  }
+
   /// In the words of the reader, who saw the staging folder.
   [[noreturn]] void refuse(Error const& fault) const {
     if (!is_of_readers(fault)) throw fault;
-    std::string sentence = fault.sentence();
-    std::string const staged = target_.folder.string();
-    for (std::size_t at = 0; (at = sentence.find(staged, at)) != std::string::npos;)
-      sentence.replace(at, staged.size(), target_.spec.target.path);
+    std::string const sentence = of_target(fault.sentence());
     fail(
         ErrorKind::self_check,
         "the target was written, and cannot be read as a source: {}{} Nothing was published. It is "

@@ -96,7 +96,8 @@ AxisRuns part_of_axis(Piece const& piece, LogicalAxis const& axis);
 /// Fills tensors, stored names and what the owners hold. `catalogs` are parallel to view.sides,
 /// whose owners are the catalogues' real files. With view.stored_names layers and experts are read
 /// from names. Errors of kind usage: more than a page can hold.
-void add_tensors(LayoutView& view, Model const& model, std::vector<Catalog const*> const& catalogs);
+void add_tensors(LayoutView& view, Model const& model, std::vector<Catalog const*> const& catalogs,
+                 std::size_t most_tensors = 1'000'000);
 
 /// What the plan moves from file to file; a computed tensor's bytes come from the file that holds
 /// its values.

@@ -11,7 +11,6 @@
 namespace reshard {
 namespace {
 
-constexpr std::size_t most_tensors = 1'000'000;
 constexpr std::size_t most_boxes = 4'000'000;
 /// Of one piece; a piece of more parts is shown by the smallest box around them.
 constexpr std::size_t most_boxes_of_piece = 64;
@@ -33,8 +32,13 @@ Index last_index(DomainAxis const& axis) { return axis.runs.empty() ? 0 : axis.r
 
 class Builder {
  public:
-  Builder(LayoutView& view, Model const& model, std::vector<Catalog const*> const& catalogs)
-      : view_(view), model_(model), catalogs_(catalogs), stored_names_(view.stored_names) {
+  Builder(LayoutView& view, Model const& model, std::vector<Catalog const*> const& catalogs,
+          std::size_t most_tensors)
+      : view_(view),
+        model_(model),
+        catalogs_(catalogs),
+        most_tensors_(most_tensors),
+        stored_names_(view.stored_names) {
     for (ViewSide const& side : view.sides) holdings_.emplace_back(side.owners.size());
   }
 
@@ -68,11 +72,11 @@ class Builder {
       count_tensor(item);
       view_.tensors.push_back(std::move(item));
     }
-    if (view_.tensors.size() > most_tensors || boxes_ > most_boxes)
+    if (view_.tensors.size() > most_tensors_ || boxes_ > most_boxes)
       fail(ErrorKind::usage,
            "{}: a page shows at most {} tensors in {} boxes, and there are more here. `reshard ls "
            "--json` lists any number of tensors.",
-           view_.title, most_tensors, most_boxes);
+           view_.title, most_tensors_, most_boxes);
   }
 
   Current described(std::size_t t) const {
@@ -214,6 +218,7 @@ class Builder {
   LayoutView& view_;
   Model const& model_;
   std::vector<Catalog const*> const& catalogs_;
+  std::size_t const most_tensors_;
   bool stored_names_;
   std::vector<std::vector<Holdings>> holdings_;
   std::unordered_map<std::string, std::uint32_t> numbers_;
@@ -222,10 +227,10 @@ class Builder {
 
 }  // namespace
 
-void add_tensors(LayoutView& view, Model const& model,
-                 std::vector<Catalog const*> const& catalogs) {
+void add_tensors(LayoutView& view, Model const& model, std::vector<Catalog const*> const& catalogs,
+                 std::size_t most_tensors) {
   RESHARD_EXPECT(catalogs.size() == view.sides.size());
-  Builder(view, model, catalogs).run();
+  Builder(view, model, catalogs, most_tensors).run();
 }
 
 std::vector<ViewFlow> flows_of(Plan const& plan, Catalog const& source) {

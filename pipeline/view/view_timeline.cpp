@@ -15,8 +15,6 @@
 namespace reshard {
 namespace {
 
-constexpr std::size_t most_spans = 4'000'000;
-
 struct Lane {
   std::int64_t rank = 0;
   std::int64_t thread = 0;
@@ -35,7 +33,8 @@ struct Spans {
 /// Reads the events, one a line, as stages/stream/trace.cpp writes them.
 class Reader {
  public:
-  explicit Reader(std::filesystem::path const& path) : path_(path) {}
+  Reader(std::filesystem::path const& path, std::size_t most_spans)
+      : path_(path), most_spans_(most_spans) {}
 
   void run() {
     std::ifstream file(path_);
@@ -66,11 +65,13 @@ class Reader {
  private:
   std::int64_t integer(Json const& event, std::string_view key) const {
     Json const* value = event.find(key);
-    if (value == nullptr || value->integer() == nullptr)
-      fail(ErrorKind::source,
-           "{}: an event lacks '{}'. The file is damaged: run with --trace again.", path_.string(),
-           key);
+    if (value == nullptr || value->integer() == nullptr) refuse_without(key);
     return *value->integer();
+  }
+
+  [[noreturn]] void refuse_without(std::string_view key) const {
+    fail(ErrorKind::source, "{}: an event lacks '{}'. The file is damaged: run with --trace again.",
+         path_.string(), key);
   }
 
   std::int64_t nanoseconds(Json const& event, std::string_view key) const {
@@ -100,10 +101,11 @@ class Reader {
     if (kind == "M" && name == "thread_name")
       lanes[static_cast<std::size_t>(lane_of(event))].name = text(args, "name");
     if (kind != "X") return;
-    if (args == nullptr || spans.lane.size() == most_spans)
+    if (args == nullptr) refuse_without("args");
+    if (spans.lane.size() == most_spans_)
       fail(ErrorKind::usage,
            "{}: has more spans than the {} that a page shows. Perfetto opens larger files.",
-           path_.string(), most_spans);
+           path_.string(), most_spans_);
     spans.lane.push_back(lane_of(event));
     spans.round.push_back(integer(*args, "round"));
     spans.bytes.push_back(integer(*args, "bytes"));
@@ -112,13 +114,15 @@ class Reader {
   }
 
   std::filesystem::path path_;
+  std::size_t most_spans_;
   std::map<std::pair<std::int64_t, std::int64_t>, std::int64_t> numbers_;
 };
 
 }  // namespace
 
-Timeline read_timeline(std::filesystem::path const& trace, std::string const& made_by) {
-  Reader reader(trace);
+Timeline read_timeline(std::filesystem::path const& trace, std::string const& made_by,
+                       std::size_t most_spans) {
+  Reader reader(trace, most_spans);
   reader.run();
   std::string out =
       fmt::format(R"({{"reshard_view":1,"kind":"timeline","title":{},"made_by":{},"ranks":[)",

@@ -265,7 +265,8 @@ class IdentityPlanner {
     for (NamedTensor const& tensor : tensors_) names.insert(request_.target_prefix + tensor.key);
     auto const expected = expected_names(files.config, names, request_.map_folders);
     if (!expected) return;
-    for (auto const& [copy, of] : expected->copies) note_copy(copy, of);
+    for (auto const& [name, held] : repeated_names(files.config, names, request_.map_folders))
+      if (!held.copy_of.empty()) note_copy(name, held.copy_of);
     if (expected->lacking.empty()) return;
     std::string text = origin() + ": " + lacking_sentence(*expected, names, config_name_of(files));
     bool const refused = expected->most_lack() || expected->wrapped > 0;

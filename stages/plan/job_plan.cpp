@@ -88,6 +88,8 @@ class JobPlanner {
     job_.source = std::move(model_.catalog);
     job_.weights = std::move(model_.weights);
     job_.merged_adapter = model_.merged_adapter;
+    job_.model_config = model_.config;
+    job_.incomplete = model_.incomplete;
     dtypes_ = dtypes_of(job_.source);
     int const vocab = job_.model->axes().find("vocab");
     if (model_.recorded_vocab && vocab >= 0 && request_.true_vocab_size == 0)

@@ -20,6 +20,9 @@ struct JobPlan : TargetDraft {
   bool stored_names = false;  ///< logical tensors are the source's stored ones
   Json named_config;          ///< with stored names: config.json of the target's reference, else
                               ///< the source's; null for none
+  Json model_config;  ///< config.json of the source's model, stated or made from its args; null
+                      ///< for none, and with stored names
+  bool incomplete = false;  ///< SourceModel::incomplete, and so is the target
   Catalog source;
   std::optional<Catalog> weights;  ///< the source before master weights took the place of weights
                                    ///< (Catalog::masters); nothing where they did not

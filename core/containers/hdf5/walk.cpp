@@ -4,6 +4,8 @@
 #include <charconv>
 #include <unordered_map>
 
+#include <fmt/ranges.h>
+
 #include "core/containers/hdf5/check_found.hpp"
 #include "core/containers/hdf5/file_types.hpp"
 #include "core/containers/hdf5/layout.hpp"
@@ -213,9 +215,8 @@ class Walk {
     auto shape = shape_from_extents(found.dtype, extents);
     if (!shape)
       refuse(path,
-             fmt::format("{} bytes in its last dimension are not an integer number of elements of "
-                         "{}",
-                         rank == 0 ? 1 : extents.back(), name(found.dtype)),
+             fmt::format("its dimensions are [{}], expected each below 2^63",
+                         fmt::join(extents, ", ")),
              damaged);
     found.shape = std::move(*shape);
     bool const empty = std::ranges::find(found.shape, 0) != found.shape.end();

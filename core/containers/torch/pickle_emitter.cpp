@@ -61,9 +61,7 @@ void Emitter::string(std::string_view text) {
 }
 
 void Emitter::unshared_string(std::string_view text) {
-  if (text.size() > 0xffffffffU)
-    fail(ErrorKind::source, "a string of {} bytes does not fit into a pickle of protocol 2.",
-         text.size());
+  RESHARD_EXPECT(text.size() <= 0xffffffffU);  // files with longer ones are not read
   op(Op::binunicode);
   append_little_endian(out_, static_cast<std::uint32_t>(text.size()));
   out_ += text;

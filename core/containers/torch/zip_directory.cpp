@@ -260,7 +260,7 @@ class DirectoryReader {
     if (whole > place_.offset_bytes - start)
       damaged("the header of record {} runs into the directory.", name);
     if (header.size() < whole) header = bytes_at(start, whole);
-    if (header.size() < whole) damaged("the header of record {} ends with the file.", name);
+    if (header.size() < whole) damaged("record {} has no header at {}.", name, start);
     compare_local_sizes(record, header, header.subspan(whole - extra_bytes, extra_bytes), name);
     record.entry.payload_offset_bytes = start + whole;
   }

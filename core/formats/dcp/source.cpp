@@ -261,7 +261,7 @@ Checkpoint DcpFormat::open(fs::path const& path, OpenChoice const& choice,
   Checkpoint checkpoint = checkpoint_of(std::move(opened), paths);
   checkpoint.common = std::move(common);
   read_item_heads(checkpoint, files, exchange);
-  refuse_copied_boxes(checkpoint, files, exchange);
+  if (choice.compare_files) refuse_copied_boxes(checkpoint, files, exchange);
   if (checkpoint.format->id() == FormatId::torch_dist)
     add_gathered_states(checkpoint, files, exchange);
   if (checkpoint.format->id() == FormatId::dcp && choice.rank_states)

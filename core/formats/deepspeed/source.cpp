@@ -97,7 +97,7 @@ std::string uses_of(Checkpoint const& checkpoint) {
 FormatWords DeepSpeedFormat::words() const {
   return {.help = "universal checkpoint",
           .sign = "latest or *_states.pt (DeepSpeed)",
-          .remains = {"zero_to_fp32.py", "global_step*/"},
+          .remains = {"zero_to_fp32.py"},
           .own = {latest_name, latest_universal_name, "zero_to_torch.py"}};
 }
 
@@ -109,7 +109,7 @@ std::string DeepSpeedFormat::why_incomplete(fs::path const& path) const {
   return fmt::format("has no '{}', which is written last", latest_name);
 }
 
-Checkpoint DeepSpeedFormat::open(fs::path const& path, OpenChoice const& /*choice*/,
+Checkpoint DeepSpeedFormat::open(fs::path const& path, OpenChoice const& choice,
                                  HeaderExchange const& exchange) const {
   Checkpoint checkpoint;
   checkpoint.format = this;
@@ -126,7 +126,7 @@ Checkpoint DeepSpeedFormat::open(fs::path const& path, OpenChoice const& /*choic
   exchange.together([&] {
     Headers const headers = unpacked(folder, packed);
     fill_checkpoint(folder, headers, checkpoint);
-    refuse_copies(folder, headers, checkpoint);
+    if (choice.compare_files) refuse_copies(folder, headers, checkpoint);
     RunState const& run = *checkpoint.deepspeed;
     checkpoint.iteration = run.steps;
     checkpoint.stated_iteration = run.steps;

@@ -12,6 +12,7 @@
 #include "core/formats/hdf5/parts.hpp"
 #include "core/formats/hdf5/source.hpp"
 #include "core/formats/megatron/args.hpp"
+#include "core/formats/megatron/hybrid_pattern.hpp"
 #include "core/formats/megatron/rank_settings.hpp"
 #include "core/formats/model_files.hpp"
 #include "core/formats/target_parts.hpp"
@@ -181,7 +182,12 @@ std::string axis_label(Model const& model, LogicalAxis const& axis) {
 
 /// A container has no layout and no training state, so what args say of them is left out: the same
 /// model gives the same bytes.
-Json args_without_layout(Json const& args) {
+Json args_without_layout(Json args) {
+  // The pattern of a hybrid model is the model's; only its bounds are stages.
+  if (auto const pattern = megatron::hybrid_pattern(args)) {
+    int const layers = narrow<int>(pattern->decoder_layers());
+    args.set(pattern->key, megatron::with_stages(*pattern, std::span(&layers, 1)));
+  }
   std::set<std::string> layout = {"no_save_optim", "no_save_rng"};
   for (auto const& [key, value] : megatron::target_args({{}, {}, 1}, args)) layout.insert(key);
   Json kept = Json::object();

@@ -67,8 +67,12 @@ safetensors::FilePlan plan_of(std::string const& name, std::span<TensorSpec cons
   if (laid.data_layout == DataLayout::usual)
     if (auto same = safetensors::plan_file_like(header, known->file_bytes, members))
       return *std::move(same);
-  if (metadata.empty())
-    metadata = safetensors::parse_header(header, known->file_bytes, name).metadata;
+  // The reference's own entries count before those of the source.
+  Metadata const own = safetensors::parse_header(header, known->file_bytes, name).metadata;
+  std::erase_if(metadata, [&](auto const& entry) {
+    return std::ranges::find(own, entry.first, &Metadata::value_type::first) != own.end();
+  });
+  metadata.insert(metadata.begin(), own.begin(), own.end());
   return safetensors::plan_file(members, with_format(std::move(metadata)), laid.data_layout);
 }
 

@@ -110,6 +110,11 @@ std::string manifest_text(Manifest const& manifest) {
   add_member(text, "version", manifest_version);
   add_member(text, "format", manifest.format);
   if (!manifest.map.empty()) add_member(text, "map", manifest.map);
+  if (!manifest.frozen.empty()) {
+    Json frozen = Json::array();
+    for (std::string const& pattern : manifest.frozen) frozen.push(pattern);
+    add_member(text, "frozen", frozen);
+  }
   add_member(text, "total", manifest.total);
   add_member(text, "source", manifest.source);
   add_member(text, "job", manifest.job);

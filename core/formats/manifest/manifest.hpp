@@ -59,9 +59,11 @@ struct Manifest {
   std::string tool_version;
   std::string format;
   std::string
-      map;      ///< whose names the tensors have: of a family, "mcore", or "none" for stored names
-  Json source;  ///< path, format, layout, total digest where known
-  Json job;     ///< the complete job
+      map;  ///< whose names the tensors have: of a family, "mcore", or "none" for stored names
+  std::vector<std::string> frozen;  ///< patterns of parameters without optimizer state, as a reader
+                                    ///< of the files has to be told (model.frozen)
+  Json source;                      ///< path, format, layout, total digest where known
+  Json job;                         ///< the complete job
   std::vector<TensorDigest> tensors;
   std::vector<TensorDigest> objects;
   std::vector<FileRecord> files;    ///< all but the manifest itself; none where some were not read

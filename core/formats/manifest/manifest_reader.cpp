@@ -38,13 +38,20 @@ std::vector<Index> shape_of(JsonPlace const& at) {
   return shape;
 }
 
-std::vector<std::string> axes_of(JsonPlace const& at, std::size_t dimensions) {
-  std::vector<std::string> axes;
-  if (at.value.find("axes") == nullptr) return axes;
-  for (Json const& axis : at.array("axes")) {
-    if (axis.text() == nullptr) at.fail_member("axes", "a list of names");
-    axes.push_back(*axis.text());
+/// None where the member is not there.
+std::vector<std::string> texts_of(JsonPlace const& at, std::string_view key) {
+  std::vector<std::string> texts;
+  if (at.value.find(key) == nullptr) return texts;
+  for (Json const& text : at.array(key)) {
+    if (text.text() == nullptr) at.fail_member(key, "a list of names");
+    texts.push_back(*text.text());
   }
+  return texts;
+}
+
+std::vector<std::string> axes_of(JsonPlace const& at, std::size_t dimensions) {
+  std::vector<std::string> axes = texts_of(at, "axes");
+  if (at.value.find("axes") == nullptr) return axes;
   if (axes.size() != dimensions)
     at.fail_member("axes", fmt::format("a list of {} names, one for each dimension,", dimensions));
   return axes;
@@ -148,6 +155,7 @@ Manifest parse_manifest(std::string_view text, std::string const& file) {
          file, version, manifest_version, json_quoted(manifest.tool_version));
   manifest.format = document.text("format");
   if (json.find("map") != nullptr) manifest.map = document.text("map");
+  manifest.frozen = texts_of(document, "frozen");
   manifest.total = document.text("total");
   manifest.source = document.member("source");
   manifest.job = document.member("job");

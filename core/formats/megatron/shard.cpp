@@ -1,9 +1,6 @@
 #include "core/formats/megatron/shard.hpp"
 
-#include <sys/stat.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <charconv>
 #include <map>
 #include <optional>
@@ -30,15 +27,6 @@ constexpr double supported_version = 3.0;
 /// More virtual stages than any model has layers; also keeps "model99999999999" from being a
 /// number.
 constexpr std::size_t most_chunks = 10'000;
-
-std::uint64_t modification_time_ns(File const& file) {
-  struct stat status {};
-  if (::fstat(file.descriptor(), &status) != 0)
-    fail(ErrorKind::io, "{}: its status cannot be read: {}. Check the file system.",
-         file.path().string(), system_reason(errno));
-  return static_cast<std::uint64_t>(status.st_mtim.tv_sec) * 1'000'000'000U +
-         static_cast<std::uint64_t>(status.st_mtim.tv_nsec);
-}
 
 /// "model" is 0, "model3" is 3; nothing for other keys.
 std::optional<std::size_t> chunk_number(std::string_view key) {
@@ -70,7 +58,7 @@ class HeaderReader {
   HeaderReader(File const& file, TorchFile const& torch)
       : torch_(torch), document_(torch.document), path_(file.path().string()) {
     header_.file_bytes = file.size_bytes();
-    header_.mtime_ns = modification_time_ns(file);
+    header_.mtime_ns = static_cast<std::uint64_t>(file.stamp().mtime_ns);
   }
 
   ShardHeader read() && {

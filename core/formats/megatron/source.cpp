@@ -369,7 +369,7 @@ Checkpoint MegatronFormat::open(fs::path const& path, OpenChoice const& choice,
         .add_all(tensors_in(states), records_in(states));
     if (with_states) add_rank_states(checkpoint, std::move(states), shards_of(directory));
     check_ranks(headers, found.places, checkpoint);
-    refuse_copies(found.places, shards_of(directory), checkpoint);
+    if (choice.compare_files) refuse_copies(found.places, shards_of(directory), checkpoint);
   });
   return checkpoint;
 }

@@ -138,13 +138,13 @@ void MegatronFormat::lay_out(MappedTarget const& job, TargetDraft& draft) const 
   }
   draft.opaque = plan_megatron_target(draft, parts, target).opaque;
   if (state) draft.own_masters.assign(state->own_masters().begin(), state->own_masters().end());
-  if (state && !state->frozen().empty())
+  if (state && !state->frozen().empty()) {
+    draft.frozen.assign(state->frozen().begin(), state->frozen().end());
     draft.warnings.push_back(fmt::format(
         "{} {} no optimizer state, and the optimizer of the target treats {} as frozen ({})",
-        counted(state->frozen().size(), "parameter"),
-        agreeing(state->frozen().size(), "has", "have"),
-        agreeing(state->frozen().size(), "it", "them"),
-        listed(std::vector<std::string>(state->frozen().begin(), state->frozen().end()), 6)));
+        counted(draft.frozen.size(), "parameter"), agreeing(draft.frozen.size(), "has", "have"),
+        agreeing(draft.frozen.size(), "it", "them"), listed(draft.frozen, 6)));
+  }
   if (state && state->depends_on_buckets()) draft.warnings.push_back(plan->bucket_warning());
 }
 

@@ -95,7 +95,8 @@ static constexpr auto wire_fields(NcclRankFacts const&) {
 std::string pack(NcclRankFacts const& facts) { return WireWriter().put(facts).bytes(); }
 
 NcclRankFacts unpack_facts(std::string const& bytes) {
-  return WireReader(bytes, "a rank's facts about NCCL").all<NcclRankFacts>();
+  WireReader in(bytes, "a rank's facts about NCCL");
+  return in.all<NcclRankFacts>();
 }
 
 }  // namespace reshard

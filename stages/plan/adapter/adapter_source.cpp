@@ -235,9 +235,9 @@ void add_adapters(Model& model, Side const& side, LinearWeights const& linear,
   }
   if (!finder.found())
     fail(ErrorKind::source,
-         "{}: holds an adapter (LoRA), and none of its {} tensors belongs to a weight of {}. "
-         "The config belongs to another model: set source.config to that of the base model.",
-         source.folder.string(), source.stored.tensors.size(), model.origin());
+         "{}: holds an adapter (LoRA), and the map leaves out all of its {} tensors (drop). Name a "
+         "map that has them with model.map.",
+         source.folder.string(), source.stored.tensors.size());
   finder.apply(model);
 }
 

@@ -108,12 +108,7 @@ void merge_adapter(Checkpoint const& source, TargetRequest const& request, Sourc
         "{}: holds optimizer state, which belongs to the weights before the adapter is merged. Set "
         "source.optimizer = \"drop\".",
         source.place);
-  if (!read.maps.family && adapter.names != NameOwner::megatron)
-    fail(ErrorKind::usage,
-         "[model] map = \"{}\": the adapter's names are those of the model's family, and it is not "
-         "known which one that is. Name its map with model.map, or its config.json with "
-         "source.config.",
-         request.map);
+  RESHARD_EXPECT(read.maps.family || adapter.names == NameOwner::megatron);  // make_model() chose
   LowRankPairs const pairs = pairs_of(source, request, read);
   pairs.merge_into(read.catalog);
   read.merged_adapter = adapter_record(adapter, pairs);

@@ -210,8 +210,16 @@ class MapChecker {
           present.empty() ? "" : fmt::format(", with '{}' stored", present), fault.sentence));
     }
     check_complete(*result.model, present, form);
-    result_.forms.push_back(std::move(form));
+    // A name may mean nothing where the config has none of its facts.
+    if (present.empty() || !form.refused.empty() || !same_names(result.proof.patterns))
+      result_.forms.push_back(std::move(form));
     return result;
+  }
+
+  /// Whether they are those of the form without such names.
+  bool same_names(std::vector<NamePattern> const& patterns) const {
+    return std::ranges::equal(patterns, result_.family, {}, &NamePattern::place,
+                              &NamePattern::place);
   }
 
   /// A form may store a weight in parts ("experts.gate" as "experts.gate.mxfp4.blocks"), but not

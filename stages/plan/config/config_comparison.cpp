@@ -5,9 +5,11 @@
 
 #include <fmt/ranges.h>
 
+#include "core/formats/megatron/hybrid_pattern.hpp"
 #include "core/formats/model_files.hpp"
 #include "stages/plan/config/carried_config.hpp"
 #include "stages/plan/config/config_members.hpp"
+#include "stages/plan/source/model_class.hpp"
 #include "stages/plan/source/stated_args.hpp"
 
 namespace reshard {
@@ -244,13 +246,27 @@ ConfigComparison with_adapters(ConfigComparison result, Json const& a, Json cons
   return result;
 }
 
+/// A hybrid model of pairs as a GPTModel, where the other description, or else the family, is one.
+ModelDescription in_class_of(ModelDescription description, ModelDescription const& other,
+                             MapFile const* family) {
+  bool const gpt = other.args.is_null() ? family != nullptr && !is_hybrid(*family)
+                                        : !megatron::hybrid_pattern(other.args);
+  Json args = gpt ? gpt_args(description.args) : Json();
+  if (!args.is_null()) description.args = std::move(args);
+  return description;
+}
+
 ConfigComparison compare_models(ModelDescription const& a, ModelDescription const& b,
                                 std::vector<fs::path> const& map_folders) {
   bool const both_args = !a.args.is_null() && !b.args.is_null();
   if (a.config.is_null() && b.config.is_null() && !both_args) return {{}, neither};
   try {
-    if (a.config.is_null() && b.config.is_null()) return compare_args(a.args, b.args, map_folders);
-    return compare(a, b, choose_maps("auto", map_folders, first_config(a, b), Json(), true));
+    if (a.config.is_null() && b.config.is_null())
+      return compare_args(in_class_of(a, b, nullptr).args, in_class_of(b, a, nullptr).args,
+                          map_folders);
+    MapChoice const maps = choose_maps("auto", map_folders, first_config(a, b), Json(), true);
+    MapFile const* const family = maps.family ? &*maps.family : nullptr;
+    return compare(in_class_of(a, b, family), in_class_of(b, a, family), maps);
   } catch (Error const& error) {
     if (error.kind() == ErrorKind::internal) throw;
     return {{}, error.sentence()};

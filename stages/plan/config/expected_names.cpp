@@ -42,19 +42,13 @@ bool is_wrapped(Names const& stored, std::string_view name) {
                          std::string(name.substr(dot)));
 }
 
-/// The name of the only stored tensor that is one tensor of the model; "" where there is none.
-std::string name_of(Side const& side, std::vector<StoredName> const& names, TensorId tensor) {
-  for (StoredName const& name : names)
-    if (auto const& tensors = side.tensors(name.entry);
-        !name.copy && tensors.size() == 1 && tensors.front() == tensor && name.positions.empty())
-      return name.name;
-  return "";
-}
-
 /// A family's model by a config, with the tensors that are stored.
 struct DescribedNames {
-  DescribedNames(MapChoice const& maps, Json const& config, Names const& stored)
-      : model(*maps.family, maps.core, {config, "config.json", 0, 0}),
+  /// With as many layers for multi-token prediction; nullopt: as the config counts them, which a
+  /// checkpoint may not hold.
+  DescribedNames(MapChoice const& maps, Json const& config, Names const& stored,
+                 std::optional<Index> prediction_layers)
+      : model(*maps.family, maps.core, {config, "config.json", 0, prediction_layers}),
         side(model, *maps.family, options(stored)) {
     apply_family(model, side);
   }
@@ -69,18 +63,14 @@ struct DescribedNames {
 };
 
 ExpectedNames compare(MapChoice const& maps, Json const& config, Names const& stored) {
-  DescribedNames const described(maps, config, stored);
+  DescribedNames const described(maps, config, stored, 0);
   auto const& [model, side] = described;
   std::vector<bool> required(model.tensors().size(), false);
   for (TensorId const tensor : side.required_tensors())
     required[static_cast<std::size_t>(tensor)] = true;
   ExpectedNames result{maps.family->name, 0, {}};
-  std::vector<StoredName> const names = side.names(nullptr);
-  for (StoredName const& name : names) {
+  for (StoredName const& name : side.names(nullptr)) {
     auto const& tensors = side.tensors(name.entry);
-    if (name.copy && tensors.size() == 1 && stored.contains(name.name))
-      if (std::string of = name_of(side, names, tensors.front()); stored.contains(of))
-        result.copies.emplace_back(name.name, std::move(of));
     if (name.copy || std::ranges::none_of(tensors, [&](TensorId tensor) {
           return required[static_cast<std::size_t>(tensor)];
         }))
@@ -97,24 +87,29 @@ ExpectedNames compare(MapChoice const& maps, Json const& config, Names const& st
   return result;
 }
 
-std::map<std::string, std::string, std::less<>> repeated(MapChoice const& maps, Json const& config,
-                                                         Names const& stored) {
-  DescribedNames const described(maps, config, stored);
-  std::map<std::pair<std::string, std::vector<Index>>, std::set<std::string>> holders;
-  std::set<std::pair<std::string, std::vector<Index>>> copied;
+std::map<std::string, RepeatedName, std::less<>> repeated(MapChoice const& maps, Json const& config,
+                                                          Names const& stored) {
+  DescribedNames const described(maps, config, stored, std::nullopt);
+  using Weight = std::pair<std::string, std::vector<Index>>;  ///< and its layers
+  std::map<Weight, std::map<std::string, bool>> holders;      ///< with StoredName::copy
   for (StoredName const& name : described.side.names(nullptr)) {
     auto const& tensors = described.side.tensors(name.entry);
     if (tensors.size() != 1 || !stored.contains(name.name)) continue;
     // A copy that a prediction layer has is of a weight without layers.
-    std::pair const weight(described.model.tensor(tensors.front()).name,
-                           described.side.layers_of(name, tensors.front()));
-    holders[weight].insert(name.name);
-    if (name.copy) copied.insert(weight);
+    Weight const weight(described.model.tensor(tensors.front()).name,
+                        described.side.layers_of(name, tensors.front()));
+    holders[weight].emplace(name.name, name.copy);
   }
-  std::map<std::string, std::string, std::less<>> result;
-  for (auto const& weight : copied)
-    if (holders[weight].size() > 1)
-      for (std::string const& name : holders[weight]) result.emplace(name, weight.first);
+  std::map<std::string, RepeatedName, std::less<>> result;
+  for (auto const& [weight, names] : holders) {
+    if (names.size() < 2 || std::ranges::none_of(names, [](auto const& one) { return one.second; }))
+      continue;
+    auto const original = std::ranges::find_if(names, [](auto const& one) { return !one.second; });
+    for (auto const& [name, copy] : names)
+      result.emplace(
+          name, RepeatedName{weight.first,
+                             copy && original != names.end() ? original->first : std::string()});
+  }
   return result;
 }
 
@@ -128,10 +123,10 @@ void where_described(Json const& config, std::vector<std::filesystem::path> cons
 
 }  // namespace
 
-std::map<std::string, std::string, std::less<>> repeated_names(
+std::map<std::string, RepeatedName, std::less<>> repeated_names(
     Json const& config, Names const& stored,
     std::vector<std::filesystem::path> const& map_folders) {
-  std::map<std::string, std::string, std::less<>> result;
+  std::map<std::string, RepeatedName, std::less<>> result;
   where_described(config, map_folders,
                   [&](MapChoice const& maps) { result = repeated(maps, config, stored); });
   return result;
@@ -142,7 +137,7 @@ std::map<std::string, DType, std::less<>> cast_names(
     std::vector<std::filesystem::path> const& map_folders) {
   std::map<std::string, DType, std::less<>> result;
   where_described(config, map_folders, [&](MapChoice const& maps) {
-    DescribedNames const described(maps, config, stored);
+    DescribedNames const described(maps, config, stored, std::nullopt);
     for (StoredName const& name : described.side.names(nullptr))
       if (auto const cast = described.side.cast(name.entry); cast && stored.contains(name.name))
         result.emplace(name.name, *cast);

@@ -19,9 +19,6 @@ struct ExpectedNames {
   std::string family;                ///< the map
   std::size_t count = 0;             ///< tensors that the map requires
   std::vector<std::string> lacking;  ///< those that are not stored, in the order of the map
-  /// Stored tensors that are copies of others by the map, and these: an output layer that the
-  /// config ties, and the embedding.
-  std::vector<std::pair<std::string, std::string>> copies = {};
   /// Of those that lack, how many are stored as peft wraps them: "….base_layer.weight".
   std::size_t wrapped = 0;
   /// Whether the folder can hardly be this model.
@@ -36,10 +33,18 @@ std::optional<ExpectedNames> expected_names(Json const& config,
                                             std::set<std::string, std::less<>> const& stored,
                                             std::vector<std::filesystem::path> const& map_folders);
 
+/// A stored tensor of a weight that others hold, too.
+struct RepeatedName {
+  std::string weight;
+  std::string copy_of;  ///< the stored tensor that it is a copy of by the map, as an output layer
+                        ///< that the config ties is one of the embedding; "" where it is none
+  friend bool operator==(RepeatedName const&, RepeatedName const&) = default;
+};
+
 /// Of `stored`, names of tensors, those that hold one weight of the model several times by the map
-/// of the config's family (tied embeddings, the ones that prediction layers repeat), with the name
-/// of that weight. None where no map describes the config.
-std::map<std::string, std::string, std::less<>> repeated_names(
+/// of the config's family (tied embeddings, the ones that prediction layers repeat). None where no
+/// map describes the config.
+std::map<std::string, RepeatedName, std::less<>> repeated_names(
     Json const& config, std::set<std::string, std::less<>> const& stored,
     std::vector<std::filesystem::path> const& map_folders);
 

@@ -10,8 +10,16 @@
 namespace reshard {
 namespace {
 
-Model described_by_args(TargetRequest const& request, SourceModel const& read) {
-  return {read.maps.core, read.maps.core, {read.args, "args", request.true_vocab_size}};
+/// The rows of the vocabulary where they are not args.vocab_size: Megatron's null tokenizer has one
+/// token more. 0: as args say.
+Index counted_vocab(Checkpoint const& source, TargetRequest const& request,
+                    SourceModel const& read) {
+  if (request.true_vocab_size > 0) return request.true_vocab_size;
+  return source.names == NameOwner::logical ? source.vocab : read.recorded_vocab.value_or(0);
+}
+
+Model described_by_args(SourceModel const& read, Index vocab) {
+  return {read.maps.core, read.maps.core, {read.args, "args", vocab}};
 }
 
 void warn_of_guesses(Checkpoint const& source, SourceModel& read) {
@@ -44,7 +52,7 @@ void make_config(Checkpoint const& source, TargetRequest const& request, SourceM
          "[target] reference: {} cannot make a config.json from a checkpoint's args. Name a folder "
          "with the model's own.",
          family.name);
-  Model const described = described_by_args(request, read);
+  Model const described = described_by_args(read, counted_vocab(source, request, read));
   check_settings(source, family, described, request.map_folders);
   read.config = config_from_args(family, described);
   Json quantised = fact(read.args, "quantization_config");  // what an earlier job noted there
@@ -53,8 +61,16 @@ void make_config(Checkpoint const& source, TargetRequest const& request, SourceM
   if (to_huggingface(request)) warn_of_guesses(source, read);
 }
 
-void compare_facts(TargetRequest const& request, SourceModel const& read) {
-  Model const described = described_by_args(request, read);
+Index vocab_of_args_beside(Json const& by_config, Checkpoint const& source,
+                           TargetRequest const& request, SourceModel const& read) {
+  Index const counted = counted_vocab(source, request, read);
+  return by_config == Json(counted) ? counted : request.true_vocab_size;
+}
+
+void compare_facts(Checkpoint const& source, TargetRequest const& request,
+                   SourceModel const& read) {
+  Model const described = described_by_args(
+      read, vocab_of_args_beside(read.model->value("vocab"), source, request, read));
   if (auto const conflict = axis_conflict(*read.model, described, read.args))
     fail(ErrorKind::source,
          "{} is {} in {} and {} in args. They describe two different models: {}.", conflict->axis,

@@ -8,12 +8,6 @@
 namespace reshard {
 namespace {
 
-/// Whether a family's own layers are those of a hybrid model.
-bool is_hybrid(MapFile const& family) {
-  return std::ranges::any_of(family.let,
-                             [](NamedExpression const& let) { return let.name == "hybrid"; });
-}
-
 /// Whether the family describes the model, in layers of GPTModel.
 bool is_described_by_gpt_family(SourceModel const& read) {
   if (!read.maps.family || is_hybrid(*read.maps.family)) return false;
@@ -21,6 +15,15 @@ bool is_described_by_gpt_family(SourceModel const& read) {
 }
 
 }  // namespace
+
+bool is_hybrid(MapFile const& family) {
+  return std::ranges::any_of(family.let,
+                             [](NamedExpression const& let) { return let.name == "hybrid"; });
+}
+
+Json gpt_args(Json const& args) {
+  return megatron::hybrid_pattern(args) ? megatron::unpaired_args(args).args : Json();
+}
 
 void settle_model_class(TargetRequest const& request, std::string_view place, SourceModel& result) {
   if (!megatron::hybrid_pattern(result.args)) return;

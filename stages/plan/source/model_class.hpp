@@ -13,4 +13,10 @@ namespace reshard {
 /// GPTModel, and stays as it is otherwise.
 void settle_model_class(TargetRequest const& request, std::string_view place, SourceModel& result);
 
+/// Whether a family's own layers are those of a hybrid model.
+bool is_hybrid(MapFile const& family);
+
+/// The args of a hybrid model of pairs as those of a GPTModel; null for all others.
+Json gpt_args(Json const& args);
+
 }  // namespace reshard

@@ -3,6 +3,7 @@
 #include "stages/plan/config/args_meaning.hpp"
 #include "stages/plan/config/carried_config.hpp"
 #include "stages/plan/config/config_conflicts.hpp"
+#include "stages/plan/source/made_config.hpp"
 #include "stages/plan/source/model_facts.hpp"
 #include "stages/plan/source/source_facts.hpp"
 
@@ -83,11 +84,15 @@ class Settler {
   }
 
   void check_sizes(MapChoice const& maps, Json const& config) const {
-    Model const by_args(maps.core, maps.core, {model_.args, "args", request_.true_vocab_size});
-    Json const layers = by_args.value("M");
+    auto const by_args_with = [&](Index vocab) {
+      return Model(maps.core, maps.core, {model_.args, "args", vocab});
+    };
+    Json const layers = by_args_with(request_.true_vocab_size).value("M");
     Model const by_config(*maps.family, maps.core,
                           {config, "config.json", request_.true_vocab_size,
                            layers.integer() == nullptr ? 0 : *layers.integer()});
+    Model const by_args =
+        by_args_with(vocab_of_args_beside(by_config.value("vocab"), source_, request_, model_));
     if (auto const conflict = axis_conflict(by_config, by_args, model_.args))
       fail(ErrorKind::source,
            "{} is {} in {} and {} in args. They describe two different models: check {}.",

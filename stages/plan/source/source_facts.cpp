@@ -74,6 +74,10 @@ class FactsReader {
       files.config = described.config;
       files.config_text = described.config_text;
     }
+    if (files.config.is_null() && !request_.base_config.is_null()) {
+      files.config = request_.base_config;
+      files.config_text = request_.base_config.dump(2) + "\n";
+    }
     Json const stated = fact(files.adapter, "base_model_name_or_path");
     if (unknown() && files.config.is_null())
       fail(
@@ -108,7 +112,7 @@ class FactsReader {
     if (result_.traits.padded_vocab > 0 && !result_.args.is_null() &&
         (padded == nullptr || padded->is_null()))
       result_.args.set("padded_vocab_size", result_.traits.padded_vocab);
-    result_.recorded_vocab = recorded_vocab(result_);
+    result_.recorded_vocab = recorded_vocab(source_, result_);
   }
 
   /// Whose layers they are: args say so, else the states that Transformer Engine keeps. Names in

@@ -139,7 +139,7 @@ class SourceReader {
       if (source_.names == NameOwner::megatron)
         require_megatron_form(*result_.model, maps.family->name, "[source] path");
       if (!result_.args.is_null() && (named || parts || to_huggingface()))
-        compare_facts(request_, result_);
+        compare_facts(source_, request_, result_);
       carry_vocab_rows(source_, request_, result_);
     } else {
       result_.model = std::make_unique<Model>(
@@ -377,7 +377,8 @@ class SourceReader {
     std::vector<std::string> lacking;
     for (TensorId const tensor : asked)
       if (!result_.model->exists(tensor)) lacking.push_back(result_.model->tensor(tensor).name);
-    if (!lacking.empty())
+    result_.incomplete = !lacking.empty();
+    if (result_.incomplete)
       result_.warnings.push_back(fmt::format(
           "{} does not hold {}, which models of {} have, so the target lacks it too. Take it "
           "from the checkpoint that the run started from",

@@ -119,8 +119,8 @@ void fail_unexplained(std::string const& file, std::string const& tensor,
     fail(ErrorKind::source,
          "{}: '{}' stands beside the weight '{}', and matches no entry of {}. By config.json the "
          "model is quantised by {}, and no map describes this form. model.map = \"none\" keeps the "
-         "stored tensors as they are, in a Hugging Face folder, DCP or HDF5; for other targets "
-         "take the model as it was before.",
+         "stored tensors as they are, in a Hugging Face folder, DCP or HDF5; or take the model as "
+         "it was before.",
          file, tensor, weight, map_names, method);
   std::string const near = nearest(tensor, known);
   fail(

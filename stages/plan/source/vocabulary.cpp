@@ -63,9 +63,7 @@ std::optional<std::string> with_vocabulary(std::string text, Index vocab) {
   return std::nullopt;
 }
 
-}  // namespace
-
-std::optional<Index> recorded_vocab(SourceModel const& read) {
+std::optional<Index> vocab_of_args(SourceModel const& read) {
   Json const stated = fact(read.args, "vocab_size");
   if (stated.integer() == nullptr || read.traits.padded_vocab == 0) return std::nullopt;
   // Megatron counts vocab_size before the end-of-document token, which its own null tokenizer
@@ -82,6 +80,16 @@ std::optional<Index> recorded_vocab(SourceModel const& read) {
   for (Index const dealt : {ranks, read.traits.vocab_chunks})
     if (dealt > 0 && padded(read.args, vocab, dealt) == read.traits.padded_vocab) return vocab;
   return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<Index> recorded_vocab(Checkpoint const& source, SourceModel const& read) {
+  Index const own = source.vocab;
+  if (own > 0 && own < read.traits.padded_vocab) return own;
+  std::optional<Index> const stated = vocab_of_args(read);
+  // Args may agree by chance with rows that the job of the record took for vocabulary, all of them.
+  return own == 0 || stated == own ? stated : std::nullopt;
 }
 
 Index carried_vocab(Checkpoint const& source, TargetRequest const& request,

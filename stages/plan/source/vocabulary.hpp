@@ -7,9 +7,11 @@
 
 namespace reshard {
 
-/// What args say of the vocabulary's rows that mean something, when it agrees with the rows that
-/// are there; else nothing. An Error of kind source: sizes whose product no program has.
-std::optional<Index> recorded_vocab(SourceModel const& read);
+/// The vocabulary's rows that mean something. Those of the source's own record
+/// (Checkpoint::vocab), where some of the rows that are there are padding by it; else those of
+/// args, when they agree with the rows that are there; else nothing. An Error of kind source: sizes
+/// whose product no program has.
+std::optional<Index> recorded_vocab(Checkpoint const& source, SourceModel const& read);
 
 /// The rows that a job between Megatron layouts carries: those that are there, as far as the target
 /// has room for them. Rows past the true size are padding that cannot be distinguished from
