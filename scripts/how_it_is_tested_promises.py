@@ -112,7 +112,7 @@ PROMISES = [
     ("The target's bytes do not depend on the number of ranks or the memory",
      "The same job on other numbers of ranks and with other sizes",
      ["test_end_to_end.test_the_target_has_the_same_bytes_on_any_number_of_ranks", "test_end_to_end.test_a_small_memory_limit_changes_no_byte"]),
-    ("A job opens each file of source and target twice and looks at it once",
+    ("A job opens each file of the source twice and of the target three times, and looks at it once",
      "A shim that counts what a metadata server is asked, on one rank and several",
      ["test_metadata_calls.test_a_file_is_opened_twice_and_looked_at_once", "test_metadata_calls.test_files_in_folders_of_their_own"]),
     ("A damaged or hostile file is refused; it is never executed and never trusted",

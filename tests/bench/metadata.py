@@ -10,6 +10,7 @@ import argparse
 import collections
 import json
 import os
+import random
 import shutil
 import statistics
 import struct
@@ -53,7 +54,7 @@ def model(layers):
 
 
 def make_huggingface(folder, layers, files):
-    """Of about so many files, each with neighbouring tensors; two bytes an element, the same number in a tensor."""
+    """Of about so many files, each with neighbouring tensors; two bytes an element, random numbers from 0.5 to 2."""
     config, tensors = model(layers)
     per_file = -(-len(tensors) // files)
     names = list(tensors)
@@ -67,7 +68,9 @@ def make_huggingface(folder, layers, files):
         for place, name in enumerate(group):
             size = 2 * tensors[name][0] * (tensors[name] + (1,))[1]
             header[name] = {"dtype": "BF16", "shape": tensors[name], "data_offsets": [len(data), len(data) + size]}
-            data += (number + place).to_bytes(2, "little") * (size // 2)
+            values = bytearray(b"\0\x3f" * (size // 2))
+            values[::2] = random.Random(number * per_file + place).randbytes(size // 2)
+            data += values
             weight_map[name] = file
         text = json.dumps(header).encode()
         text += b" " * (-len(text) % 8)

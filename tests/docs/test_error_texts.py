@@ -11,7 +11,7 @@ FAILURE = re.compile(r"fail\(\s*ErrorKind::(\w+),\s*(" + LITERALS + ")")
 # The first word of a sentence or clause that says what to do.
 ADVICE = re.compile(
     r"(?:^|[.:;,}] |, or |; or |\. or )(?:then )?(add|check|choose|compare|convert|copy|correct|define|dequantise|declare|do not|download|drop|end|free|give|install|keep|"
-    r"leave|look|lower|merge|move|name|perfetto opens|please|put|raise|remove|replace|reshard|restore|run|save|say|set|start|take|upgrade|use|wait|write|"
+    r"leave|load|look|lower|merge|move|name|perfetto opens|please|put|raise|remove|replace|reshard|restore|run|save|say|set|start|take|upgrade|use|wait|write|"
     r"`reshard|a path of your own)\b", re.IGNORECASE)
 
 

@@ -18,8 +18,12 @@ from reshard_job import BINARY, job_text
 USAGE, SOURCE, TARGET, IO, RESOURCES, SELF_CHECK, STALL, INTERRUPTED = 2, 3, 4, 5, 6, 7, 8, 75
 TIMEOUT_SECONDS = 30
 MARK = "generation_config.json"  # in the old target: its name is one of a checkpoint, so target.replace removes it
-# Of Open MPI: no look for fast networks at the start, no second of grace at the end when a rank has exited with a code.
-ENVIRONMENT = {"OMPI_MCA_pml": "ob1", "OMPI_MCA_odls_base_sigkill_timeout": "0"} | os.environ | {"OMP_NUM_THREADS": "1"}
+
+
+def environment():
+    """As it is now: with the name of the test that runs. Of Open MPI: no look for fast networks at the start, no second of grace at the end when a rank
+    has exited with a code."""
+    return {"OMPI_MCA_pml": "ob1", "OMPI_MCA_odls_base_sigkill_timeout": "0"} | os.environ | {"OMP_NUM_THREADS": "1"}
 
 
 @dataclass
@@ -37,7 +41,7 @@ class Running:
         self.begin = time.monotonic()
         self.process = subprocess.Popen(
             command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            env=ENVIRONMENT, start_new_session=True)
+            env=environment(), start_new_session=True)
 
     def wait(self):
         try:

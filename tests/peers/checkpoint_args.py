@@ -57,7 +57,7 @@ def run_args(config, form):
         params_dtype=DTYPES[config.dtype], bf16=config.dtype == "bfloat16", fp16=config.dtype == "float16", fp8=None,
         iteration=1000, consumed_train_samples=64000, consumed_valid_samples=0, skipped_train_samples=0, micro_batch_size=1,
         global_batch_size=64, train_iters=2000, lr=3e-4, min_lr=3e-5, lr_decay_style="cosine", weight_decay=0.1, adam_beta1=0.9,
-        adam_beta2=0.95, adam_eps=1e-8, clip_grad=1.0, seed=1234, optimizer="adam", use_distributed_optimizer=False, tokenizer_type="NullTokenizer",
+        adam_beta2=0.95, adam_eps=1e-8, clip_grad=1.0, seed=1234, optimizer="adam", use_distributed_optimizer=False, tokenizer_type="HuggingFaceTokenizer",
         tokenizer_model=None, data_path=["corpus", "0.5", "more"], split="99,1,0", save="checkpoints", load=None, ckpt_format="torch",
         use_dist_ckpt=False, exit_signal=signal.SIGTERM, log_interval=10, rank=0, local_rank=0, non_persistent_save_interval=None)
 

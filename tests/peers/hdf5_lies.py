@@ -137,6 +137,20 @@ def shape_bomb_by_patch(path):
     path.write_bytes(whole.replace(word(1234567) * 2, word(1 << 62) * 2, 1))
 
 
+@refused("'a/b'", "has a '/' in it")
+def link_with_a_slash(path):
+    with h5py.File(path, "w", libver=OLD) as file:
+        file["aXb"] = np.arange(4)
+    patched(path, b"aXb", b"a/b")
+
+
+@refused("'link'", "a link of an unknown kind")
+def link_of_a_kind_of_its_own(path):
+    with h5py.File(path, "w") as file:
+        file["link"] = h5py.ExternalLink("x.h5", "/a")
+    patched(path, b"\x01\x08\x40\x04link", b"\x01\x08\x46\x04link")  # the byte behind the flags: 64 is an external link
+
+
 # Containers that lie. They begin as a good one.
 
 

@@ -18,6 +18,7 @@ DISTRIBUTED_FILE = "distrib_optim.pt"
 
 def args_of(world, kind):
     args = dcp_checkpoints.training_args_of(world)
+    args.tokenizer_type = "NullTokenizer"  # with vocab_size + 1 tokens, which do not give these rows: all of them are kept
     args.ckpt_format, args.use_dist_ckpt = "torch", False
     args.use_distributed_optimizer = kind != PLAIN
     return args

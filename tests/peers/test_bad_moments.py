@@ -1,6 +1,7 @@
 """Jobs that are stopped, killed, or meet another job: the target is absent or complete, and the next run succeeds."""
 
 import functools
+import os
 import random
 import shutil
 import signal
@@ -12,7 +13,7 @@ import pytest
 import torch
 
 import bad_sources
-from bad_job import INTERRUPTED, TARGET, expect, listing, wait_until
+from bad_job import INTERRUPTED, STALL, TARGET, expect, listing, shim, wait_until
 from numpy_megatron import write_tree
 from peer_types import LOCAL, Layout
 from reshard_job import tree_hashes
@@ -167,3 +168,10 @@ def test_a_source_that_changes_during_the_run_is_not_published(ranks, bad_jobs, 
     outcome = job.wait()
     expect(outcome, 5, ("mp_rank_01", "changed", "Nothing was published", "again"))
     assert not listing(bad_jobs.parent)
+
+
+@pytest.mark.skipif(not os.environ.get("RESHARD_CALL_SHIM"), reason="RESHARD_CALL_SHIM is not set: no call is held")
+def test_a_write_that_does_not_return_ends_the_job(bad_jobs):
+    job = bad_jobs.start(bad_jobs.text(bad_sources.original("dense")), prefix=shim(f"pwritev2:.target.part-:hold={bad_jobs.scratch}/hold"),
+                         settings=["run.stall_seconds=1"])
+    expect(job.wait(), STALL, ("no round was read or written for 1 s", "it hangs during writing of", "Check the file systems"))

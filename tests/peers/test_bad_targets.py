@@ -109,6 +109,18 @@ def test_the_names_of_unfinished_targets_are_no_targets(name, bad_jobs, dense):
     bad_jobs.refused_early(USAGE, (name, "Choose another name"), bad_jobs.text(dense, target=bad_jobs.parent / name))
 
 
+def test_a_target_in_the_source_through_another_mount_is_seen(bad_jobs, dense, scratch):
+    if subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode != 0:
+        pytest.skip("needs unshare(1) and the right to mount")
+    twin = scratch / "twin"
+    twin.mkdir()
+    mounted = ["unshare", "-m", "sh", "-c", 'mount --bind "$0" "$1" && shift && exec "$@"', str(dense), str(twin)]
+    before = listing(dense)
+    outcome = bad_jobs.start(bad_jobs.text(dense, target=twin / "inside"), prefix=mounted).wait()
+    expect(outcome, USAGE, ("is the source", "through another mount", "outside of the source"))
+    assert listing(dense) == before
+
+
 def test_links_from_the_source_into_the_target_are_seen(bad_jobs, scratch):
     source = bad_sources.copy_of("dense", scratch / "real")
     linked = scratch / "linked"

@@ -193,7 +193,7 @@ def test_a_cast_that_the_map_states_is_no_difference(program, scratch):
             if name.endswith("e_score_correction_bias"):
                 held[name][1] += 0.5
         save_file(held, file, metadata={"format": "pt"})
-    assert "router.expert_bias" in refused(1, "verify", folder, scratch / "made")
+    assert "e_score_correction_bias" in refused(1, "verify", folder, scratch / "made")
 
 
 # --- what lies around tensors -------------------------------------------------------------------------------------------

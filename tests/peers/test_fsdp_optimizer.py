@@ -22,6 +22,7 @@ from dcp_checkpoints import DP_RESHARDABLE, ITERATION, PLAIN, RESHARDABLE, World
 from dcp_models import Recipe
 from numpy_megatron import TRACKER, iteration_folder
 from peer_types import Layout
+from reshard_job import command
 from tensor_patterns import assert_same_tensors, same_bits
 from test_dp_reshardable import ODD, bf16
 from test_legacy_optimizer import DISTRIBUTED
@@ -95,6 +96,17 @@ def trained():
     dcp_checkpoints.train_and_save(source, root / "source", RESHARDABLE)
     yield source, root / "source"
     shutil.rmtree(root)
+
+
+def test_weights_without_their_state_are_the_masters_or_these_rounded(trained, program, scratch):
+    source, root = trained
+    drop = {"source_options": {"optimizer": "drop"}}
+    there = to_fsdp(program, root, scratch / "fsdp", source.layout)
+    for name, origin in (("masters", there), ("rounded", root)):
+        weights = program.run(origin, scratch / name, "megatron", **drop)
+        for sides in ((there, weights), (weights, there)):
+            outcome = command("verify", *sides, "--weights-only")
+            assert outcome.returncode == 0, f"{name}: {outcome.stdout}{outcome.stderr}"
 
 
 def nested_state(folder):

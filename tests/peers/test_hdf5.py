@@ -394,7 +394,7 @@ def replace_attribute(path, name, value):
         file.attrs[name] = np.bytes_(value)
 
 
-@pytest.mark.long_but("missing-*")
+@pytest.mark.long_but("missing-*", "foreign-*")
 @pytest.mark.parametrize("damage, says, ranks", [
     (missing, "part 2 (part-00002-of-", 1), (duplicate, "and so is", 3), (twice_in_the_place_of_another, "is part 1", 1),
     (foreign, "not a container", 3), (foreign_first, "not a container", 1), (foreign_first, "not a container", 3), (of_another_map, "several checkpoints", 2),

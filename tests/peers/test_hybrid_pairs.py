@@ -74,6 +74,8 @@ def test_there_and_back_and_from_the_hybrid_model_to_its_family(name, program, s
     gpt = program.run(folder, scratch / "gpt", "torch_dist", target_options={"layers": "separate"})
     hybrid = program.run(gpt, scratch / "hybrid", "torch_dist", target_options={"model": "hybrid"})
 
+    assert command("verify", gpt, hybrid).returncode == command("verify", folder, hybrid).returncode == 0
+
     def renumbered(key):
         words = key.split(".")
         if words[:2] == ["decoder", "final_layernorm"]:

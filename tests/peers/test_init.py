@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import bad_sources
-from bad_job import ENVIRONMENT, SOURCE, TARGET, TIMEOUT_SECONDS, USAGE, own_words
+from bad_job import SOURCE, TARGET, TIMEOUT_SECONDS, USAGE, environment, own_words
 from reshard_job import BINARY
 
 pytestmark = pytest.mark.skipif(not BINARY, reason="RESHARD_BIN is not set: there is no program to run")
@@ -18,7 +18,7 @@ FORMATS = ["megatron", "huggingface", "torch_dist", "fsdp_dtensor", "dcp", "hdf5
 
 
 def reshard(folder, *words, code=0):
-    done = subprocess.run([BINARY, *map(str, words)], capture_output=True, text=True, cwd=folder, env=ENVIRONMENT, timeout=TIMEOUT_SECONDS)
+    done = subprocess.run([BINARY, *map(str, words)], capture_output=True, text=True, cwd=folder, env=environment(), timeout=TIMEOUT_SECONDS)
     assert done.returncode == code, f"exit {done.returncode}: {done.stderr}{done.stdout}"
     return done.stdout if code == 0 else own_words(done.stderr)
 

@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 import bad_sources
-from bad_job import ENVIRONMENT, SOURCE, TIMEOUT_SECONDS, USAGE
+from bad_job import SOURCE, TIMEOUT_SECONDS, USAGE, environment
 from numpy_megatron import iteration_folder, shard_directories, write_tree
 from peer_types import LOCAL, TE_GROUPED, Layout, ModelConfig
 from reshard_job import BINARY
@@ -33,7 +33,7 @@ LAYOUTS = [  # config, layout, form, class, loader, number of directories
 
 
 def inspect(path, *options):
-    return subprocess.run([BINARY, "inspect", str(path), *options], capture_output=True, text=True, timeout=TIMEOUT_SECONDS, env=ENVIRONMENT)
+    return subprocess.run([BINARY, "inspect", str(path), *options], capture_output=True, text=True, timeout=TIMEOUT_SECONDS, env=environment())
 
 
 def report(path, *options, code=0):

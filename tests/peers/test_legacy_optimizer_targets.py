@@ -232,15 +232,21 @@ def test_places_that_depend_on_buckets_are_warned_of(program, trained, scratch):
 # --- what is refused ----------------------------------------------------------------------------------------------
 
 
-def test_groups_that_parameters_do_not_fall_into_are_refused(program, trained, scratch):
+@pytest.mark.parametrize("key, value, target, options, words", [
+    ("wd_mult", lambda group: 1.0, "megatron", {"optimizer": "inline"}, "several parameter groups with weight decay"),
+    ("is_decoupled_lr", lambda group: group["wd_mult"] == 0, "megatron", {"optimizer": "inline"}, "has no parameter group with weight decay, which"),
+    ("is_decoupled_lr", lambda group: group["wd_mult"] == 0, "fsdp_dtensor", {}, "has no parameter group with weight decay, which"),
+], ids=["several", "none", "none, fsdp"])  # fmt: skip
+def test_groups_that_parameters_do_not_fall_into_are_refused(key, value, target, options, words, program, trained, scratch):
     source = Path(shutil.copytree(trained / DISTRIBUTED, scratch / "source"))
     for path in iteration_folder(source).rglob(SHARD_FILE):
         content = torch.load(path, weights_only=False)
         for group in content["optimizer"]["optimizer"]["param_groups"]:
-            group["wd_mult"] = 1.0
+            group[key] = value(group)
         torch.save(content, path)
-    outcome = program.attempt(source, scratch / "there", "megatron", target_options={"layout": Layout(tp=1).toml(), "optimizer": "inline"})
-    assert outcome.returncode == 3 and "several parameter groups with weight decay" in outcome.stderr, outcome.stderr
+    layout = {"layout": Layout(tp=1).toml()} if target == "megatron" else {}
+    outcome = program.attempt(source, scratch / "there", target, target_options=layout | options)
+    assert outcome.returncode == 3 and words in outcome.stderr, outcome.stderr
     assert not (scratch / "there").exists()
 
 

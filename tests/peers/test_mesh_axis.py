@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import dcp_reading
-from bad_job import ENVIRONMENT, TIMEOUT_SECONDS, USAGE
+from bad_job import TIMEOUT_SECONDS, USAGE, environment
 from numpy_megatron import iteration_folder
 from reshard_job import BINARY, tree_hashes
 
@@ -36,7 +36,7 @@ def maps(scratch):
 
 def reshard(folder, maps, *words, code=0):
     done = subprocess.run([BINARY, *map(str, words)], capture_output=True, text=True, cwd=folder, timeout=TIMEOUT_SECONDS,
-                          env=ENVIRONMENT | {"RESHARD_MAPS": str(maps)})
+                          env=environment() | {"RESHARD_MAPS": str(maps)})
     assert done.returncode == code, f"exit {done.returncode}: {done.stderr}{done.stdout}"
     return done.stdout if code == 0 else " ".join(done.stderr.split())
 

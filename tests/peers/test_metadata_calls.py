@@ -1,5 +1,5 @@
 """What a job asks of a metadata server, file by file, as the metadata shim (tests/support/metadata_shim.cpp) counts it: two opens and one stat of each
-file of the source and of the target, whatever the number of ranks; one open more of the weight files of a Hugging Face reference. tests/bench/metadata.py makes the jobs, and measures what the calls cost."""
+file of the source, and three opens of each of the target, whatever the number of ranks; one open more of the weight files of a Hugging Face reference. tests/bench/metadata.py makes the jobs, and measures what the calls cost."""
 
 import collections
 import os
@@ -15,10 +15,10 @@ from metadata import ON_DESCRIPTOR, Bench  # noqa: E402
 
 SHIM = os.environ.get("RESHARD_METADATA_SHIM")
 FILES = 24
-MADE = {"create": 1, "truncate": 1, "fsync": 1, "open": 1, "stat": 1}  # open: read back; stat: as it is published
+MADE = {"create": 1, "truncate": 1, "fsync": 1, "open": 2, "stat": 1}  # open: read back, and its header as of a source; stat: as it is published
 READ = {"open": 2, "stat": 1}  # for its header and its tensors; whether it has changed meanwhile
 HEADER_REPEATED = {"open": 3, "stat": 1}  # a Hugging Face target repeats the headers of its reference, here the source
-FOLDER_MADE = {"mkdir": 1, "open-folder": 2, "fsync": 1, "stat": 1}  # listed, and opened for its sync
+FOLDER_MADE = {"mkdir": 1, "open-folder": 3, "fsync": 1, "stat": 1}  # listed, opened for its sync, and listed as of a source
 
 pytestmark = pytest.mark.skipif(not (BINARY and SHIM), reason="needs the program and the metadata shim")
 

@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 import bad_sources
-from bad_job import (ENVIRONMENT, SOURCE, STALL, TARGET, TIMEOUT_SECONDS, USAGE, family, listing, own_words, program_of, send,
-                     wait_until)
+from bad_job import SOURCE, STALL, TARGET, TIMEOUT_SECONDS, USAGE, environment, family, listing, own_words, program_of, send, wait_until
 from reshard_job import BINARY, RECORDS, manifest_of
 
 pytestmark = pytest.mark.skipif(not BINARY, reason="RESHARD_BIN is not set: there is no program to run")
@@ -52,7 +51,7 @@ class Nights:
         launcher = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", str(ranks)] if ranks > 1 else []
         sets = [word for setting in settings for word in ("--set", setting)]
         return subprocess.Popen([*launcher, BINARY, "nightly", str(self.job(**job)), *sets, *options], cwd=self.scratch,
-                                env=ENVIRONMENT | (exports or {}), text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                                env=environment() | (exports or {}), text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     def run(self, *settings, code=0, **options):
         process = self.start(*settings, **options)
@@ -563,11 +562,11 @@ def test_without_locks_what_an_interrupted_night_left_is_named_and_stays(nights)
     clean = [BINARY, "clean", str(nights.serving / "iter_0000001")]
     assert f"`{' '.join(['reshard', *clean[1:]])}` removes it" in told["warnings"][0]
     os.utime(journal / "owner", (time.time() - 120,) * 2)
-    refused = subprocess.run(clean, capture_output=True, text=True, env=ENVIRONMENT | without_locks)
+    refused = subprocess.run(clean, capture_output=True, text=True, env=environment() | without_locks)
     assert refused.returncode == TARGET and "has no locks" in refused.stderr and "after 180 s" in refused.stderr
     assert part.is_dir() and journal.is_dir()
     age(journal)
-    assert subprocess.run(clean, capture_output=True, env=ENVIRONMENT | without_locks).returncode == 0
+    assert subprocess.run(clean, capture_output=True, env=environment() | without_locks).returncode == 0
     assert not part.exists() and not journal.exists()
 
 
@@ -678,7 +677,7 @@ def test_mistakes(nights):
     assert 'run.verify = "off"' in nights.run("run.verify=off", code=USAGE)
     nights.track("soon")
     assert "expected an iteration number" in nights.run(code=SOURCE)
-    refused = subprocess.run([BINARY, "run", str(nights.job())], capture_output=True, text=True, env=ENVIRONMENT)
+    refused = subprocess.run([BINARY, "run", str(nights.job())], capture_output=True, text=True, env=environment())
     assert refused.returncode == USAGE and "only `reshard nightly` uses this table" in refused.stderr
 
 

@@ -316,7 +316,7 @@ def with_metadata(folder):
         file = f"model-0000{number}-of-00002.safetensors"
         save_file({f"{name}._weight_qdata": torch.arange(24, dtype=torch.int8).reshape(4, 6), f"{name}._weight_scale": torch.rand(4)}, folder / file, metadata=described)
         weight_map |= {f"{name}._weight_{part}": file for part in ("qdata", "scale")}
-    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {"total_size": 80}, "weight_map": weight_map}))
     return folder
 
 
@@ -366,4 +366,4 @@ def test_a_config_that_names_a_shorter_dtype_than_the_weights_is_named(program, 
     (folder / "config.json").write_text(json.dumps({**config, "dtype": "bfloat16", "torch_dtype": "bfloat16"}))
     held = program.run(folder, scratch / "held", "dcp")
     outcome = program.attempt(held, scratch / "out", "huggingface")
-    warned(outcome, "tensors of the target are F32", 'dtype = "bfloat16"')
+    warned(outcome, "tensors in the target are F32", 'dtype = "bfloat16"')

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import bad_sources
-from bad_job import ENVIRONMENT, IO, RESOURCES, TIMEOUT_SECONDS, USAGE, command_of, own_words
+from bad_job import IO, RESOURCES, TIMEOUT_SECONDS, USAGE, command_of, environment, own_words
 from reshard_job import BINARY
 
 pytestmark = pytest.mark.skipif(not BINARY, reason="RESHARD_BIN is not set: there is no program to run")
@@ -18,7 +18,7 @@ SAMPLE = Path(__file__).parents[1] / "data" / "moe-tp2-pp2-ep2"
 
 def reshard(folder, *words, shell="exec \"$@\""):
     """`shell` can redirect or limit what the program has."""
-    return subprocess.run(["bash", "-c", shell, "bash", BINARY, *map(str, words)], capture_output=True, text=True, cwd=folder, env=ENVIRONMENT,
+    return subprocess.run(["bash", "-c", shell, "bash", BINARY, *map(str, words)], capture_output=True, text=True, cwd=folder, env=environment(),
                           timeout=TIMEOUT_SECONDS)
 
 
@@ -70,7 +70,7 @@ def test_a_plan_for_ranks_is_that_of_the_ranks(job):
     """One process that plans for three says what three processes say."""
     told = []
     for words, ranks in ((["plan", job, "--json", "--ranks", "3"], 1), (["plan", job, "--json"], 3)):
-        done = subprocess.run(command_of(words, ranks), capture_output=True, text=True, env=ENVIRONMENT, cwd=job.parent, timeout=TIMEOUT_SECONDS)
+        done = subprocess.run(command_of(words, ranks), capture_output=True, text=True, env=environment(), cwd=job.parent, timeout=TIMEOUT_SECONDS)
         assert done.returncode == 0, done.stderr
         document = json.loads(done.stdout)
         for varying in ("planned_memory_bytes", "free_bytes"):
@@ -94,7 +94,7 @@ def test_an_unfinished_target_is_called_so(scratch):
 
 def test_one_rank_of_several_says_it(job):
     wrapped = command_of(["digest", SAMPLE], 2, ["bash", "-c", 'if [[ $OMPI_COMM_WORLD_RANK == 0 ]]; then exec "$@" >/dev/full; fi; exec "$@"', "bash"])
-    done = subprocess.run(wrapped, capture_output=True, text=True, env=ENVIRONMENT, timeout=TIMEOUT_SECONDS)
+    done = subprocess.run(wrapped, capture_output=True, text=True, env=environment(), timeout=TIMEOUT_SECONDS)
     assert done.returncode == RESOURCES, done.stderr
     assert done.stderr.count("stdout: cannot be written") == 1
 

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import bad_sources
-from bad_job import ENVIRONMENT, SOURCE, USAGE, IO
+from bad_job import IO, SOURCE, USAGE, environment
 from reshard_job import BINARY, Program, job_text, tree_hashes
 
 SHIM = os.environ.get("RESHARD_SWEEP_SHIM")
@@ -35,7 +35,7 @@ class Outcome:
 
 
 def own_group(command, folder):
-    process = subprocess.Popen(list(map(str, command)), cwd=folder, env=ENVIRONMENT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+    process = subprocess.Popen(list(map(str, command)), cwd=folder, env=environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True)
     try:
         said = process.communicate(timeout=LIMIT_SECONDS)[0]

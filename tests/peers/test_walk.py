@@ -13,9 +13,15 @@ import tempfile
 from pathlib import Path
 
 import pytest
-import torch
 
+import cases
+import family_models_hybrid
+from adapter_models import save_adapter
+from family_models import Family, save_family
+from hf_models import save_hf
+from peer_types import Layout
 from reshard_job import BINARY
+from tensor_patterns import make_globals
 from walk import Checkpoint, Kind, Walk
 
 DATA = Path(__file__).parents[1] / "data"
@@ -30,13 +36,15 @@ pytestmark = pytest.mark.skipif(not BINARY, reason="needs the program")
 
 @pytest.fixture(scope="module")
 def starts(tmp_path_factory):
-    """Where walks begin: dense and expert models, with and without state, saved by Megatron-Core and DeepSpeed."""
+    """Where walks begin: dense, expert and Mamba models, with and without state, saved by Megatron-Core, DeepSpeed and transformers; an adapter."""
     folder = tmp_path_factory.mktemp("walk")
     for name in ("flattened-optimizer", "older-optimizers", "deepspeed"):
         with tarfile.open(DATA / f"{name}.tar.xz") as archive:
             archive.extractall(folder / name, filter="data")
     shutil.copytree(DATA / "moe-tp2-pp2-ep2", folder / "weights")
-    with_their_own_vocabulary(folder)
+    mamba = save_family(folder / "mamba", Family(family_models_hybrid.mamba("M*-ME*"), Layout(), Layout()))
+    llama = cases.LLAMA.with_(layers=2)
+    adapter = save_adapter(save_hf(folder / "base", llama, make_globals(llama)), folder / "adapter", shared=True)  # in any form
     dense, experts, only_megatron = Kind("llama"), Kind("qwen3_moe", ep=(1, 2, 4)), Kind()
     older = folder / "older-optimizers"
     yield {
@@ -47,17 +55,10 @@ def starts(tmp_path_factory):
         "stages": Checkpoint(older / "0.7.0" / "stages", "megatron", only_megatron, state=True, rng=True),
         "weights": Checkpoint(folder / "weights", "megatron", Kind("qwen3_moe", ep=(1, 2, 4), layers=4), rng=True),
         "zero": Checkpoint(folder / "deepspeed" / "zero2", "deepspeed", dense, state=True),
+        "hybrid": Checkpoint(mamba, "huggingface", Kind("nemotron_h", ep=(1, 2), layers=6, hybrid=True)),
+        "adapter": Checkpoint(adapter, "huggingface", Kind("llama", adapter=True)),
     }
     shutil.rmtree(folder)
-
-
-def with_their_own_vocabulary(folder):
-    """Their args name Megatron's NullTokenizer, which has one token more than args.vocab_size: a row that no config.json counts, and that a target
-    made of a folder without it has as padding."""
-    for path in [*folder.rglob("common.pt"), *folder.rglob("model_optim_rng.pt")]:
-        content = torch.load(path, weights_only=False)
-        content["args"].tokenizer_type = "HuggingFaceTokenizer"
-        torch.save(content, path)
 
 
 def walk_on(starts, steps, seed):

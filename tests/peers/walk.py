@@ -38,6 +38,7 @@ class Kind:
     ep: tuple = (1,)
     layers: int = 2
     hybrid: bool = False
+    adapter: bool = False  # a LoRA adapter alone
 
 
 @dataclass(frozen=True)
@@ -114,9 +115,7 @@ class Walk:
         pick = self.random.choice
         target_format = pick(targets_of(a))
         model, source_options, target_options, run = {}, {}, {}, {"memory": pick(["1 MiB", "4 MiB", "64 MiB"])}
-        # Weights of fsdp_dtensor are the masters beside state: without it they are F32 for good, which is another dtype for verify.
-        may_drop = a.state and a.format != "fsdp_dtensor"
-        if may_drop and (target_format in ("huggingface", "dcp") or self.random.random() < 0.05):
+        if a.state and (target_format in ("huggingface", "dcp") or self.random.random() < 0.05):
             source_options["optimizer"] = "drop"
         if a.rng:
             source_options["rng"] = "drop"
@@ -124,6 +123,8 @@ class Walk:
             target_options |= self.layout(a.kind, target_format)
         if a.kind.map and a.format in MEGATRON and (target_format == "huggingface" or target_format == "hdf5" and self.random.random() < 0.7):
             model["map"] = a.kind.map
+        if a.format == "deepspeed" and target_format == "hdf5":
+            model["map"] = a.kind.map  # else the names are kept, and no map takes those of its state
         getattr(self, "to_" + target_format)(a, target_options)
         return target_format, source_options, target_options, model, run
 
@@ -144,8 +145,11 @@ class Walk:
             options[key] = self.random.choice(values)
 
     def to_megatron(self, a, options):
-        self.maybe(options, "transformer_impl", ["local", "transformer_engine"], 0.3)
+        if not a.kind.hybrid:  # which has Transformer Engine's layers alone
+            self.maybe(options, "transformer_impl", ["local", "transformer_engine"], 0.3)
         self.maybe(options, "experts", ["sequential"], 0.3)
+        self.adapter_form(a, options)
+        self.model_class(a, options)
         self.maybe(options, "mp_rank_style", ["full3d"], 0.1)
         if a.state:
             self.maybe(options, "optimizer", ["distributed", "inline"], 0.7)
@@ -153,9 +157,20 @@ class Walk:
             self.maybe(options, "overlap_grad_reduce", ["on", "off"], 0.2)
 
     def to_torch_dist(self, a, options):
-        self.maybe(options, "transformer_impl", ["local", "transformer_engine"], 0.3)
+        if not a.kind.hybrid:
+            self.maybe(options, "transformer_impl", ["local", "transformer_engine"], 0.3)
         self.maybe(options, "layers", ["separate"], 0.3)
+        self.adapter_form(a, options)
+        self.model_class(a, options)
         self.maybe(options, "chunk_bytes", ["4 KiB", "64 KiB"], 0.3)
+
+    def model_class(self, a, options):
+        if not a.kind.hybrid and not a.kind.adapter:
+            self.maybe(options, "model", ["gpt", "hybrid"], 0.15)
+
+    def adapter_form(self, a, options):
+        if a.kind.adapter:
+            self.maybe(options, "adapter", ["canonical", "fused", "mcore-bridge"])
 
     def to_fsdp_dtensor(self, a, options):
         self.maybe(options, "chunk_bytes", ["4 KiB", "64 KiB"], 0.3)
@@ -178,6 +193,8 @@ def targets_of(a):
         return ["deepspeed", "torch_dist", "megatron", "hdf5", "fsdp_dtensor"]
     if a.format == "dcp":
         return ["dcp", "huggingface"]
+    if a.kind.adapter:
+        return ["megatron", "torch_dist", "huggingface"]
     targets = ["megatron", "megatron", "torch_dist", "torch_dist", "hdf5"]
     if not a.kind.hybrid:
         targets.append("fsdp_dtensor")

@@ -1,14 +1,37 @@
-"""Why some refusals have no test that produces them, and tests that compare a sentence without its being thrown."""
+"""Why some refusals have no test that produces them, and tests that compare a sentence without its being thrown, or in builds of their own."""
 
 # (reason, file, part of the sentence; "" for all of the file)
 REASONS = [
     ("needs a GPU", "core/device/cuda/cuda_device.cpp", ""),
     ("a race that no test can time", "core/io/direct_io.cpp", "was replaced by another file while it was opened"),
     ("needs an OpenSSL that forbids SHA-256", "core/base/sha256.cpp", ""),
+    ("needs a GPU that completes no work", "stages/stream/stream_on_device.cpp", "has completed no work"),
+    ("needs a fault of this program: the two arithmetics agree on every shape", "stages/plan/source/stored_elements.cpp", "the second arithmetic gives it"),
     ("needs an MPI without threads", "core/transport/comm.cpp", "thread level"),
+    ("needs four billion values in one file", "core/containers/dcp/metadata_objects.cpp", "more than {} objects of one class"),
+    ("needs four billion values in one file", "core/containers/dcp/metadata_objects.cpp", "more than {} chunks"),
+    ("needs four billion values in one file", "core/containers/dcp/metadata_reader.cpp", "storage_data has {} entries"),
+    ("needs four billion values in one file", "core/containers/dcp/metadata_values.cpp", "cannot be held"),
+    ("needs four billion values in one file", "core/containers/numbered.hpp", "cannot be held"),
+    ("needs four billion values in one file", "core/containers/stored_chunks.cpp", "cannot be held"),
+    ("needs a file of four million links, which takes minutes to make", "core/containers/hdf5/walk.cpp", "the file has more than {} links"),
+    ("needs an HDF5 library with a layout that no release has", "core/containers/hdf5/walk.cpp", "its storage is of an unknown kind"),
+    ("needs an HDF5 library that reads files which those of today refuse", "core/containers/hdf5/walk.cpp", "expected each below 2^63"),
+    ("needs an HDF5 library that a file has taken over", "core/containers/hdf5/read_file.cpp", "libhdf5 returned an invalid answer"),
+    ("needs a failure inside the HDF5 library", "core/containers/hdf5/parallel_writer.cpp", "close it"),
+    ("needs a failure inside the HDF5 library", "core/containers/hdf5/plan.cpp", "close it"),
+    ("needs a failure inside the HDF5 library", "core/containers/hdf5/plan.cpp", "set the offset of a dataset"),
+    ("needs a machine without a few KiB of memory", "core/base/yaml.cpp", "no memory is left"),
+    ("needs an NCCL that does not know its version", "core/transport/nccl/nccl_library.cpp", "does not report its version"),
+    ("ctest -R transport_abort.mpi.deaf makes it, in a program of its own", "core/transport/comm.cpp", "no message from another rank for"),
+    ("ctest -R heartbeat.stop makes it, in a program of its own", "core/transport/heartbeat.cpp", "no heartbeat from rank"),
+    ("ctest -R watchdog.hang makes it, in a program of its own", "core/transport/watchdog.cpp", "no progress for"),
 ]
 
 # (test, file, part of the sentence): the test calls what returns the sentence
 NAMED_BY_HAND = [
     ("Dequantise.WhatIsNoFormIsNamed", "core/quant/scheme.cpp", ""),
+    ("NcclProblem.NamesRanksHostsAndBothValues", "core/transport/nccl/rank_facts.cpp", "has NCCL {}"),
+    ("NcclProblem.NamesRanksHostsAndBothValues", "core/transport/nccl/rank_facts.cpp", "NCCL needs the same on every rank"),
+    ("NoHdf5.IsSaidByEveryCall", "core/containers/hdf5/no_hdf5.cpp", ""),
 ]

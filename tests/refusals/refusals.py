@@ -110,14 +110,15 @@ def producers(found, paths):
         candidates = helped.get(source.rpartition(".")[0], [])
         if not text:  # made by Error(), perhaps within a library, or read from another process
             candidates = candidates + (without_format.get(source, []) if source else []) + (everywhere if not source or source in RELAYS else [])
+            candidates = candidates + [site for site in found.values() if site.helper and site.file.startswith(RELAYS.get(source, "-"))]
         for site in candidates:
             if name not in result[site.key] and site.is_in(sentence):
                 result[site.key].add(name)
     return result
 
 
-# What throws errors that another process or rank has made.
-RELAYS = {"core/containers/hdf5/child.cpp", "core/transport/comm.cpp", "core/transport/shared_sight.cpp"}
+# What throws errors that another process or rank has made: the folder whose functions put sentences into those of others there.
+RELAYS = {"core/containers/hdf5/child.cpp": "core/containers/hdf5/", "core/transport/comm.cpp": "-", "core/transport/shared_sight.cpp": "-"}
 
 
 # --- the page -----------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ COLLECTED = {
     "core/transport/nccl/rank_facts.cpp": ([RETURNED], "core/transport/nccl/nccl_transport.cpp"),
     "pipeline/job/job_spec.cpp": (["add", "push_back"], "pipeline/job/job_spec.cpp"),
     "pipeline/job/field_kinds.cpp": (["expected", RETURNED], "pipeline/job/job_spec.cpp"),
-    "stages/write/leftovers.cpp": ([RETURNED], "pipeline/nightly/nightly_target.cpp"),
+    "stages/write/leftovers.cpp": ([RETURNED], "stages/write/publish.cpp"),
 }
 # [[noreturn]] functions that do not refuse, and those whose callers add only what to do.
 NO_REFUSALS = {"fail", "broken", "abort", "end_with", "be_child", "report", "throw_error_of"}

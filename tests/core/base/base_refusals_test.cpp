@@ -8,6 +8,7 @@
 #include "core/base/integers.hpp"
 #include "core/base/json.hpp"
 #include "tests/support/expect_refused.hpp"
+#include "tests/support/failing_call.hpp"
 #include "tests/support/scratch_folder.hpp"
 
 namespace reshard {
@@ -128,6 +129,17 @@ TEST(IntegerRefusals, NameTheQuantity) {
   std::vector<Index> const shape = {2, -1};
   expect_refused(ErrorKind::source, "a shape: a dimension is -1, below zero",
                  [&] { checked_volume(shape, ErrorKind::source, "a shape"); });
+}
+
+TEST_F(FileRefusals, WhatTheSystemDoesNotWriteBack) {
+  File const file = File::open_for_writing(path_);
+  auto const write_back = [&] { (void)file.begin_write_back(0, 4096); };
+  EXPECT_NE(test::refused_without(SYS_sync_file_range, EIO, write_back)
+                .find("write-back of 4096 bytes at offset 0 failed: "),
+            std::string::npos);
+  EXPECT_NE(test::refused_without(SYS_fsync, EIO, [&] { sync_directory(folder_.path()); })
+                .find("fsync of directory failed: "),
+            std::string::npos);
 }
 
 }  // namespace

@@ -9,6 +9,9 @@
 
 #include <gtest/gtest.h>
 
+#include "core/device/device.hpp"
+#include "tests/support/expect_refused.hpp"
+
 namespace reshard {
 namespace {
 
@@ -143,6 +146,13 @@ TEST(StridedCopy, CountsItsBytes) {
   std::vector<ByteDim> const dims{{2, 100, 8}, {4, 10, 2}};
   EXPECT_EQ(copied_bytes(16, dims), 128U);
   EXPECT_EQ(copied_bytes(16, {}), 16U);
+}
+
+TEST(CudaDevice, IsRefusedInABuildWithoutCuda) {
+  if (cuda_offer().built) GTEST_SKIP() << "this build has CUDA";
+  test::expect_refused(ErrorKind::resources,
+                       "GPU 1 cannot be used: this program was built without CUDA",
+                       [] { open_cuda_device(1); });
 }
 
 }  // namespace

@@ -6,24 +6,35 @@
 
 #include "core/base/capture.hpp"
 #include "core/base/crc32.hpp"
+#include "tests/support/random_bytes.hpp"
+#include "tests/support/scratch_folder.hpp"
 
 namespace reshard {
 namespace {
 
 constexpr std::uint64_t large = 8192;
 
+/// Files with payloads of random numbers, by the checksums that their headers are said to state.
 struct Files {
-  Files& add(
-      std::initializer_list<std::pair<std::uint64_t, std::optional<std::uint32_t>>> records) {
+  using Records = std::initializer_list<std::pair<std::uint64_t, std::optional<std::uint32_t>>>;
+
+  explicit Files(std::size_t period = 0) : period_(period) {}
+
+  Files& add(Records records) {
     auto const file = static_cast<std::uint32_t>(checkpoint.files.size());
-    checkpoint.files.push_back("/ckpt/" + std::to_string(file));
     std::uint64_t at = 64;
     for (auto const& [bytes, crc32] : records) {
       checkpoint.records.push_back({file, at, bytes, 0, 1 << 20, crc32});
       at += bytes;
     }
+    std::vector<std::byte> payload = random_bytes(at, 1);
+    for (std::size_t i = period_; period_ > 0 && i < payload.size(); ++i)
+      payload[i] = payload[i - period_];
+    checkpoint.files.push_back(folder_.file(std::to_string(file), payload));
     return *this;
   }
+
+  std::string path(std::size_t file) const { return checkpoint.files[file].string(); }
 
   std::string refusal(std::vector<DifferentFiles> const& lists) const {
     auto const failed = capture([&] { refuse_copied_files(checkpoint, lists); });
@@ -33,17 +44,28 @@ struct Files {
   }
 
   Checkpoint checkpoint;
+
+ private:
+  std::size_t period_;
+  ScratchFolder folder_{"copied_files"};
 };
 
 TEST(CopiedFiles, TwoOfOneListAreNamed) {
   Files files;
   files.add({{64, 1}, {large, 2}}).add({{64, 1}, {large, 3}}).add({{64, 1}, {large, 2}});
   EXPECT_EQ(files.refusal({{0, 1, 2}}),
-            "/ckpt/2: holds the same bytes as /ckpt/0 (2 records with equal CRC-32s), and the two "
-            "must hold different parts of the same tensors. One is a copy of the other: restore it "
-            "from the original.");
+            files.path(2) + ": holds the same bytes as " + files.path(0) +
+                " (2 records with equal CRC-32s), and the two must hold different parts of the "
+                "same tensors. One is a copy of the other: restore it from the original. Where the "
+                "model repeats itself there, set source.verify = \"off\".");
   EXPECT_EQ(files.refusal({{0, 1}, {2}}), "") << "files of different lists may be equal";
   EXPECT_EQ(files.refusal({}), "");
+}
+
+TEST(CopiedFiles, PayloadsThatRepeatThemselvesProveNothing) {
+  for (std::size_t const period : {1UL, 2UL, 4UL, 512UL})
+    EXPECT_EQ(Files(period).add({{large, 7}}).add({{large, 7}}).refusal({{0, 1}}), "") << period;
+  EXPECT_NE(Files(large / 2).add({{large, 7}}).add({{large, 7}}).refusal({{0, 1}}), "");
 }
 
 TEST(CopiedFiles, OneRecordThatDiffersIsEnough) {

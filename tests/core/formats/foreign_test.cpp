@@ -1,14 +1,20 @@
 // What is said of folders and files that are of other programs.
 
 #include <algorithm>
+#include <fstream>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "core/formats/foreign.hpp"
+#include "core/formats/format.hpp"
+#include "tests/support/expect_refused.hpp"
+#include "tests/support/scratch_folder.hpp"
 
 namespace reshard {
 namespace {
+
+namespace fs = std::filesystem;
 
 struct Folder {
   std::vector<std::string> names;
@@ -19,7 +25,6 @@ TEST(Foreign, EachProgramIsNamed) {
   std::vector<Folder> const folders = {
       {{}, "empty folder"},
       {{"model-Q4_K_M.gguf"}, "llama.cpp"},
-      {{"global_step10/", "latest", "zero_to_fp32.py"}, "DeepSpeed"},
       {{"context/", "weights/"}, "Name its weights: a/b/weights."},
       {{"blobs/", "refs/", "snapshots/"}, "cache"},
       {{"_CHECKPOINT_METADATA", "d/"}, "Orbax"},
@@ -69,6 +74,49 @@ TEST(Foreign, OfAFileItsFolderIsNamed) {
   EXPECT_NE(foreign_file("a/model.tar.gz").find("Unpack it"), std::string::npos);
   EXPECT_NE(foreign_file("a/x.onnx").find("ONNX"), std::string::npos);
   EXPECT_NE(foreign_file("a/x").find("neither a directory nor an HDF5 file"), std::string::npos);
+}
+
+TEST(Foreign, AFolderOfAnotherProgramIsRefused) {
+  ScratchFolder const scratch("foreign");
+  std::vector<Folder> const folders = {
+      {{"model-Q4_K_M.gguf"}, "the format of llama.cpp"},
+      {{"global_step_10/", "run.log"}, "is not a supported format: no"},
+      {{"context/", "weights/"}, "is a NeMo 2 folder. Name its weights"},
+      {{"blobs/", "refs/", "snapshots/"}, "is a model in Hugging Face's cache"},
+      {{"_CHECKPOINT_METADATA", "d/"}, "is an Orbax checkpoint"},
+      {{"consolidated.00.pth", "params.json"}, "the format of Meta's own releases"},
+      {{"checkpoint-100/", "checkpoint-200/"}, "is the output folder of a trainer"},
+      {{"model.pt"}, "by its name a file of torch.save"},
+      {{"model.nemo"}, "a NeMo 1 archive. Unpack it"},
+      {{".zgroup", "layer/"}, "holds Zarr arrays"},
+      {{"models--Qwen--Qwen3/"}, "is the cache of the Hugging Face Hub"},
+      {{"rank0.engine"}, "holds rank0.engine, an engine of TensorRT-LLM"},
+  };
+  for (std::size_t i = 0; i < folders.size(); ++i) {
+    fs::path const path = scratch.path() / std::to_string(i);
+    fs::create_directory(path);
+    for (std::string const& name : folders[i].names)
+      name.ends_with('/') ? void(fs::create_directory(path / name))
+                          : void(std::ofstream(path / name));
+    test::expect_refused(ErrorKind::source, folders[i].says, [&] { choose_format(path); });
+  }
+}
+
+TEST(Foreign, AFileThatIsNoCheckpointIsRefused) {
+  ScratchFolder const scratch("foreign_file");
+  std::vector<std::pair<std::string, std::string>> const files = {
+      {"x.gguf", "the format of llama.cpp"},
+      {"x.nemo", "name the folder with the mp_rank_* folders"},
+      {"model.safetensors", "is one file of a checkpoint. Name its folder"},
+      {"model_optim_rng.pt", "by its name a single torch.save file"},
+      {"x.onnx", "is an ONNX graph"},
+      {"model.tar.gz", "is an archive. Unpack it"},
+      {"job.toml", "is a TOML file, not a checkpoint"},
+      {"x", "is neither a directory nor an HDF5 file"},
+  };
+  for (auto const& [name, says] : files)
+    test::expect_refused(ErrorKind::source, says,
+                         [&] { choose_format(scratch.empty_file(name, 0)); });
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include "core/base/capture.hpp"
 #include "core/formats/megatron/mesh.hpp"
 #include "core/formats/megatron/rank_settings.hpp"
+#include "tests/support/expect_refused.hpp"
 
 namespace reshard::megatron {
 namespace {
@@ -164,6 +165,26 @@ TEST(Settings, AreThereAndAtOneStep) {
   none.root = none.add_dict();
   for (pickle::Document const& common : {common_state({}), none})
     EXPECT_NE(refusal(common).find("no settings of an optimizer"), std::string::npos);
+}
+
+TEST(RankSettings, OfAnotherNumberOfOptimizersAreRefused) {
+  pickle::Document shard;
+  shard.root = shard.add_dict();
+  shard.set(shard.root, "optimizer", shard.add_dict());
+  RunRecord record;
+  auto torch = std::make_shared<TorchFile>();
+  torch->document = shard;
+  record.torch = torch;
+  pickle::Document others;
+  others.root = others.add_list({others.add_dict(), others.add_dict()});
+  auto states = std::make_shared<RankStates>();
+  states->settings = {pickle::dump(others)};
+  states->places = {"/ckpt/1"};
+  Checkpoint source;
+  source.rank_states = states;
+  test::expect_refused(ErrorKind::source,
+                       "/ckpt/1: 'optimizer' is of 2 optimizers, and 1 in another rank's file",
+                       [&] { rank_settings(source, record); });
 }
 
 }  // namespace

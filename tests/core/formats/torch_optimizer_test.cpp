@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "core/base/error.hpp"
+#include "tests/support/expect_refused.hpp"
 
 namespace reshard {
 namespace {
@@ -75,6 +76,24 @@ TEST(TorchOptimizer, MustBeOneThatMegatronHas) {
   EXPECT_TRUE(says(optimizer_of(document, {other}), "amsgrad"));
   document.erase(other, "amsgrad");
   EXPECT_TRUE(says(optimizer_of(document, {other}), "it is not Adam"));
+}
+
+TEST(TorchOptimizer, MustHaveTheSameBetasInAllGroups) {
+  Document document;
+  NodeId const one = add_group(document, 0.01, 0.1);
+  NodeId const other = add_group(document, 0.01, 0.1);
+  document.set(other, "betas",
+               document.add_tuple({document.add_real(0.9), document.add_real(0.99)}));
+  EXPECT_TRUE(says(optimizer_of(document, {one, other}), "have different 'betas'"));
+}
+
+TEST(TorchOptimizer, MustHaveSettingsThatArePlainValues) {
+  Document document;
+  NodeId const group = add_group(document, 0.01, 0.1);
+  document.set(group, "lr", document.add_object("my.trainer", "Schedule", document.add_dict()));
+  document.root = document.add_list({group});
+  test::expect_refused(ErrorKind::source, "hold 'my.trainer.Schedule', which is not a plain value",
+                       [&] { check_plain(document, "/ckpt"); });
 }
 
 TEST(TorchOptimizer, MustSayItsSettingsAndSteps) {

@@ -7,6 +7,8 @@
 #include "core/base/error.hpp"
 #include "core/base/file.hpp"
 #include "core/io/io_engines.hpp"
+#include "core/io/shared_extents.hpp"
+#include "tests/support/failing_call.hpp"
 #include "tests/support/scratch_folder.hpp"
 
 namespace reshard {
@@ -14,6 +16,16 @@ namespace {
 
 std::vector<EngineRate> rates(double posix, double direct, double uring) {
   return {{"posix", posix}, {"direct", direct}, {"uring", uring}};
+}
+
+/// First: what other tests free could be had again.
+TEST(IoTrial, WithoutMemoryItIsRefused) {
+  ScratchFolder const folder("io_trial_memory");
+  EXPECT_EQ(
+      test::refused_with_memory(
+          1 << 20, [&] { (void)try_writing(folder.path(), 64, std::uint64_t{16} << 20); }),
+      "6: no memory for 8.0 MiB, which each thread needs to try the file system. Set run.io, so "
+      "that nothing is tried, or lower run.threads.");
 }
 
 TEST(IoTrial, ChoosesTheDefaultUnlessAnotherIsClearlyFaster) {
@@ -119,6 +131,37 @@ TEST(IoTrial, AFolderThatCannotBeWrittenIsNoError) {
   IoTrial const trial = try_writing("/proc/self", 2, 16U << 20);
   EXPECT_EQ(trial.chosen, "posix");
   EXPECT_EQ(trial.rates.front().bytes_per_second, 0);
+}
+
+/// A trial is a hint: what fails in it is no failure of the job.
+TEST(IoTrial, WhatTheSystemRefusesIsNoFailure) {
+  ScratchFolder const folder("io_trial_refused");
+  std::vector<std::filesystem::path> const files = {folder.empty_file("a", 1 << 20)};
+  std::vector<std::uint64_t> const sizes = sizes_of(files);
+  EXPECT_EQ(test::refused_without(SYS_mmap, EIO,
+                                  [&] {
+                                    if (share_in_page_cache(files, sizes) != 1)
+                                      fail(ErrorKind::internal, "the share is not 1");
+                                  }),
+            "");
+  EXPECT_EQ(test::refused_without(SYS_unlink, EPERM,
+                                  [&] {
+                                    for (EngineRate const& one :
+                                         try_writing(folder.path(), 1, 1 << 20).rates)
+                                      if (one.bytes_per_second != 0)
+                                        fail(ErrorKind::internal, "a file was written");
+                                  }),
+            "");
+}
+
+TEST(SharedExtents, AFailureOfTheSystemIsAnError) {
+  ScratchFolder const folder("clone_refused");
+  File const from = File::open_for_reading(folder.empty_file("a", 8192));
+  File const to = File::open_for_writing(folder.empty_file("b", 8192));
+  std::string const said = test::refused_without(SYS_ioctl, EIO, [&] {
+    clone_range({from, 0, to, 0, 4096});
+  });
+  EXPECT_NE(said.find("clone of 4.0 KiB from "), std::string::npos) << said;
 }
 
 }  // namespace

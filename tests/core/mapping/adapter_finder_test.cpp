@@ -4,6 +4,7 @@
 
 #include <map>
 
+#include "tests/support/expect_refused.hpp"
 #include "tests/support/sample_models.hpp"
 
 namespace reshard::test {
@@ -74,6 +75,43 @@ TEST(AdapterFinder, APairOfAModuleIsThatOfTheParameterThatIsAdapted) {
   EXPECT_EQ(experts.look({"experts.gate_up_proj", "mlp.experts.gate_up_proj"}).size(), 1U)
       << "two ends of one name";
   EXPECT_TRUE(experts.look({}).empty());
+}
+
+TEST(AdapterFinder, AdaptersOfAnotherShapeOrOfSeveralRanksAreRefused) {
+  Experts const experts;
+  SideOptions apart;  // a file has each expert for itself
+  apart.has = [](std::string_view name) {
+    return name.find("experts.") == std::string_view::npos ||
+           name.find("experts.0.") != std::string_view::npos;
+  };
+  Side const side(experts.model, experts.family, std::move(apart));
+  auto const linear = linear_weights(experts.core);
+  auto const look = [&](std::map<std::string, std::vector<Index>> const& shapes) {
+    AdapterFinder finder(experts.model, side, linear, {"peft", false, {}});
+    finder.look(
+        side.names(nullptr),
+        [&](std::string const& name) -> std::optional<FoundTensor> {
+          auto const found = shapes.find(name);
+          if (found == shapes.end()) return std::nullopt;
+          return FoundTensor{DType::f32, found->second};
+        },
+        "here");
+  };
+  auto const matrix = [](int expert, char const* letter) {
+    return fmt::format("base_model.model.model.layers.1.mlp.experts.{}.up_proj.lora_{}.weight",
+                       expert, letter);
+  };
+  expect_refused(ErrorKind::source, "is [8], expected a matrix whose last dimension is the rank",
+                 [&] {
+                   look({{"base_model.model.model.layers.1.mlp.gate.lora_A.weight", {2, 32}},
+                         {"base_model.model.model.layers.1.mlp.gate.lora_B.weight", {8}}});
+                 });
+  expect_refused(ErrorKind::source, "of the same weight and layer rank 2", [&] {
+    look({{matrix(0, "A"), {2, 32}},
+          {matrix(0, "B"), {16, 2}},
+          {matrix(1, "A"), {4, 32}},
+          {matrix(1, "B"), {16, 4}}});
+  });
 }
 
 TEST(AdapterFinder, RoutersHaveAdaptersInMegatronsFormsToo) {

@@ -262,5 +262,20 @@ TEST(FurtherAxis, OfMegatronsMapCoversEveryTensorOnce) {
   }
 }
 
+TEST(FurtherAxis, RowsThatDoNotDivideAreRefused) {
+  SmallSide const at(Mesh({{"tp", 8}}), true, R"(
+mesh = [ "tp" ]
+let = { L = 2, M = 0 }
+axes = { hidden = 12, layer = 2, group = 4, head = 2 }
+rules = { tp = [ { axis = "group", uneven = "cut", divides = "group * head" } ] }
+tensors = { layer = [ "s: group hidden" ] }
+stored = { "{layer}.s" = "s: group hidden" }
+)");
+  EXPECT_NE(sentence_of([&] {
+              for (StoredName const& name : at.side.names(nullptr)) at.side.layout(name.entry, {});
+            }).find("'s: group hidden' has 4 rows in dimension 0, which 8 does not divide"),
+            std::string::npos);
+}
+
 }  // namespace
 }  // namespace reshard::test

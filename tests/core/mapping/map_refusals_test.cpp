@@ -69,6 +69,12 @@ TEST(MapRefusals, OfTheModel) {
     expect_refused(ErrorKind::usage, words, [&] { make_names(map); });
 }
 
+TEST(MapRefusals, OfAFactThatIsNoInteger) {
+  expect_refused(ErrorKind::source,
+                 "facts: 'half' is 2.5, and the size 'hidden' is made of it (half): an integer",
+                 [] { make_names("axes = { hidden = 'half' }"); });
+}
+
 TEST(MapRefusals, OfNames) {
   std::string const head =
       "let = { L = 2, M = 0 }\naxes = { hidden = 4, layer = 2 }\n"
@@ -93,6 +99,16 @@ TEST(MapRefusals, OfNames) {
            "'tail' is not a place of a pipeline chunk. Known: decoder, mtp."},
       })
     expect_refused(ErrorKind::usage, words, [&] { make_names(head + map); });
+}
+
+TEST(MapRefusals, OfEndingsOfParts) {
+  MapFile const map = parse_map_file(
+      "let = { L = 2, M = 0 }\naxes = { hidden = 4 }\ntensors = { '' = [ 'f.g: hidden', 'f.u: hidden' ] }\n"
+      "stored = { 'x' = { is = 'f: (g: hidden | u: hidden)', apart = { when = '1', as = ['_v'] } } }",
+      "m.toml");
+  Model const model(map, map, {parse_json("{}", "facts"), "facts", 0});
+  expect_refused(ErrorKind::usage, "apart: 1 endings for 2 alternatives. Give one ending for each.",
+                 [&] { Side(model, map, {}); });
 }
 
 TEST(MapRefusals, OfSizesWithoutEnd) {

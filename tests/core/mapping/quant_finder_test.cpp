@@ -181,6 +181,19 @@ TEST(QuantFinder, PartsOfWhatIsFusedStandBesideItsName) {
   }
 }
 
+TEST(QuantFinder, RowsOfPartsThatRanksCannotShareAreAFault) {
+  Job const job(halves, in_front(3));  // of 32 rows
+  std::string faults;
+  for (StoredName const& name : job.names())
+    for (QuantScheme const& scheme : job.model.schemes())
+      for (QuantPart const& part : scheme.parts)
+        if (name.name.starts_with("d.1.fc1")) faults += job.side->part_fault(name, part, {}) + "\n";
+  EXPECT_NE(faults.find("with tp = 3, the rows of a part are in an order that parts of axis "
+                        "'inter' (size 32) cannot describe"),
+            std::string::npos)
+      << faults;
+}
+
 /// One stage of all layers, as one rank of a mesh has it.
 PipelineChunk const whole_chunk{0, 0, {{0, 3, false}}, {}, true, true};
 

@@ -10,6 +10,7 @@
 #include "core/plan/digest_work.hpp"
 #include "core/plan/ordered_blocks.hpp"
 #include "core/plan/schedule.hpp"
+#include "tests/support/expect_refused.hpp"
 #include "tests/support/plan_world.hpp"
 
 namespace reshard {
@@ -238,6 +239,16 @@ TEST(Digest, APlanWithoutThemHasNone) {
   Plan const plan = make_plan(fixture.model, world.catalog, world.catalog, {.digests = false});
   EXPECT_TRUE(plan.shape_digests.empty());
   EXPECT_FALSE(plan.cells.empty());
+}
+
+TEST(Digest, MemoryForLessThanAnElementIsRefused) {
+  Fixture const fixture(test::sample_models().front());
+  SampleMesh const mesh{};
+  World const source = test::make_world(fixture.model, fixture.local(mesh), mesh, DType::bf16);
+  auto const embedding = fixture.model.find_tensor("embed");
+  ASSERT_TRUE(embedding);
+  OrderedBlocks blocks(fixture.model, source.catalog, *embedding);
+  test::expect_refused(ErrorKind::resources, "one element needs ", [&] { blocks.next(7, 1); });
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "core/plan/compile.hpp"
 #include "core/plan/replica_parts.hpp"
 #include "core/plan/schedule.hpp"
+#include "tests/support/expect_refused.hpp"
 #include "tests/support/plan_world.hpp"
 
 namespace reshard {
@@ -452,6 +453,25 @@ TEST(Schedule, PartsOfRanksCoverThePlanAndAreBalanced) {
     }
     EXPECT_EQ(next, plan.cells.size());
   }
+}
+
+/// A tensor of two layers, stored under these names.
+MapFile map_with(std::string const& stored) {
+  return parse_map_file(
+      "let = { L = 2, M = 0 }\naxes = { hidden = 4, layer = 2 }\n"
+      "tensors = { '' = [ 'a: layer hidden' ] }\nstored = { " +
+          stored + " }",
+      "m.toml");
+}
+
+TEST(Plan, ElementsThatTheTargetHoldsTwiceAreRefused) {
+  MapFile const once = map_with("'a' = 'a: layer hidden'");
+  MapFile const twice = map_with("'a' = 'a: layer hidden', 'b.{layer}' = 'a: hidden'");
+  Model const model(once, once, {parse_json("{}", "facts"), "facts", 0});
+  World const source = test::make_global_world(model, Side(model, once, {}), DType::bf16);
+  World const target = test::make_global_world(model, Side(model, twice, {}), DType::bf16);
+  test::expect_refused(ErrorKind::usage, "Limit one of the map's entries with `in` or `when`",
+                       [&] { make_plan(model, source.catalog, target.catalog, PlanLimits{}); });
 }
 
 }  // namespace

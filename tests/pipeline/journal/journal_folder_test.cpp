@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "core/base/file.hpp"
+#include "tests/support/expect_refused.hpp"
 #include "tests/support/scratch_folder.hpp"
 
 namespace reshard {
@@ -103,6 +104,13 @@ TEST(JournalNames, OfPartsSayWhichPart) {
     }
   for (char const* other : {"0004-00007", "0004.base", "0004.claim-", "0004.claim-x", "job"})
     EXPECT_EQ(JournalFolder::part_of(other, 4), std::nullopt) << other;
+}
+
+TEST_F(JournalFolderTest, ALinkInThePlaceOfAFileIsNotLookedThrough) {
+  std::filesystem::create_symlink("file", staging_ / "folder" / "link");
+  std::vector<std::filesystem::path> const paths{staging_ / "folder" / "link"};
+  test::expect_refused(ErrorKind::io, "a file in it was replaced by a link",
+                       [&] { (void)contents_lines(paths, staging_); });
 }
 
 }  // namespace

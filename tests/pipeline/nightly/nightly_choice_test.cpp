@@ -4,8 +4,17 @@
 
 #include <gtest/gtest.h>
 
+#include "core/base/file.hpp"
+#include "pipeline/nightly/nightly.hpp"
+#include "pipeline/nightly/nightly_after.hpp"
+#include "pipeline/nightly/nightly_target.hpp"
+#include "tests/support/expect_refused.hpp"
+#include "tests/support/scratch_folder.hpp"
+
 namespace reshard {
 namespace {
+
+namespace fs = std::filesystem;
 
 std::vector<std::string> names(std::vector<ListedFolder> const& folders) {
   std::vector<std::string> out;
@@ -138,6 +147,64 @@ TEST(WouldStay, TakesTimesOfSourcesWhereANameHasNoNumber) {
 TEST(Surplus, IsNothingWithoutACurrentOne) {
   EXPECT_TRUE(surplus_targets({{"iter_1", 0}, {"iter_2", 0}}, {}, 1).empty());
   EXPECT_TRUE(surplus_targets({{"a", 1}, {"b", 3}, {"c", 2}}, {}, 1).empty());
+}
+
+TEST(RefuseTarget, SaysWhoMadeIt) {
+  JobSpec job;
+  job.source.path = "/train/iter_7";
+  job.target.path = "/serving/iter_7";
+  job.target.format = FormatId::huggingface;
+  for (auto const& [found, words] : std::vector<std::pair<FoundTarget, std::string_view>>{
+           {{TargetState::other_format, "megatron"},
+            "a nightly job with target.format = \"megatron\" made it, this one has target.format = "
+            "\"huggingface\""},
+           {{TargetState::of_run, ""}, "`reshard run` made it from /train/iter_7"},
+           {{TargetState::extended, "notes.md"}, "is outdated, and holds notes.md"},
+           {{TargetState::foreign, ""}, "no reshard.json in it states that it was made from"}})
+    test::expect_refused(ErrorKind::target, words, [&] { refuse_target(job, found); });
+}
+
+class NightlySearch : public testing::Test {
+ protected:
+  void SetUp() override {
+    job_.source.path = (scratch_.path() / "train").string();
+    job_.target.path = (scratch_.path() / "serving").string();
+  }
+  void expect(ErrorKind kind, std::string_view words) const {
+    test::expect_refused(kind, words, [&] { (void)find_nightly_task(job_, Comm::world()); });
+  }
+
+  ScratchFolder scratch_{"nightly_search"};
+  JobSpec job_;
+};
+
+TEST_F(NightlySearch, NeedsAFolderOfCheckpointsAndRecordsOfWhatIsConverted) {
+  expect(ErrorKind::source, "train: does not exist. source.path of a nightly job is the folder");
+  fs::create_directory(job_.source.path);
+  write_text_file(fs::path(job_.source.path) / "model.safetensors", "x");
+  expect(ErrorKind::usage, "train: is a checkpoint itself");
+  job_.run.verify = VerifyChoice::off;
+  expect(ErrorKind::usage, "run.verify = \"off\": writes no reshard.json");
+  fs::remove_all(job_.source.path);
+  fs::create_directory(job_.source.path);
+  job_.run.verify = VerifyChoice::streamed;
+  job_.nightly.verify_subset = 3;
+  expect(ErrorKind::usage,
+         "nightly.verify_subset = 3: compares files with what was read back of "
+         "them, but run.verify = \"streamed\"");
+}
+
+TEST_F(NightlySearch, ATargetThatDisappearsHasNothingToRunACommandFor) {
+  fs::create_directory(job_.target.path);
+  NightlyTask task;
+  task.job = job_;
+  task.job.target.path = (fs::path(job_.target.path) / "iter_7").string();
+  job_.nightly.after = "exit 0";
+  AfterReport const report = run_after(job_, task, {.just_made = true}, nullptr, Comm::world());
+  EXPECT_EQ(report.code, exit_code(ErrorKind::target));
+  EXPECT_NE(report.error.find("iter_7: disappeared before nightly.after was run for it"),
+            std::string::npos)
+      << report.error;
 }
 
 }  // namespace

@@ -6,8 +6,10 @@
 #include <thread>
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 
 #include "core/base/file.hpp"
+#include "tests/support/expect_refused.hpp"
 #include "tests/support/scratch_folder.hpp"
 
 namespace reshard {
@@ -83,6 +85,16 @@ TEST(ShellCommand, LosesWhatALauncherSaidToItsRank) {
   EXPECT_EQ(environment_for_commands(ours, {{"RESHARD_TARGET", "new"}}),
             (std::vector<std::string>{"HOME=/root", "OMPI_ALLOW_RUN_AS_ROOT=1", "SLURM_JOB_ID=7",
                                       "RESHARD_TARGET=new"}));
+}
+
+TEST(ShellCommand, ThatCannotBeStartedOrWasWaitedForElsewhereIsAnError) {
+  test::expect_refused(ErrorKind::io, "/bin/sh: start failed: Argument list too long", [] {
+    RunningCommand const running({.text = "exit", .argument = std::string(1 << 20, 'x')});
+  });
+  RunningCommand running({.text = "exit"});
+  ASSERT_GT(::waitpid(-1, nullptr, 0), 0);
+  test::expect_refused(ErrorKind::io, "/bin/sh: wait for failed",
+                       [&] { (void)running.has_ended(false); });
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include "core/base/capture.hpp"
 #include "core/base/file.hpp"
+#include "tests/support/expect_refused.hpp"
 #include "tests/support/scratch_folder.hpp"
 
 namespace reshard {
@@ -76,6 +77,21 @@ TEST(ReadingRecord, WhatIsNoRecordStaysAndIsRefused) {
   forget_readings(checkpoint);
   EXPECT_FALSE(fs::exists(file));
   forget_readings(checkpoint);
+}
+
+TEST(ReadingRecord, WhatItSaysWrongIsNamed) {
+  ScratchFolder const scratch("readings");
+  fs::path const file = scratch.path() / ".x.verified";
+  auto const expect = [&](std::string const& members, std::string_view words) {
+    write_text_file(file, R"({"reshard_verified": 1, "listed": "abc", )" + members + "}");
+    test::expect_refused(ErrorKind::usage, words, [&] { (void)load_readings(file, "abc"); });
+  };
+  std::string const read = R"("read": "1970-01-01T00:00:00Z")";
+  expect(R"("files": {"a": {)" + read + R"(, "good": 1}}, "parts": {})",
+         "'good' is not true or false");
+  expect(
+      R"("files": {}, "parts": {"3/30": {)" + read + R"(, "files": -2, "bytes": 1, "good": true}})",
+      "'files' is not a count");
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include "core/base/capture.hpp"
 #include "core/base/file.hpp"
+#include "tests/support/expect_refused.hpp"
 #include "tests/support/scratch_folder.hpp"
 
 namespace reshard {
@@ -52,6 +53,12 @@ TEST_F(SmallFilesTest, OneThatWasChangedIsNamed) {
   EXPECT_EQ(error->kind(), ErrorKind::self_check);
   EXPECT_NE(error->sentence().find("config.json: has 2 bytes"), std::string::npos)
       << error->sentence();
+}
+
+TEST_F(SmallFilesTest, ANameThatNoRecordCanHoldIsRefused) {
+  draft_.texts.push_back({"note\xff.txt", "text", false, {}});
+  test::expect_refused(ErrorKind::source, "the name of this file beside the weights is not UTF-8",
+                       [&] { (void)write_small_files(draft_, staging_); });
 }
 
 }  // namespace

@@ -10,6 +10,8 @@
 
 #include "core/base/file_time.hpp"
 #include "core/transport/comm.hpp"
+#include "tests/support/expect_refused.hpp"
+#include "tests/support/other_user.hpp"
 #include "tests/support/scratch_folder.hpp"
 
 namespace reshard {
@@ -123,6 +125,15 @@ TEST(Stamp, OfOneFileAndOfNothing) {
   write_text_file(folder.path() / "model.h5", "abc");
   EXPECT_EQ(source_stamp(folder.path() / "model.h5").bytes, 3U);
   EXPECT_EQ(source_stamp(folder.path() / "nothing").files, 0U);
+}
+
+TEST_F(Stamps, NeedWhatTheyCountToBeAccessible) {
+  ::chmod(folder_.path().c_str(), 0755);
+  ::chmod((folder_.path() / "mp_rank_00").c_str(), 0744);  // others read its names alone
+  test::AsOtherUser const user;
+  if (!user.is_other()) GTEST_SKIP() << "needs two users, so root";
+  test::expect_refused(ErrorKind::source, "cannot be accessed: Permission denied",
+                       [&] { (void)source_stamp(folder_.path()); });
 }
 
 }  // namespace

@@ -11,11 +11,16 @@
 #include "core/base/file.hpp"
 #include "core/plan/hand_out.hpp"
 #include "core/plan/schedule.hpp"
+#include "pipeline/run/agreement.hpp"
 #include "pipeline/target/complete_target.hpp"
 #include "pipeline/target/interrupted_run.hpp"
+#include "pipeline/target/target_folders.hpp"
 #include "pipeline/target/verify_target.hpp"
+#include "pipeline/verify/target_gate.hpp"
 #include "stages/write/extent_writer.hpp"
 #include "tests/pipeline/small_job.hpp"
+#include "tests/support/expect_refused.hpp"
+#include "tests/support/other_user.hpp"
 #include "tests/support/scratch_folder.hpp"
 
 namespace reshard {
@@ -344,6 +349,56 @@ TEST_F(WholeTarget, ThatIsGoneIsTheReasonOfWhateverError) {
   Error const now = claimed.target.explained(error);
   EXPECT_EQ(now.kind(), ErrorKind::target);
   EXPECT_NE(now.sentence().find("no longer exists"), std::string::npos) << now.sentence();
+}
+
+TEST_F(WholeTarget, ThatIsNotWhatWasWrittenPassesNoGate) {
+  make(End::published);
+  fs::path const folder = folder_ / "staged";
+  auto const gate = [&] {
+    (void)pass_gate({spec_, job_.source.value, job_.plan, folder, {}}, comm_);
+  };
+  auto const alone = [&](std::function<void()> const& work) {
+    comm_.barrier();
+    if (comm_.rank() == 0) work();
+    comm_.barrier();
+  };
+  alone([&] { fs::rename(spec_.target.path, folder); });
+  spec_.target.format = FormatId::huggingface;
+  test::expect_refused(ErrorKind::self_check,
+                       "is taken for a checkpoint of format \"dcp\", \"huggingface\" was written",
+                       gate);
+  spec_.target.format = FormatId::dcp;
+  TargetFile const& file = job_.plan.files.front();
+  alone([&] { fs::resize_file(folder / file.path, file.size_bytes - 1); });
+  test::expect_refused(
+      ErrorKind::io,
+      fmt::format("has {} bytes, and {} were written", file.size_bytes - 1, file.size_bytes), gate);
+  alone([&] {
+    fs::resize_file(folder / file.path, file.size_bytes);
+    for (fs::path const& one : {folder_, folder})
+      fs::permissions(one, fs::perms(0711));  // others open files in it, and read no names
+  });
+  {
+    test::AsOtherUser const user;
+    if (user.is_other())
+      test::expect_refused(ErrorKind::io, "cannot be listed: Permission denied", gate);
+  }
+  comm_.barrier();
+  TargetTask const own = task();
+  TargetFolders const gone(own, folder_ / "gone", {});
+  test::expect_refused(ErrorKind::io, "gone: cannot be listed: No such file or directory",
+                       [&] { (void)gone.check(); });
+}
+
+TEST_F(WholeTarget, IsOfRanksThatAgree) {
+  std::vector<SharedFact> const facts{
+      {"the command", "run", ErrorKind::usage, "Start all alike."},
+      {"the job", std::to_string(comm_.rank()), ErrorKind::usage, "Start all alike."}};
+  if (comm_.size() == 1) return check_same(comm_, facts);
+  test::expect_refused(
+      ErrorKind::usage,
+      "the job is not the same on all ranks: \"0\" on rank 0, \"1\" on rank 1. Start all alike.",
+      [&] { check_same(comm_, facts); });
 }
 
 }  // namespace

@@ -2,12 +2,14 @@
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "core/base/compressed.hpp"
 #include "core/base/json.hpp"
 #include "core/base/sha256.hpp"
 #include "pipeline/view/view_model.hpp"
 #include "pipeline/view/view_timeline.hpp"
+#include "tests/support/expect_refused.hpp"
 #include "tests/support/scratch_folder.hpp"
 
 namespace reshard {
@@ -209,6 +211,33 @@ TEST(Timeline, RefusesWhatIsNone) {
   std::string damaged = text;
   damaged.replace(damaged.find("\"ts\":1500"), 9, "\"ts\":15x0");
   EXPECT_EQ(failure_of(damaged), ErrorKind::source);
+}
+
+TEST(Timeline, RefusesMoreSpansThanAPageShowsAndAnEventWithoutArgs) {
+  ScratchFolder const folder("view_long_trace");
+  write_text_file(folder.path() / "run.trace", good_trace);
+  test::expect_refused(ErrorKind::usage, "has more spans than the 0 that a page shows",
+                       [&] { read_timeline(folder.path() / "run.trace", "reshard 1", 0); });
+  std::string without = good_trace;
+  without.replace(without.find(",\"args\":{\"round\""), 7, ",\"orgs\"");
+  write_text_file(folder.path() / "run.trace", without);
+  test::expect_refused(ErrorKind::source, "an event lacks 'args'",
+                       [&] { read_timeline(folder.path() / "run.trace", "reshard 1"); });
+}
+
+TEST(PageFile, IsNotPutWhereAFileWouldBelongToACheckpointOrNoFileMayBe) {
+  ScratchFolder const folder("view_page");
+  fs::create_directories(folder.path() / "model");
+  write_text_file(folder.path() / "model" / "model.safetensors", "x");
+  test::expect_refused(ErrorKind::usage, "files such as *.safetensors in a folder make it one",
+                       [&] { PageFile const file(folder.path() / "model" / "x.html"); });
+  if (::geteuid() != 0) GTEST_SKIP() << "needs two users, so root";
+  ::chmod(folder.path().c_str(), 0755);
+  ASSERT_EQ(::setresuid(65534, 65534, 0), 0);  // access() goes by the real user
+  std::string const sentence = refusal(folder.path() / "x.html");
+  ASSERT_EQ(::setresuid(0, 0, 0), 0);
+  EXPECT_NE(sentence.find("the page cannot be written: Permission denied"), std::string::npos)
+      << sentence;
 }
 
 }  // namespace

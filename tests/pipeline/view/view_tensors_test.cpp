@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "pipeline/view/view_model.hpp"
+#include "tests/support/expect_refused.hpp"
 #include "tests/support/plan_world.hpp"
 
 namespace reshard {
@@ -181,6 +182,26 @@ TEST(ViewTensors, ReadsLayersAndExpertsFromStoredNames) {
   EXPECT_EQ(view.sides[0].owners[0].bytes, 32U);
   EXPECT_EQ(view.sides[0].owners[1].bytes, 64U);
   EXPECT_EQ(view.sides[0].owners[1].tensors, 2U);
+}
+
+TEST(ViewTensors, MoreThanAPageHoldsAreRefused) {
+  std::vector<PlainTensor> const tensors{{"a", {4}}, {"b", {4}}};
+  Model const model(tensors, "test");
+  Catalog catalog;
+  catalog.files = {"file"};
+  catalog.tensors.resize(2);
+  for (std::uint32_t t = 0; t < 2; ++t) {
+    AxisId const axis = model.tensor(TensorId{t}).axes.front().axis;
+    catalog.add({0, 8 * t, DType::bf16, tensors[t].name},
+                {{TensorId{t}, {{axis, 4, 1, 0, 4, 1}}, {}, 0}}, false);
+  }
+  LayoutView view;
+  view.title = "large";
+  view.stored_names = true;
+  view.sides.resize(1);
+  view.sides[0].owners.resize(1);
+  test::expect_refused(ErrorKind::usage, "large: a page shows at most 1 tensors in 4000000 boxes",
+                       [&] { add_tensors(view, model, {&catalog}, 1); });
 }
 
 TEST(PartOfAxis, PutsDigitsTogether) {

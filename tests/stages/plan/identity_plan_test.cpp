@@ -140,6 +140,30 @@ std::map<std::string, dcp::Path> nested(MadeCheckpoint const& source,
   return paths;
 }
 
+TEST(IdentityPlan, KeysThatDescribeAModelDescribeNothingHere) {
+  auto const expect = [](std::string_view words, auto const& change) {
+    TargetRequest request = kept(FormatId::dcp);
+    change(request);
+    expect_refused(two_tensors(), request, ErrorKind::usage, words);
+  };
+  expect("[source] prefix = \"model\": 'model.b' would become '.b'",
+         [](TargetRequest& request) { request.source_prefix = "model"; });
+  expect("[source] tp = 2: names are kept", [](TargetRequest& request) { request.source_tp = 2; });
+  expect("[source] etp = 4: names are kept",
+         [](TargetRequest& request) { request.source_etp = 4; });
+  expect("[source] config = \"/ckpt/config.json\": names are kept",
+         [](TargetRequest& request) { request.source_config = "/ckpt/config.json"; });
+}
+
+TEST(IdentityPlan, NamesThatRanksUseForDifferentPartsAreNoNames) {
+  std::string const sentence = refused(ErrorKind::usage, [] {
+    catalogue(made_megatron(sample_model("llama"), {{.tp = 2, .etp = 2}}).value,
+              kept(FormatId::megatron));
+  });
+  EXPECT_NE(sentence.find("its ranks use the same names for different parts"), std::string::npos)
+      << sentence;
+}
+
 TEST(IdentityPlan, PathsOfTheNestedDictFollowTheirKeys) {
   using Path = dcp::Path;
   MadeCheckpoint source = two_tensors();

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "core/base/error.hpp"
+#include "tests/support/expect_refused.hpp"
 
 namespace reshard {
 namespace {
@@ -130,6 +131,14 @@ TEST(ValueChanges, ValuesThatAreNotComputedFromEachOtherAreRefused) {
         error.sentence(),
         "'a' is I32 in the source and F32 in the target, and values of one are not computed from the other. Correct the map.");
   }
+}
+
+TEST(ValueChanges, ComputedValuesAreNotComputedAgain) {
+  Sample s(DType::f32, DType::bf16);
+  s.change();
+  s.target = s.catalog("target", DType::f32);
+  test::expect_refused(ErrorKind::usage, "'a' is computed from other values of the source",
+                       [&] { s.change(); });
 }
 
 }  // namespace

@@ -1,10 +1,13 @@
 #include "stages/stream/trace.hpp"
 
+#include <csignal>
 #include <map>
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
+#include "core/base/capture.hpp"
 #include "core/base/file.hpp"
 #include "core/base/json.hpp"
 #include "tests/support/scratch_folder.hpp"
@@ -78,6 +81,24 @@ TEST(TraceFile, LeavesNothingBehindWhenNothingWasWritten) {
   std::filesystem::path const path = folder.path() / "run.trace";
   { TraceFile const file(path); }
   EXPECT_FALSE(std::filesystem::exists(path));
+}
+
+TEST(Trace, ThatCannotBeWrittenDoesNotSpoilTheTarget) {
+  ScratchFolder const scratch("trace_full");
+  TraceFile file(scratch.path() / "run.trace");
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  rlimit const none{0, before.rlim_max};
+  auto const usual = std::signal(SIGXFSZ, SIG_IGN);
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &none), 0);
+  auto const error = capture([&] { file.write("text"); });
+  ::setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, usual);
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->kind(), ErrorKind::io);
+  EXPECT_NE(error->sentence().find("the trace cannot be written: File too large. The target is"),
+            std::string::npos)
+      << error->sentence();
 }
 
 }  // namespace

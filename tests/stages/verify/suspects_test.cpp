@@ -166,6 +166,7 @@ TEST(Suspects, WhatIsExpectedOfATensorIsNone) {
 TEST(Suspects, ScalesOfFusedWeightsAreEqual) {
   Planted planted;
   for (SuspectTensor& tensor : planted.tensors) {
+    tensor.dtype = DType::f32;
     tensor.fused = "gate and up";
     tensor.scale = true;
   }

@@ -130,6 +130,10 @@ TEST(MetadataDamage, RefusesBrokenStreams) {
            std::string(3000, 'm') + "\n",
        "longer than"},
       {"StateOfAnInt", "\x80\x04K\1}b.", "given to an int"},
+      {"MetadataTwice",
+       raw::file_of(raw::object(raw::metadata_module, "Metadata", raw::attributes({})) + "0" +
+                    raw::object(raw::metadata_module, "Metadata", raw::attributes({}))),
+       "the file has a second Metadata"},
   });
 }
 
@@ -230,11 +234,20 @@ TEST(MetadataDamage, RefusesWrongValuesOfEveryField) {
       {"EntryWithoutState",
        {.entry = raw::made(raw::global(raw::metadata_module, "TensorStorageMetadata"))},
        "with its state"},
+      {"EntryTwice",
+       {.entry = raw::tensor(Parts{}.properties, size, Parts{}.chunks) +
+                 raw::dict({text("properties"), Parts{}.properties, text("size"), size,
+                            text("chunks"), Parts{}.chunks}) +
+                 "b"},
+       "a TensorStorageMetadata is given two states"},
       {"KeyTwice", {.more_entries = {text("w"), raw::bytes()}}, "key \"w\" appears twice"},
       {"ObjectWithoutItem",
        {.more_entries = {text("o"), raw::bytes()}},
        "object \"o\" has no entry in storage_data"},
       {"IndexNone", {.index = "N"}, "maps None to a _StorageInfo"},
+      {"IndexTwice",
+       {.index = raw::index("w", zero) + raw::dict({text("fqn"), text("w")}) + "b"},
+       "a MetadataIndex is given two states"},
       {"FqnNone", {.index = index_of({text("fqn"), "N"})}, "fqn of a MetadataIndex is None"},
       {"FqnMissing", {.index = index_of({text("index"), "N"})}, "has no fqn"},
       {"IndexText",
@@ -257,6 +270,12 @@ TEST(MetadataDamage, RefusesWrongValuesOfEveryField) {
       {"PlaceWithoutState",
        {.place = raw::made(raw::global(raw::filesystem_module, "_StorageInfo"))},
        "each with its state"},
+      {"PlaceTwice",
+       {.place = raw::place("__0_0.distcp", 0, 1577) +
+                 raw::dict(
+                     {text("relative_path"), path, text("offset"), "K\0"s, text("length"), "K\1"}) +
+                 "b"},
+       "a _StorageInfo is given two states"},
       {"PathNumber",
        {.place = place_of("K\1", "K\1", "K\1")},
        "relative_path of a _StorageInfo is an int"},

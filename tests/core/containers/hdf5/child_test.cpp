@@ -13,6 +13,7 @@
 
 #include "core/containers/hdf5/call_filter.hpp"
 #include "tests/core/containers/hdf5/container_files.hpp"
+#include "tests/support/failing_call.hpp"
 
 namespace reshard::hdf5 {
 namespace {
@@ -207,6 +208,15 @@ TEST(Hdf5Child, LeavesNoDescriptorBehind) {
   int const after = ::dup(0);
   ::close(after);
   EXPECT_EQ(before, after);
+}
+
+TEST(Hdf5Child, WithoutAPipeOrAProcessTheReasonIsGiven) {
+  ScratchFolder const folder("hdf5_child_refused");
+  File const file = File::open_for_reading(folder.empty_file("x.h5", 10));
+  auto const ask = [&] { ask_child(file, [](File const&) { return std::string(); }); };
+  expect_says(test::refused_without(SYS_pipe2, EMFILE, ask), {"making a pipe failed: "});
+  expect_says(test::refused_without(SYS_clone, EAGAIN, ask),
+              {"no process could be started to read it: ", "Raise the process limit"});
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "core/containers/hdf5/frame.hpp"
 
 #include "tests/core/containers/hdf5/container_files.hpp"
+#include "tests/support/failing_call.hpp"
 
 namespace reshard::hdf5 {
 namespace {
@@ -47,6 +48,14 @@ TEST(Hdf5Frame, HolesTakeNoTime) {
   write_ones(memory, std::uint64_t{1} << 43U, (std::uint64_t{1} << 43U) + 1);
   EXPECT_EQ(pieces_of(memory, {{4096, std::uint64_t{1} << 42U}}),
             (Pieces{{10, 1}, {std::uint64_t{1} << 43U, 1}}));
+}
+
+TEST(Hdf5Frame, FailuresOfTheSystemAreErrors) {
+  SparseMemory const memory;
+  write_ones(memory, 0, 20'000);
+  auto const read = [&] { memory.written_outside({}); };
+  expect_says(test::refused_without(SYS_pread64, EIO, read), {"in memory: read failed: "});
+  expect_says(test::refused_without(SYS_lseek, EIO, read), {"in memory: lseek failed: "});
 }
 
 }  // namespace

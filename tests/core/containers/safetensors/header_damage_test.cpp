@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/core/containers/safetensors/header_files.hpp"
+#include "tests/support/failing_call.hpp"
 
 namespace reshard::safetensors {
 namespace {
@@ -338,6 +339,18 @@ TEST(SafetensorsDamage, BombsCostAtMostEightTimesTheirHeader) {
           << bomb.substr(0, 60);
     }
   }
+}
+
+TEST(SafetensorsDamage, WithoutMemoryTheHeaderAndWhatItNeedsAreNamed) {
+  constexpr std::size_t length = 50'000'000;  // malloc keeps no blocks of this size
+  std::string const file = file_text("{" + std::string(length - 2, ' ') + "}");
+  EXPECT_FALSE(refusal(file));
+  EXPECT_EQ(test::refused_with_memory(1 << 20, [&] { parse(file); }),
+            "6: model.safetensors: no memory for a header of 50000000 bytes. Give this rank more "
+            "memory.");
+  EXPECT_EQ(test::refused_with_memory(length + (20 << 20), [&] { parse(file); }),
+            "6: model.safetensors: no memory to parse a header of 50000000 bytes. Give this rank "
+            "more memory.");
 }
 
 }  // namespace

@@ -115,6 +115,7 @@ TEST(PickleDamage, RefusesMalformedCalls) {
       {"ArgumentsNoTuple", "cm\nf\n]R.", "expected a tuple"},
       {"NewObjectOfAString", "X\0\0\0\0)\x81."s, "expected a class and a tuple"},
       {"KeywordsNoDict", "cm\nC\n))\x92.", "expected a dict"},
+      {"KeywordArgumentsNoTuple", "cm\nC\nK\1}NNs\x92.", "arguments are a int, expected a tuple"},
       {"StackGlobalOfInts", "K\1K\2\x93.", "expected strings"},
       {"GlobalWithNewline", "\x8c\x03os\n\x8c\x01x\x93.", "is not a name"},
       {"GlobalWithoutName", "cos\n\n.", "is not a name"},

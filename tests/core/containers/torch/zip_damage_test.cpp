@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "core/containers/torch/zip_directory.hpp"
+#include "tests/support/scratch_folder.hpp"
 #include "tests/support/torch_file_bytes.hpp"
 
 namespace reshard {
@@ -293,6 +294,47 @@ TEST(ZipDirectory, RefusesZip64Lies) { expect_refused(zip64_damages()); }
 TEST(ZipDirectory, RefusesContradictoryEntries) { expect_refused(entry_damages()); }
 TEST(ZipDirectory, RefusesBadExtraFieldsAndNames) { expect_refused(extra_and_name_damages()); }
 TEST(ZipDirectory, RefusesWhatTorchDidNotWrite) { expect_refused(content_damages()); }
+
+TEST(ZipDirectory, RefusesAHeaderInTheDirectory) {
+  MemoryFile const memory;
+  RawEntry const first = torch_zip().entries[0];
+  RawEntry const second = torch_zip().entries[1];
+  std::string const records = local_header(first) + first.payload;
+  auto const end = static_cast<std::uint32_t>(records.size());
+  std::string const directory = central_header(first, 0) + central_header(second, end);
+  auto const error = error_of_file(
+      memory, bytes_of(RawZip{.entries = {},
+                              .before = records + directory,
+                              .count = 2,
+                              .directory_offset = end,
+                              .directory_size = static_cast<std::uint32_t>(directory.size())}));
+  ASSERT_TRUE(error);
+  EXPECT_NE(
+      error->sentence().find(fmt::format(
+          "record \"m/byteorder\" has its header at {0}, but the directory begins at {0}", end)),
+      std::string::npos)
+      << error->what();
+}
+
+TEST(ZipDirectory, RefusesADirectoryOfManyMebibytesBeforeReadingIt) {
+  constexpr std::uint32_t directory_bytes = (std::uint32_t{256} << 20) + 1;
+  ScratchFolder const scratch("large_zip_directory");
+  std::string const start = "PK\3\4";
+  std::string const end = bytes_of(
+      RawZip{.entries = {}, .count = 1, .directory_offset = 4, .directory_size = directory_bytes});
+  File const file = File::create(scratch.path() / "a.pt");
+  file.write_at(0, std::as_bytes(std::span(start)));
+  file.write_at(start.size() + directory_bytes, std::as_bytes(std::span(end)));
+  try {
+    read_torch_file(File::open_for_reading(file.path()));
+    ADD_FAILURE() << "not refused";
+  } catch (Error const& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::source);
+    EXPECT_NE(error.sentence().find("it has 256.0 MiB, at most 256.0 MiB are read"),
+              std::string::npos)
+        << error.sentence();
+  }
+}
 
 TEST(ZipDirectory, ReadsDescriptorsInAllFourForms) {
   MemoryFile const memory;

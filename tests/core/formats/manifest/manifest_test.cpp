@@ -172,6 +172,7 @@ TEST(ParseManifest, RefusesWrongMembers) {
   expect_refused(changed("[2, 64]", "[4611686018427387904, 64]"), "64 bits");
   expect_refused(changed("[2, 64]", "[2, 18446744073709551615]"), "\"shape\"");
   expect_refused(changed("[\"layer\", \"hidden\"]", "[\"layer\"]"), "2 names");
+  expect_refused(changed("[\"layer\", \"hidden\"]", "[\"layer\", 7]"), "a list of names");
   expect_refused(changed("00000000000000ff", "0xff"), "\"crc64\"");
   expect_refused(changed("\"add\": -1", "\"add\": 4294967296"), "\"add\"");
   expect_refused(changed("\"size_bytes\": 0", "\"size_bytes\": -1"), "\"size_bytes\"");

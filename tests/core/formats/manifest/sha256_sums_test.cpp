@@ -5,6 +5,7 @@
 #include "core/base/capture.hpp"
 #include "core/base/file.hpp"
 #include "core/base/sha256.hpp"
+#include "tests/support/expect_refused.hpp"
 #include "tests/support/scratch_folder.hpp"
 
 namespace reshard {
@@ -50,6 +51,13 @@ TEST(Sha256Sums, AreFoundInAFolder) {
   EXPECT_FALSE(find_sums(scratch.path()));
   write_text_file(scratch.path() / "SHA256SUMS", of_abc + "  a\n");
   EXPECT_EQ(find_sums(scratch.path()), (std::vector<FileSum>{{"a", of_abc}}));
+}
+
+TEST(Sha256Sums, MustBeAFile) {
+  ScratchFolder const scratch("sha256_sums");
+  std::filesystem::create_directory(scratch.path() / "SHA256SUMS");
+  test::expect_refused(ErrorKind::source, "is not a regular file. Remove it",
+                       [&] { find_sums(scratch.path()); });
 }
 
 }  // namespace

@@ -72,6 +72,12 @@ std::vector<Case> const cases = {
      args_of(4, 1, 1, 4, 0),
      "tensor_model_parallel_size is 2 as given by the user, but 4 in args",
      true},
+    {"expert tensor size given and in args",
+     {"mp_rank_00", "mp_rank_01"},
+     {.etp = 1},
+     args_of(2, 1, 1, 2),
+     "expert_tensor_parallel_size is 1 as given by the user, but 2 in args",
+     true},
     {"args have stages, names do not",
      {"mp_rank_00", "mp_rank_01"},
      {},
@@ -173,6 +179,15 @@ std::vector<Case> const cases = {
      true},
 };
 
+/// What a reader of these files refuses them with.
+std::string refusal_of(std::vector<ShardFacts> const& facts, UserSizes const& user) {
+  auto const found = classify(facts, user);
+  bool user_given = false;
+  for (auto const& mismatch : found.mismatches) user_given = user_given || mismatch.user_given;
+  return sentence_of([&] { require_readable(found, "/ckpt"); },
+                     user_given ? ErrorKind::usage : ErrorKind::source);
+}
+
 TEST(ClassifyMismatch, EveryContradictionIsASentence) {
   for (auto const& c : cases) {
     SCOPED_TRACE(c.what);
@@ -189,6 +204,7 @@ TEST(ClassifyMismatch, EveryContradictionIsASentence) {
     }
     EXPECT_TRUE(there) << mismatch_text(found);
     EXPECT_EQ(user_given, c.user_given);
+    EXPECT_TRUE(contains(refusal_of(facts, c.user), c.sentence));
   }
 }
 
@@ -226,14 +242,14 @@ TEST(ClassifyMismatch, NoExpertContradictsAnExpertSizeOfArgs) {
                            .dense_hash = 5,
                            .expert_fc1_rows = {}};
   }
-  EXPECT_TRUE(contains(mismatch_text(classify(facts, {})), "no routed expert in any shard"));
+  EXPECT_TRUE(contains(refusal_of(facts, {}), "no routed expert in any shard"));
 }
 
 TEST(ClassifyMismatch, ArgsOfTwoSaves) {
   auto facts = named({"mp_rank_00", "mp_rank_01"});
   facts[0].args = args_of(2, 1, 1, 2, 0);
   facts[1].args = args_of(4, 1, 1, 4, 0);
-  EXPECT_TRUE(contains(mismatch_text(classify(facts, {})),
+  EXPECT_TRUE(contains(refusal_of(facts, {}),
                        "args.tensor_model_parallel_size is 2 in mp_rank_00 and 4 in mp_rank_01"));
 }
 
@@ -242,7 +258,7 @@ TEST(ClassifyMismatch, ChunksOfTwoSaves) {
   facts[0].keys = KeySummary{};
   facts[1].keys = KeySummary{};
   facts[1].keys->chunks = 2;
-  EXPECT_TRUE(contains(mismatch_text(classify(facts, {})),
+  EXPECT_TRUE(contains(refusal_of(facts, {}),
                        "mp_rank_01 has 2 model chunks, and others "
                        "have 1"));
 }
@@ -252,7 +268,7 @@ TEST(ClassifyMismatch, ChunksContradictArgs) {
   facts[0].args = args_of(1, 1, 1, 1, 0);
   facts[0].keys = KeySummary{};
   facts[0].keys->chunks = 2;
-  EXPECT_TRUE(contains(mismatch_text(classify(facts, {})),
+  EXPECT_TRUE(contains(refusal_of(facts, {}),
                        "virtual_pipeline_model_parallel_size is 1, but the files hold 2"));
 }
 
@@ -274,7 +290,7 @@ TEST(ClassifyMismatch, RowsContradictTheExpertTensorSize) {
                            .expert_fc1_rows = 64};
   }
   EXPECT_TRUE(contains(
-      mismatch_text(classify(facts, {})),
+      refusal_of(facts, {}),
       "an expert's fc1 has 64 rows, but args give 64 rows over expert tensor size 2 (from args)"));
 }
 

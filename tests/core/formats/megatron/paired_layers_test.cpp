@@ -5,6 +5,7 @@
 #include "core/base/error.hpp"
 #include "core/base/file.hpp"
 #include "core/mapping/side.hpp"
+#include "tests/support/expect_refused.hpp"
 #include "tests/support/sample_models.hpp"
 
 namespace reshard::megatron {
@@ -112,6 +113,15 @@ TEST(PairedArgs, WhatAHybridModelCannotHoldIsRefused) {
     EXPECT_NE(error.sentence().find("multi-token prediction"), std::string::npos)
         << error.sentence();
   }
+}
+
+TEST(PairedArgs, ALayerWithoutAttentionIsNoPair) {
+  fs::path const published =
+      fs::path(RESHARD_SOURCE_DIR) / "tests/data/configs/granite-4-h-small.json";
+  Json const config = parse_json(read_text_file(published, 1 << 20), "granite-4-h-small.json");
+  test::expect_refused(ErrorKind::usage,
+                       "[target] model = \"hybrid\": layer 0 has no attention, so it is not two",
+                       [&] { pattern_of("granitemoehybrid", config); });
 }
 
 }  // namespace

@@ -93,6 +93,16 @@ TEST(DistributedState, OfDisagreeingSizesOrTypesIsRefused) {
   EXPECT_PRED2(contains, refused({}, false), "before Megatron-Core 0.7");
 }
 
+TEST(DistributedState, OfABufferWithoutTensorsIsRefused) {
+  Document d;
+  d.root = add_optimizer(d);
+  NodeId const by_dtype = d.at(d.root).items.back();
+  NodeId const states = d.at(by_dtype).items.back();
+  d.erase(states, "param");
+  d.erase(states, "exp_avg");
+  EXPECT_PRED2(contains, sentence_of([&] { distributed(d); }), "buffer 0 has no tensors");
+}
+
 TEST(DistributedState, OfAnotherKindOfFileIsRefused) {
   for (auto const& make : std::vector<std::function<NodeId(Document&)>>{
            [](Document& d) { return d.add_int(3); }, [](Document& d) { return d.add_dict(); },
@@ -126,13 +136,15 @@ struct Shard {
   std::vector<std::int64_t> decaying = {0, 1};
   std::size_t masters = 2;
   bool with_lr_tensor = false;
+  int with_step = 3;              ///< how many parameters have a step
+  bool master_is_number = false;  ///< the last one of the first group
 
   Document document() const {
     Document d;
     NodeId const state = d.add_dict();
     for (int i = 0; i < 3; ++i) {
       NodeId const one = d.add_dict();
-      d.set(one, "step", d.add_tensor(DType::f32, {}));
+      if (i < with_step) d.set(one, "step", d.add_tensor(DType::f32, {}));
       d.set(one, "exp_avg", d.add_tensor(DType::f32, {2, 3}));
       put(d, state, d.add_int(i), one);
     }
@@ -141,6 +153,7 @@ struct Shard {
     d.set(inner, "param_groups", d.add_list({group(d, 1.0, decaying), group(d, 0.0, {2})}));
     std::vector<NodeId> first;
     for (std::size_t m = 0; m < masters; ++m) first.push_back(d.add_tensor(DType::f32, {2, 3}));
+    if (master_is_number) first.back() = d.add_int(1);
     NodeId const optimizer = d.add_dict();
     d.set(optimizer, "optimizer", inner);
     NodeId const second = d.add_list({d.add_tensor(DType::f32, {2, 3})});
@@ -202,6 +215,22 @@ TEST(ShardState, ThatDisagreesWithItselfIsRefused) {
   EXPECT_PRED2(contains, refused({.decaying = {0, -1}}), "lists parameter -1 twice, or without");
   EXPECT_PRED2(contains, refused({.masters = 1}), "2 parameters and 1 master weights in group 0");
   EXPECT_PRED2(contains, refused(Shard{.with_lr_tensor = true}), "tensors among the settings");
+  EXPECT_PRED2(contains, refused(Shard{.with_step = 2}),
+               "2 of 3 parameters with optimizer state have a 'step'");
+  EXPECT_PRED2(contains, refused(Shard{.master_is_number = true}),
+               "has a master weight that is not a tensor");
+}
+
+TEST(ShardState, StepsThatDifferAreRefused) {
+  TempDirectory const root;
+  auto const path = root.path() / "steps";
+  std::vector<float> const steps = {7, 8};
+  File::create(path).write_at(0, std::as_bytes(std::span(steps)));
+  FileState state;
+  for (std::uint64_t const at : {std::uint64_t{0}, std::uint64_t{4}})
+    state.steps.push_back({"step", DType::f32, {}, {}, at, sizeof(float)});
+  EXPECT_PRED2(contains, sentence_of([&] { read_steps(state, File::open_for_reading(path)); }),
+               "parameters of the optimizer are at step 7 and at step 8");
 }
 
 TEST(ShardState, OfAFileWithoutAnOptimizerIsEmpty) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "core/base/error.hpp"
+#include "tests/support/expect_refused.hpp"
 
 namespace reshard {
 namespace {
@@ -124,6 +125,33 @@ TEST(LowRankPairs, RefusesWhatDoesNotBelongTogether) {
   computed.blobs.front() =
       computed.computed(computed.blobs.front(), 36, ViewKind::round, DType::bf16);
   EXPECT_THROW(pairs.merge_into(computed), Error);
+}
+
+TEST(LowRankPairs, RefusesWhatCannotBeMergedAndSaysWhy) {
+  using test::expect_refused;
+  Model const of = model();
+  LowRankPairs pairs(of);
+  pairs.add(adapted(of, 0));
+  std::size_t const stack = index(*of.find_tensor("stack"));
+
+  AdaptedTensor turned = adapted(of, 1);
+  std::swap(turned.a, turned.b);
+  expect_refused(ErrorKind::source,
+                 "its A and B of 'stack' have other axes than those of its other",
+                 [&] { pairs.add(turned); });
+
+  Catalog interleaved = catalog(of);
+  Piece piece = interleaved.tensors[stack][0];
+  piece.digits = {whole(axis(of, "stack", 0), 2, 5), whole(axis(of, "stack", 1), 3, 4),
+                  whole(axis(of, "stack", 2), 4, 1)};
+  interleaved.tensors[stack].set(0, piece);
+  expect_refused(ErrorKind::source, "'w': its axes interleave in the file",
+                 [&] { pairs.merge_into(interleaved); });
+
+  Catalog lacking = catalog(of);
+  lacking.tensors[stack] = {};
+  expect_refused(ErrorKind::source, "the adapter adapts 'stack', which the source does not have",
+                 [&] { pairs.merge_into(lacking); });
 }
 
 }  // namespace

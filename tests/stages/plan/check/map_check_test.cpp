@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "core/base/error.hpp"
+#include "tests/support/expect_refused.hpp"
 #include "tests/support/scratch_folder.hpp"
 
 namespace reshard {
@@ -262,6 +263,39 @@ TEST(MapCheck, NamesAloneAreProvedOnTheirFamily) {
   MapCheck const found = check_map({"mlite_qwen3_moe", {shipped()}, config, {}});
   EXPECT_EQ(found.errors, std::vector<std::string>());
   EXPECT_NE(pattern(found.family, "layers.{layer}.moe.experts.fc1.weight{expert}"), nullptr);
+}
+
+TEST_F(MapCheckTest, AnAxisThatNoRuleCanCutAndADtypeThatNoTensorHasAreNamed) {
+  auto const expect_says = [&](std::string const& text, std::string_view words) {
+    std::string const said = refusal(text);
+    EXPECT_NE(said.find(words), std::string::npos) << said;
+  };
+  expect_says(head + "[rules]\ntp = [ \"grup\" ]\n",
+              "there is no axis 'grup' to cut. Did you mean 'group'?");
+  expect_says(head +
+                  "[stored.\"{mlp}\"]\n\"down_proj.weight\" = { is = \"ffn.down: hidden inter\", "
+                  "cast = \"FP8\" }\n",
+              "cast = \"FP8\" is not a dtype");
+}
+
+TEST_F(MapCheckTest, TheOtherNameOfATensorIsNotThatOfAnother) {
+  std::string const error = refusal(
+      head +
+      "[stored.\"{mlp}\"]\n\"down_proj.weight\" = { is = \"ffn.down: hidden inter\", or = [\"{mlp}up_proj.weight\"] }\n");
+  EXPECT_NE(error.find("the other name 'model.layers.0.mlp.up_proj.weight' of "
+                       "'model.layers.0.mlp.down_proj.weight' is what"),
+            std::string::npos)
+      << error;
+}
+
+TEST_F(MapCheckTest, AConfigDescribesAFamilyAndArgsDescribeMegatron) {
+  auto const expect_says = [](MapCheckRequest const& request, std::string_view words) {
+    test::expect_refused(ErrorKind::usage, words, [&] { check_map(request); });
+  };
+  expect_says({"mcore", {shipped()}, config_of(), {}},
+              "--config: mcore.toml describes Megatron's checkpoints");
+  expect_says({"smollm3", {shipped()}, {}, Json().set("num_layers", std::int64_t{4})},
+              "--args: smollm3.toml has no [config]");
 }
 
 }  // namespace

@@ -49,6 +49,24 @@ TEST(CompareConfigs, MistralWithoutAWindowIsLlama) {
             Keys{"sliding_window: 16, "});
 }
 
+TEST(CompareConfigs, AHybridModelOfPairsIsAGptModel) {
+  Json const config = small("llama");
+  Json const args = args_of(maps_of(config), config);
+  std::int64_t const layers = *args.find("num_layers")->integer();
+  auto const hybrid = [&](std::string const& pair) {
+    std::string pattern;
+    for (std::int64_t i = 0; i < layers; ++i) pattern += pair;
+    Json result = args;
+    result.set("num_layers", 2 * layers).set("hybrid_layer_pattern", pattern);
+    return result;
+  };
+  for (ModelDescription const& gpt : {ModelDescription{config, {}}, ModelDescription{{}, args}}) {
+    EXPECT_EQ(differences(gpt, {{}, hybrid("*-")}), Keys());
+    EXPECT_EQ(differences({{}, hybrid("*-")}, gpt), Keys());
+  }
+  EXPECT_NE(differences({config, {}}, {{}, hybrid("M-")}), Keys()) << "Mamba is no layer of a GPT";
+}
+
 TEST(CompareConfigs, ArgsStandForAConfig) {
   Json const config = with(small("mistral"), {"sliding_window"}, 16);
   Json args = args_of(maps_of(config), config);

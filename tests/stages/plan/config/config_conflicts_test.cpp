@@ -214,12 +214,25 @@ TEST(RepeatedNames, AreThoseOfTiedWeights) {
   Names names = names_of(small("llama"));
   EXPECT_TRUE(repeated_names(small("llama"), names, {maps_folder()}).empty());
   Json const tied = with(small("llama"), "tie_word_embeddings", true);
-  std::map<std::string, std::string, std::less<>> const both = {
-      {"lm_head.weight", "embed"}, {"model.embed_tokens.weight", "embed"}};
+  std::map<std::string, RepeatedName, std::less<>> const both = {
+      {"lm_head.weight", {"embed", "model.embed_tokens.weight"}},
+      {"model.embed_tokens.weight", {"embed", ""}}};
   EXPECT_EQ(repeated_names(tied, names, {maps_folder()}), both);
   names.erase("lm_head.weight");
   EXPECT_TRUE(repeated_names(tied, names, {maps_folder()}).empty());
   EXPECT_TRUE(repeated_names(small("strange"), names, {maps_folder()}).empty());
+}
+
+TEST(RepeatedNames, AreThoseOfPredictionLayers) {
+  Json const config = with(small("deepseek_v3"), "num_nextn_predict_layers", 1);
+  std::string const layer =
+      fmt::format("model.layers.{}.", *config.find("num_hidden_layers")->integer());
+  Names const names{"model.embed_tokens.weight", layer + "embed_tokens.weight",
+                    layer + "enorm.weight"};
+  std::map<std::string, RepeatedName, std::less<>> const both = {
+      {layer + "embed_tokens.weight", {"embed", "model.embed_tokens.weight"}},
+      {"model.embed_tokens.weight", {"embed", ""}}};
+  EXPECT_EQ(repeated_names(config, names, {maps_folder()}), both);
 }
 
 // --- layers for multi-token prediction

@@ -6,6 +6,7 @@
 
 #include "core/base/error.hpp"
 #include "stages/plan/check/map_check.hpp"
+#include "tests/support/expect_refused.hpp"
 #include "tests/support/scratch_folder.hpp"
 
 namespace reshard {
@@ -83,6 +84,14 @@ TEST(MapDraft, OfNamesThatFitNoFamilyIsRefused) {
               std::string::npos)
         << error.sentence();
   }
+}
+
+TEST(MapDraft, OfAMapThatDescribesNothingIsRefused) {
+  ScratchFolder const scratch("map_draft_of_nothing");
+  fs::path const path = scratch.path() / "empty.toml";
+  std::ofstream(path) << "let = { L = 1, M = 0 }\naxes = { hidden = 4, layer = 1 }\n";
+  test::expect_refused(ErrorKind::usage, "does not describe any tensor of this config.json",
+                       [&] { draft_map(marlin(path.string())); });
 }
 
 }  // namespace

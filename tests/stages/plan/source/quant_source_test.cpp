@@ -88,5 +88,10 @@ TEST(QuantSource, NamesAloneTellThatNothingIsQuantised) {
   EXPECT_TRUE(may_be_quantised(codes.value, view_of(codes.value), schemes));
 }
 
+TEST(QuantSource, CodesAndScalesHaveNoLogicalForm) {
+  expect_refused(fp8_folder(), request_for(FormatId::hdf5), ErrorKind::usage,
+                 "is quantised, and its parts have no logical form");
+}
+
 }  // namespace
 }  // namespace reshard::test

@@ -111,6 +111,60 @@ TEST(JobPlanVocabulary, OfUnknownSizeIsKeptWhetherOrNotAFamilyIsNamed) {
   EXPECT_EQ(rows_of(source, request, "llama"), rows);
 }
 
+/// padded_source() of Megatron's null tokenizer, which has a token more than args.vocab_size, and
+/// where `recorded` is not 0 with a record of so many rows.
+MadeCheckpoint of_null_tokenizer(Index vocab, Index recorded = 0) {
+  MadeCheckpoint source = padded_source(2, vocab, 128);
+  source.value.args.set("tokenizer_type", "NullTokenizer");
+  source.value.vocab = recorded;
+  return source;
+}
+
+TEST(JobPlanVocabulary, OfARecordCountsBeforeThatOfArgs) {
+  TargetRequest const request = request_for(FormatId::megatron);
+  EXPECT_EQ(rows_of(of_null_tokenizer(50), request, "auto").meant, 51);
+  for (char const* map : {"auto", "llama"}) {
+    Rows const rows = rows_of(of_null_tokenizer(50, 50), request, map);
+    EXPECT_EQ(rows.meant, 50) << "row 50 is padding of the job that wrote the record";
+    EXPECT_EQ(rows.carried, 128);
+    EXPECT_FALSE(rows.unknown);
+  }
+}
+
+TEST(JobPlanVocabulary, OfARecordOfAllRowsIsNotShortenedByArgs) {
+  MadeCheckpoint source = padded_source(2, 250, 128);
+  TargetRequest const request = request_for(FormatId::megatron);
+  EXPECT_EQ(rows_of(source, request, "auto").meant, 250);
+  source.value.vocab = 256;
+  EXPECT_EQ(rows_of(source, request, "auto").meant, 256);
+}
+
+TEST(JobPlanVocabulary, OfAMadeConfigCountsTheTokenOfTheNullTokenizer) {
+  for (FormatId const format : {FormatId::huggingface, FormatId::hdf5}) {
+    TargetRequest request = request_for(format);
+    request.map = "llama";
+    request.true_rows = format == FormatId::hdf5;
+    JobPlan const plan = planned(of_null_tokenizer(50), request);
+    expect_sound(plan);
+    EXPECT_EQ(logical_shape(*plan.model, *plan.model->find_tensor("embed")).front(), 51);
+    EXPECT_EQ(parse_json(text_named(plan, "config.json"), "config.json").find("vocab_size")->dump(),
+              "51");
+  }
+}
+
+TEST(JobPlanVocabulary, OfAModelsOwnConfigMayLeaveThatTokenOut) {
+  MadeCheckpoint source = of_null_tokenizer(50);
+  huggingface::Folder& beside = source.value.beside.emplace();
+  beside.path = "/made/huggingface";
+  beside.config = sample_model("llama").config;
+  beside.config_text = beside.config.dump(2) + "\n";
+  TargetRequest request = request_for(FormatId::huggingface);
+  request.map = "llama";
+  JobPlan const plan = planned(source, request);
+  expect_sound(plan);
+  EXPECT_EQ(logical_shape(*plan.model, *plan.model->find_tensor("embed")).front(), 50);
+}
+
 TEST(JobPlanVocabulary, OfATorchDistTargetIsThatOfArgs) {
   MadeCheckpoint const source = padded_source(2, 50, 128);
   for (int const to : {1, 2}) {
