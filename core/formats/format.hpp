@@ -27,7 +27,7 @@ struct OpenChoice {
   bool without_heads = false;  ///< payloads' places are not wanted
   bool rank_states = false;    ///< optimizer state in files of single ranks is wanted, and what
                                ///< programs other than Megatron say of their optimizer
-  bool compare_files = true;   ///< rank files that must differ are told from copies of each other
+  bool compare_files = true;   ///< files of ranks are checked for copies of each other
   std::string prefix;          ///< of the weights' keys, where the user names one
 };
 

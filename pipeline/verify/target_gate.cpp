@@ -184,7 +184,7 @@ class Gate {
   /// that is so.
   void see_files() const {
     auto const fault = capture([&] { together(comm_, [&] { see_own_files(); }); });
-    // One that is gone is told in the reader's words.
+    // A file that is missing: the reader's own sentence names it.
     if (fault && fault->kind() != ErrorKind::source)
       throw Error(fault->kind(), of_target(fault->sentence()));
   }

@@ -305,11 +305,11 @@ Directory open_untracked(fs::path const& root, std::vector<Entry> const& entries
   if (names.size() != 1) {
     refuse_other_formats(root, entries);
     if (names.size() > 1)
-      fail(
-          ErrorKind::source,
-          "{}: holds {} and no {}, which names one of them: {}. Give one of them by its "
-          "path.",
-          root.string(), counted(names.size(), "iteration"), tracker_name, listed_saves(saves_of_run(root)));
+      fail(ErrorKind::source,
+           "{}: holds {} and no {}, which names one of them: {}. Give one of them by its "
+           "path.",
+           root.string(), counted(names.size(), "iteration"), tracker_name,
+           listed_saves(saves_of_run(root)));
     fail(
         ErrorKind::source,
         "{}: expected {}, one iter_* or release directory, or mp_rank_* directories; found {}. Give {}.",

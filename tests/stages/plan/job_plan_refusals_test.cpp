@@ -123,8 +123,9 @@ TEST(JobPlanRefuses, ASourceThatDoesNotSayWhatModelItHolds) {
   expect_refused(megatron, request_for(FormatId::megatron), ErrorKind::source, "has no args");
   MadeCheckpoint distributed = made_torch_dist(sample_model("llama"), true);
   distributed.value.args = Json();
-  expect_refused(distributed, request_for(FormatId::megatron), ErrorKind::source,
-                 "has neither common.pt nor args in another place, so nothing here describes the model");
+  expect_refused(
+      distributed, request_for(FormatId::megatron), ErrorKind::source,
+      "has neither common.pt nor args in another place, so nothing here describes the model");
 }
 
 // --- refusals of sizes
