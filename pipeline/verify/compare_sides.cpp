@@ -248,19 +248,18 @@ class SidesOpener {
     return alone_a ? &sides_.a : &sides_.b;
   }
 
-  /// A hybrid model of pairs is read as a GPTModel where args of the other side describe one, too:
+  /// A hybrid model of pairs is read as a GPTModel where the other side is or can be read as one:
   /// its layers have other numbers, and a family that describes one side reads it so.
   void settle_classes() {
     Json const a = stated_args(sides_.a.checkpoint, request_.map_folders);
     Json const b = stated_args(sides_.b.checkpoint, request_.map_folders);
-    auto const is_gpt = [](Json const& args) {
-      return !args.is_null() && (!megatron::hybrid_pattern(args) || !gpt_args(args).is_null());
+    auto const has_pairs = [](Json const& args) { return !gpt_args(args).is_null(); };
+    auto const meets_gpt = [&](ComparedSide const& side, Json const& of_other) {
+      // The other is of a family, which files of Megatron are then read by anyway.
+      if (of_other.is_null()) return side.checkpoint.names == NameOwner::logical;
+      return !megatron::hybrid_pattern(of_other) || has_pairs(of_other);
     };
-    auto const is_logical = [](ComparedSide const& side) {  // whose layers have the numbers of args
-      return side.checkpoint.names == NameOwner::logical;
-    };
-    bool const both = is_gpt(a) && is_gpt(b) && !is_logical(sides_.a) && !is_logical(sides_.b);
-    as_gpt_ = {both && !gpt_args(a).is_null(), both && !gpt_args(b).is_null()};
+    as_gpt_ = {has_pairs(a) && meets_gpt(sides_.a, b), has_pairs(b) && meets_gpt(sides_.b, a)};
   }
 
   /// Whether a weight is in a dtype that masters are rounded to.

@@ -101,6 +101,19 @@ def test_there_and_back_and_from_the_hybrid_model_to_its_family(name, program, s
     assert command("verify", model, folder).returncode == 0
 
 
+def test_a_container_of_either_class_is_the_same_model(program, scratch):
+    """A container keeps the numbers that layers had in the run, and is compared with models of either class, with stages and without."""
+    make, layout, letter = CASES["mixtral"]
+    folder = save_family(scratch / "folder", Family(make, layout, layout, TE_SEQUENTIAL))
+    gpt = program.run(folder, scratch / "gpt", "torch_dist")
+    hybrid = program.run(gpt, scratch / "hybrid", "megatron", target_options={"model": "hybrid", "layout": Layout(pp=2).toml()})
+    of_gpt, of_hybrid = program.run(gpt, scratch / "of-gpt", "hdf5"), program.run(hybrid, scratch / "of-hybrid", "hdf5")
+    back = program.run(of_hybrid, scratch / "back", "torch_dist", target_options={"model": "gpt"})
+    for container in (of_gpt, of_hybrid):
+        for other in (folder, gpt, hybrid, back, of_gpt):
+            assert command("verify", container, other).returncode == 0, (container.name, other.name)
+
+
 def test_what_cannot_be_pairs_is_refused(program, scratch):
     make, layout, _ = CASES["llama"]
     folder = save_family(scratch / "folder", Family(make, layout, layout, TE_SEQUENTIAL))

@@ -73,6 +73,29 @@ MadeCheckpoint made_huggingface(SampleModel const& sample) {
   return made;
 }
 
+MadeCheckpoint made_fp8(SampleModel sample, std::string const& unscaled,
+                        std::string const& lacking) {
+  sample.config.set(
+      "quantization_config",
+      Json().set("quant_method", "fp8").set("weight_block_size", Json::array().push(16).push(16)));
+  MadeCheckpoint const plain = made_huggingface(sample);
+  std::vector<MadeTensor> tensors;
+  for (StoredTensor const& tensor : plain.value.stored.tensors) {
+    bool const codes = tensor.name.ends_with("proj.weight");
+    if (tensor.name != lacking)
+      tensors.push_back({tensor.name, tensor.shape, codes ? DType::f8_e4m3 : tensor.dtype});
+    if (!codes || tensor.name == unscaled) continue;
+    tensors.push_back({tensor.name + "_scale_inv",
+                       {(tensor.shape[0] + 15) / 16, (tensor.shape[1] + 15) / 16},
+                       DType::f32});
+  }
+  MadeCheckpoint made(FormatId::huggingface);
+  made.add_file(tensors);
+  made.value.config = plain.value.config;
+  made.value.beside = plain.value.beside;
+  return made;
+}
+
 MadeCheckpoint made_megatron(SampleModel const& sample, SampleMesh const& at) {
   Described const described(sample);
   SideOptions options = core_options(at.mesh, "grouped");

@@ -209,11 +209,18 @@ std::vector<std::string> axis_labels(Model const& model, TensorId tensor) {
   return result;
 }
 
-std::string domain_text(Model const& model, TensorId tensor) {
+std::string domain_text(Model const& model, TensorId tensor, std::optional<Index> half) {
   std::string text;
   LogicalTensor const& logical = model.tensor(tensor);
-  std::vector<DomainAxis> const domain = model.domain(logical);
+  std::vector<DomainAxis> domain = model.domain(logical);
   for (std::size_t d = 0; d < domain.size(); ++d) {
+    if (half && model.axes()[domain[d].axis].name == "layer") {
+      std::vector<Run> runs;
+      for (Run const& run : domain[d].runs)
+        for (Index layer = run.begin; layer < run.end; ++layer)
+          runs.push_back({2 * layer + *half, 2 * layer + *half + 1, false});
+      domain[d].runs = std::move(runs);
+    }
     Index const whole = (model.axes()[domain[d].axis].size + domain[d].div - 1) / domain[d].div;
     if (domain[d].runs == std::vector<Run>{{0, whole, false}}) continue;
     text += fmt::format("{}{}", text.empty() ? "" : "; ", axis_label(model, logical.axes[d]));

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -40,7 +41,9 @@ Hdf5Target logical_hdf5_target(Model const& model, SourceModel const& source,
 /// The names of its axes, as labels of dimensions: "layer", "hidden/32".
 std::vector<std::string> axis_labels(Model const& model, TensorId tensor);
 
-/// Which indices of its axes a tensor has, where it has not all: "layer 3:61".
-std::string domain_text(Model const& model, TensorId tensor);
+/// Which indices of its axes a tensor has, where it has not all: "layer 3:61". With `half`, in the
+/// layers of a hybrid model of pairs (paired_layers.hpp): layer i is 2i + half.
+std::string domain_text(Model const& model, TensorId tensor,
+                        std::optional<Index> half = std::nullopt);
 
 }  // namespace reshard

@@ -201,11 +201,12 @@ void lay_out_adapter(MappedTarget const& job, TargetDraft& draft) {
   if (draft.reference) std::erase(draft.reference->sidecars, std::string(adapter_config_name));
 }
 
-/// transformers loads weights in the dtype that config.json names.
-void warn_of_dtype(Checkpoint const& source, TargetDraft& draft) {
+/// transformers loads weights in the dtype that config.json names, but for scales of quantised ones.
+void warn_of_dtype(Checkpoint const& source, TargetDraft& draft, bool quantised) {
   TextFile const* config = config_text(draft);
   if (config == nullptr || dynamic_cast<HuggingFaceFormat const*>(source.format) != nullptr) return;
   Json const read = parse_config(config->text, config_name);
+  if (quantised || !fact(read, "quantization_config").is_null()) return;
   Json named = fact(read, "dtype");
   if (named.is_null()) named = fact(read, "torch_dtype");
   if (named.text() == nullptr || (*named.text() != "bfloat16" && *named.text() != "float16"))
@@ -259,7 +260,9 @@ void HuggingFaceFormat::lay_out(MappedTarget const& job, TargetDraft& draft) con
   if (!job.model.schemes().empty()) names = side.names(nullptr);  // else nothing is quantised
   describe_quantised(draft, job.model, side, names, fact(job.read.args, "quantization_config"),
                      job.read.maps.family->facts, describes_source(job));
-  warn_of_dtype(job.source, draft);
+  warn_of_dtype(job.source, draft, std::ranges::any_of(names, [&](StoredName const& name) {
+                  return !side.part(name.entry).empty();
+                }));
   warn_of_missing_tokenizer(job.request, draft);
 }
 
@@ -278,7 +281,7 @@ void HuggingFaceFormat::lay_out_named(NamedTarget const& job, TargetDraft& draft
   };
   place_in_shards(draft, specs, job.request.shard_bytes,
                   {job.reference, {}, known_metadata(job.source, job.reference)}, pieces);
-  warn_of_dtype(job.source, draft);
+  warn_of_dtype(job.source, draft, false);
   warn_of_missing_tokenizer(job.request, draft);
 }
 

@@ -63,8 +63,8 @@ MatrixName read_name(MapAdapter const& form, std::string_view name) {
 
 /// The Error about a matrix that belongs to no weight of the model.
 [[noreturn]] void fail_unclaimed(std::string const& place, std::string const& tensor,
-                                 std::vector<StoredName> const& weights, AdapterNames const& names,
-                                 MapAdapter const& form) {
+                                 Side const& side, std::vector<StoredName> const& weights,
+                                 AdapterNames const& names, MapAdapter const& form) {
   MatrixName const matrix = read_name(form, tensor);
   std::vector<std::string> known;
   bool parameters = false;
@@ -77,6 +77,12 @@ MatrixName read_name(MapAdapter const& form, std::string_view name) {
            "{}: '{}' adapts '{}', which is tied to the embedding: with the adapter both would "
            "change. Merge it with peft, into a model whose output layer is its own "
            "(tie_word_embeddings = false).",
+           place, tensor, matrix.module);
+    if (word.starts_with("weight") && !side.part(weight.entry).empty())
+      fail(ErrorKind::source,
+           "{}: '{}' adapts '{}', which is quantised in the base, and an adapter is merged into "
+           "weights of F32, BF16 or F16 only. Dequantise the base in a separate job first "
+           "(model.quant = \"dequantise-bf16\"), and name that job's target as the source.",
            place, tensor, matrix.module);
     if (word.starts_with("weight"))
       fail(ErrorKind::source,
@@ -231,7 +237,7 @@ void add_adapters(Model& model, Side const& side, LinearWeights const& linear,
     for (auto const& [name, at] : share.tensors)
       if (!taken.contains(name) && !side.dropped(name) && (left.empty() || name < left))
         left = name;
-    if (!left.empty()) fail_unclaimed(share.where, left, all[share.chunk], names, form);
+    if (!left.empty()) fail_unclaimed(share.where, left, side, all[share.chunk], names, form);
   }
   if (!finder.found())
     fail(ErrorKind::source,

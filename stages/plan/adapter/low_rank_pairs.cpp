@@ -205,11 +205,6 @@ bool LowRankPairs::touches(Adapted const& adapted, MergedPart const& part) const
 
 void LowRankPairs::check_weights(TensorId tensor, Catalog const& catalog) const {
   std::string const& name = model_.tensor(tensor).name;
-  if (model_.quantised(tensor))
-    fail(ErrorKind::source,
-         "'{}' is quantised, and an adapter is merged into weights of F32, BF16 or F16 only. "
-         "Dequantise the model in a separate job first (model.quant = \"dequantise-bf16\").",
-         name);
   if (catalog.tensors[index(tensor)].empty())
     fail(ErrorKind::source,
          "the adapter adapts '{}', which the source does not have. Name the adapter of "

@@ -18,7 +18,15 @@ bool is_state(std::string_view name, std::span<std::string const> slots) {
       slots, [&](std::string const& slot) { return name.ends_with(fmt::format(" ({})", slot)); });
 }
 
-Catalog logical_catalog(Model& model, Checkpoint const& checkpoint) {
+/// `paired`: the labels may count the layers of the hybrid model of pairs that was saved; elements
+/// lie in the same order.
+bool has_domain(Model const& model, TensorId tensor, LogicalLabels const& labels, bool paired) {
+  if (labels.domain == domain_text(model, tensor)) return true;
+  return paired && (labels.domain == domain_text(model, tensor, 0) ||
+                    labels.domain == domain_text(model, tensor, 1));
+}
+
+Catalog logical_catalog(Model& model, Checkpoint const& checkpoint, bool paired) {
   Catalog catalog;
   for (fs::path const& file : checkpoint.files) catalog.files.push_back(file.string());
   catalog.tensors.resize(model.tensors().size());
@@ -45,7 +53,7 @@ Catalog logical_catalog(Model& model, Checkpoint const& checkpoint) {
                         found.shape.front() == checkpoint.vocab && shape.front() < checkpoint.vocab;
     if (padded) shape.front() = checkpoint.vocab;
     if (found.shape != shape || labels.axes != axis_labels(model, tensor) ||
-        labels.domain != domain_text(model, tensor))
+        !has_domain(model, tensor, labels, paired))
       fail(ErrorKind::source,
            "{}: '{}' has the shape [{}] over the axes '{}' with '{}', expected [{}] over '{}' with "
            "'{}' by {}. The file's config does not describe its tensors: correct it, or set "
@@ -75,7 +83,7 @@ void read_logical_facts(Checkpoint const& checkpoint, SourceModel& result) {
 }
 
 SourceModel with_logical_catalogue(SourceModel result, Checkpoint const& checkpoint) {
-  result.catalog = logical_catalog(*result.model, checkpoint);
+  result.catalog = logical_catalog(*result.model, checkpoint, result.traits.paired);
   if (!result.maps.family) return result;
   result.family_side = std::make_unique<Side>(*result.model, *result.maps.family, SideOptions{});
   for (TensorId const tensor : result.family_side->required_tensors())

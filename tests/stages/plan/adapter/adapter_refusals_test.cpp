@@ -118,6 +118,19 @@ TEST(AdapterRefuses, MergingOneOfAnotherModel) {
            {bridge(longer, 8), "has layer 8, but the model has 6. Name the adapter of this base"},
            {bridge(sample_model("llama"), 6, DType::f8_e4m3), "expected F32, BF16 or F16"}})
     expect_refused(with_adapter(base, one.adapter), request, ErrorKind::source, one.words);
+  expect_refused(
+      with_adapter(made_huggingface(sample_model("qwen3_moe")), bridge(sample_model("llama"), 6)),
+      request, ErrorKind::source, "', which the model does not have. Name the adapter of");
+}
+
+TEST(AdapterRefuses, MergingIntoQuantisedWeights) {
+  TargetRequest request = request_for(FormatId::megatron);
+  request.adapter_alpha = "4";
+  MadeCheckpoint const base = made_fp8(sample_model("llama"));
+  expect_refused(with_adapter(base, peft(up_pair())), request, ErrorKind::source,
+                 "adapts 'model.layers.0.mlp.up_proj', which is quantised in the base");
+  expect_refused(with_adapter(base, bridge(sample_model("llama"), 6)), request, ErrorKind::source,
+                 "adapts 'ffn.gate', which is quantised, and an adapter is merged into");
 }
 
 TEST(AdapterRefuses, MergingWhatIsMoreThanAnAdapter) {
