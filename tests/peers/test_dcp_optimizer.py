@@ -13,6 +13,7 @@ from dcp_checkpoints import RESHARDABLE, World
 from dcp_models import FusedAdam, Recipe
 from numpy_megatron import iteration_folder
 from peer_types import Layout
+from reshard_job import command
 from tensor_patterns import assert_same_tensors
 
 SLOTS = (("param", None), ("exp_avg", "exp_avg"), ("exp_avg_sq", "exp_avg_sq"))
@@ -140,6 +141,18 @@ def test_other_formats_hold_the_same(by_way_of, saved, of_slots, program, scratc
     folder = next(program.run(there, scratch / "dist", "torch_dist", target_options=LAYOUT).glob("iter_*"))
     assert_same_tensors(dcp_reading.whole_tensors(folder), of_slots)
     check_groups(folder)
+
+
+@pytest.mark.parametrize("form", ["nested", "flattened"])
+def test_a_container_that_keeps_the_names_is_read_as_what_it_was_made_of(form, saved, program, scratch):
+    container = program.run(saved[0] / form, scratch / "container", "hdf5")
+    direct, through = (program.run(source, scratch / name, "torch_dist", **options_for(form))
+                       for name, source in (("direct", saved[0] / form), ("through", container)))
+    assert command("verify", direct, through).returncode == 0
+    options = ["--prefix-a", PREFIX[form]] if PREFIX[form] else []
+    assert command("verify", container, through, *options).returncode == 0
+    settings = [torch.load(next(root.glob("iter_*")) / "common.pt", weights_only=False)["optimizer"] for root in (direct, through)]
+    assert settings[0] == settings[1]
 
 
 def test_a_run_that_decays_all_parameters_is_told_what_changes(saved, program, scratch):

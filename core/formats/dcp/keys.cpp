@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 
 #include "core/formats/dcp/flat_keys.hpp"
 #include "core/formats/dcp/flat_state.hpp"
@@ -174,5 +175,17 @@ StoredView sorted_keys(Checkpoint const& checkpoint, Flavour flavour, std::strin
 
 bool is_rank_optimizer(std::string_view file) { return is_of_rank(file, "optimizer_rank_"); }
 bool is_rank_rng(std::string_view file) { return is_of_rank(file, "rng_state_rank_"); }
+
+StateInventory named_inventory(Checkpoint const& checkpoint, StoredView const& view) {
+  StateInventory inventory = checkpoint.state;
+  inventory.slots = view.states;
+  if (!view.states.empty()) inventory.optimizer = {StateForm::by_weight, view.states.front()};
+  if (!view.fixed_state.empty())
+    inventory.optimizer = {StateForm::by_layout, view.fixed_state.front(), view.state_fault};
+  std::set<std::string_view> const places = named_states(checkpoint.stored, "").places;
+  for (StoredObject const& object : checkpoint.stored.objects)
+    if (!is_named_setting(object.name, places)) inventory.others.push_back(object.name);
+  return inventory;
+}
 
 }  // namespace reshard::dcp

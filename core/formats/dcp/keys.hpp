@@ -13,6 +13,10 @@ namespace reshard::dcp {
 /// looking (model.module., module., …) for Megatron's names, none for others.
 StoredView sorted_keys(Checkpoint const& checkpoint, Flavour flavour, std::string const& prefix);
 
+/// The state of a checkpoint whose keys are named as torch's distributed state dicts name them
+/// (named_states.hpp), and the objects that are not part of it. `view` is of Flavour::plain.
+StateInventory named_inventory(Checkpoint const& checkpoint, StoredView const& view);
+
 /// The prefix of optimizer state in torch_dist: "optimizer.state.exp_avg." for "exp_avg".
 std::string state_prefix(std::string_view state);
 

@@ -150,18 +150,6 @@ StateInventory state_beside(Directory const& directory) {
   return state;
 }
 
-/// State under names of parameters, and the objects that are not part of it.
-void add_named_states(Checkpoint const& checkpoint, StoredView const& view,
-                      StateInventory& inventory) {
-  inventory.slots = view.states;
-  if (!view.states.empty()) inventory.optimizer = {StateForm::by_weight, view.states.front()};
-  if (!view.fixed_state.empty())
-    inventory.optimizer = {StateForm::by_layout, view.fixed_state.front(), view.state_fault};
-  std::set<std::string_view> const places = named_states(checkpoint.stored, "").places;
-  for (StoredObject const& object : checkpoint.stored.objects)
-    if (!is_named_setting(object.name, places)) inventory.others.push_back(object.name);
-}
-
 Format const& format_of(Flavour flavour) {
   switch (flavour) {
     case Flavour::plain: break;
@@ -302,12 +290,8 @@ StoredView DcpFormat::view(Checkpoint const& checkpoint, std::string const& pref
 }
 
 StateInventory DcpFormat::inventory(Checkpoint const& checkpoint, StoredView const& view) const {
+  if (flavour_ == Flavour::plain) return named_inventory(checkpoint, view);
   StateInventory result;
-  if (flavour_ == Flavour::plain) {
-    result = checkpoint.state;
-    add_named_states(checkpoint, view, result);
-    return result;
-  }
   result.slots = view.states;
   if (!view.states.empty())
     result.optimizer = {view.buffers.empty() ? StateForm::by_weight : StateForm::in_buffers,

@@ -11,11 +11,15 @@
 #include "core/base/text.hpp"
 #include "core/containers/hdf5/container.hpp"
 #include "core/containers/hdf5/keys.hpp"
+#include "core/formats/dcp/keys.hpp"
+#include "core/formats/dcp/named_settings.hpp"
 #include "core/formats/hdf5/parts.hpp"
 #include "core/formats/huggingface/config.hpp"
 #include "core/formats/inspect_lines.hpp"
 #include "core/formats/model_files.hpp"
 #include "core/formats/shared_headers.hpp"
+#include "core/formats/stamped_files.hpp"
+#include "core/formats/torch_optimizer.hpp"
 
 namespace reshard::hdf5 {
 namespace {
@@ -164,8 +168,6 @@ class Collector {
         if (!is_description(one.name))
           checkpoint.stored.objects.push_back(
               {one.name, {narrow<std::uint32_t>(f), one.offset_bytes, one.size_bytes}});
-    for (StoredObject const& object : checkpoint.stored.objects)
-      checkpoint.state.others.push_back(object.name);
     checkpoint.summary =
         fmt::format("{} in {}", counted(checkpoint.stored.tensors.size(), "dataset"),
                     counted(files_.size(), "HDF5 file"));
@@ -196,6 +198,12 @@ std::vector<fs::path> hdf5_files(fs::path const& path) {
   return files;
 }
 
+/// Stored names may be those of torch's distributed state dicts, which have state under names of
+/// parameters.
+bool may_name_states(Checkpoint const& checkpoint) {
+  return checkpoint.names == NameOwner::family;
+}
+
 struct Total {
   std::int64_t tensors = 0;
   std::uint64_t bytes = 0;
@@ -207,7 +215,7 @@ FormatWords Hdf5Format::words() const { return {.help = "logical tensors", .sign
 
 bool Hdf5Format::probe(fs::path const& path) const { return !hdf5_files(path).empty(); }
 
-Checkpoint Hdf5Format::open(fs::path const& path, OpenChoice const& /*choice*/,
+Checkpoint Hdf5Format::open(fs::path const& path, OpenChoice const& choice,
                             HeaderExchange const& exchange) const {
   Checkpoint opened;
   exchange.together_seeing([&] {
@@ -231,6 +239,11 @@ Checkpoint Hdf5Format::open(fs::path const& path, OpenChoice const& /*choice*/,
   });
   checkpoint.stamps = std::move(opened.stamps);
   checkpoint.stamped_by = std::move(opened.stamped_by);
+  if (may_name_states(checkpoint) && choice.rank_states) {
+    StampedFiles files(checkpoint.files);
+    checkpoint.torch_optimizer =
+        dcp::read_named_settings(checkpoint, choice.prefix, files, exchange);
+  }
   return checkpoint;
 }
 
@@ -293,12 +306,22 @@ Inspection Hdf5Format::describe(fs::path const& path, megatron::UserSizes const&
 }
 
 StoredView Hdf5Format::view(Checkpoint const& checkpoint, std::string const& prefix) const {
+  if (may_name_states(checkpoint))
+    return dcp::sorted_keys(checkpoint, dcp::Flavour::plain, prefix);
   StoredView view = Format::view(checkpoint, prefix);
   view.states = checkpoint.state.slots;
   return view;
 }
 
+StateInventory Hdf5Format::inventory(Checkpoint const& checkpoint, StoredView const& view) const {
+  return may_name_states(checkpoint) ? dcp::named_inventory(checkpoint, view)
+                                               : checkpoint.state;
+}
+
 std::optional<RunRecord> Hdf5Format::run_record(Checkpoint const& checkpoint) const {
+  if (checkpoint.torch_optimizer != nullptr)
+    return empty_record(checkpoint.place,
+                        checkpoint.iteration.value_or(whole_steps(*checkpoint.torch_optimizer)));
   if (checkpoint.common == nullptr) return std::nullopt;
   RunRecord record = common_record(*checkpoint.common);
   record.all = false;

@@ -22,6 +22,7 @@ class Hdf5Format final : public Format {
   Inspection describe(std::filesystem::path const& path,
                       megatron::UserSizes const& sizes) const override;
   StoredView view(Checkpoint const& checkpoint, std::string const& prefix) const override;
+  StateInventory inventory(Checkpoint const& checkpoint, StoredView const& view) const override;
   std::optional<RunRecord> run_record(Checkpoint const& checkpoint) const override;
   TargetTraits target() const override;
   void lay_out(MappedTarget const& job, TargetDraft& draft) const override;

@@ -173,8 +173,10 @@ void put_masters_in_place(SourceModel& read) {
 }  // namespace
 
 bool holds_masters_alone(Checkpoint const& source, StoredView const& view) {
-  return source.format->target().masters_alone && !view.states.empty() &&
-         std::ranges::none_of(view.states, is_master_slot);
+  // torch's own optimizers step the weights themselves, in whatever container.
+  bool const may =
+      source.format->target().masters_alone || source.names == NameOwner::family;
+  return may && !view.states.empty() && std::ranges::none_of(view.states, is_master_slot);
 }
 
 void split_masters(Checkpoint const& source, SourceModel& read, bool warn) {
