@@ -195,7 +195,7 @@ void plan_from_headers(JobSpec const& spec, std::vector<fs::path> const& map_fol
     if (digests || job.source.names == NameOwner::megatron)
       record = record_of_source(spec, job.source);
     if (record.manifest && job.source.names == NameOwner::megatron)
-      job.source.vocab = vocab_in(record.manifest->tensors);
+      job.source.vocab = vocab_in(*record.manifest);
     job.plan = make_job_plan(job.source, request, job.limits,
                              [&job] { job.source.stored.forget_tensors(); });
     check_files(spec, job.plan);

@@ -58,11 +58,11 @@ std::optional<Manifest> own_manifest(std::filesystem::path const& path, Checkpoi
   return manifest;
 }
 
-Index vocab_in(std::span<TensorDigest const> recorded) {
-  for (TensorDigest const& tensor : recorded)
+Index vocab_in(Manifest const& manifest) {
+  for (TensorDigest const& tensor : manifest.tensors)
     for (std::size_t d = 0; d < tensor.axes.size(); ++d)
       if (tensor.axes[d] == "vocab") return tensor.shape[d];
-  return 0;
+  return manifest.vocab;
 }
 
 std::string why_other_total(Manifest const& manifest, std::span<TensorDigest const> found,

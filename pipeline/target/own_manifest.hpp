@@ -16,8 +16,8 @@ namespace reshard {
 std::optional<Manifest> own_manifest(std::filesystem::path const& path, Checkpoint const& source,
                                      std::vector<std::string>& notes);
 
-/// Rows that are vocabulary, as a manifest's tensors say; 0 where they do not.
-Index vocab_in(std::span<TensorDigest const> recorded);
+/// Rows that are vocabulary, as a manifest says; 0 where it does not.
+Index vocab_in(Manifest const& manifest);
 
 /// Why the tensors that were found have another total than those of the manifest, and what to do,
 /// as a note; "" when the total is the same, or when the manifest has none. `place`: what the note

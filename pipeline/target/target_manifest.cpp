@@ -89,6 +89,7 @@ Manifest target_manifest(JobSpec const& spec, JobPlan const& plan, TargetContent
   made.format = name(spec.target.format);
   made.map = plan.stored_names ? "none" : plan.map_name.empty() ? "mcore" : plan.map_name;
   made.frozen = plan.frozen;
+  made.vocab = plan.vocab;
   made.files = file_records(plan, contents);
   for (std::size_t f = 0; f < contents.stamps.size(); ++f) {
     made.stamps.push_back({plan.files[f].path.generic_string(), contents.stamps[f]});

@@ -419,7 +419,7 @@ std::vector<ReadingChoice> reading_choices(CompareRequest const& request, Compar
   std::optional<Manifest> const of_a = manifest_beside(sides.a);
   std::optional<Manifest> const of_b = manifest_beside(sides.b);
   for (auto const& [side, own] : {std::pair(&sides.a, &of_a), std::pair(&sides.b, &of_b)})
-    if (*own && is_megatron(side->checkpoint)) side->recorded_rows = vocab_in((*own)->tensors);
+    if (*own && is_megatron(side->checkpoint)) side->recorded_rows = vocab_in(**own);
   std::vector<ReadingChoice> choices{{request.terms_a, request.terms_b, {}, 1}};
   if (!request.by_records) return choices;
   auto const add = [&](bool anywhere) {

@@ -71,7 +71,7 @@ void follow(DigestQuery& query, Manifest const& manifest) {
   ReadingTerms const terms = terms_of_target(manifest, query.map_folders);
   query.map = manifest.map == "none" ? "none" : terms.map;
   if (query.prefix.empty()) query.prefix = terms.prefix;
-  query.vocab = vocab_in(manifest.tensors);
+  query.vocab = vocab_in(manifest);
   query.frozen = terms.frozen;
 }
 

@@ -148,7 +148,7 @@ class Gate {
       TargetRequest request =
           request_without_target(reading.map, reading.config, target_.map_folders);
       request.true_rows = true;
-      request.true_vocab_size = vocab_in(recorded_.tensors);
+      request.true_vocab_size = vocab_in(recorded_);
       request.source_prefix = reading.prefix;
       request.frozen = reading.frozen;
       request.base_config = target_.plan.model_config;

@@ -209,7 +209,7 @@ VerifyReport verify_one(DigestQuery query, Comm const& comm) {
   if (own && own->manifest)
     together_seeing(comm, [&] {
       follow(query, *own->manifest);
-      query.vocab = vocab_in(own->manifest->tensors);
+      query.vocab = vocab_in(*own->manifest);
     });
   query.states = states && query.map != "none";
   DigestedCheckpoint found;

@@ -348,7 +348,9 @@ bool keeps_names(Checkpoint const& source, TargetRequest const& request) {
 JobPlan make_identity_plan(Checkpoint const& source, TargetRequest const& request,
                            PlanLimits const& limits) {
   check_formats(source, request);
-  return IdentityPlanner(source, request).run(limits);
+  JobPlan plan = IdentityPlanner(source, request).run(limits);
+  if (source.names == NameOwner::megatron) plan.vocab = source.vocab;
+  return plan;
 }
 
 JobPlan identity_catalogue(Checkpoint const& source, TargetRequest const& request) {

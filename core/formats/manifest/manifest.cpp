@@ -115,6 +115,7 @@ std::string manifest_text(Manifest const& manifest) {
     for (std::string const& pattern : manifest.frozen) frozen.push(pattern);
     add_member(text, "frozen", frozen);
   }
+  if (manifest.vocab > 0) add_member(text, "vocab", manifest.vocab);
   add_member(text, "total", manifest.total);
   add_member(text, "source", manifest.source);
   add_member(text, "job", manifest.job);

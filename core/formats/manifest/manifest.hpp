@@ -62,7 +62,9 @@ struct Manifest {
       map;  ///< whose names the tensors have: of a family, "mcore", or "none" for stored names
   std::vector<std::string> frozen;  ///< patterns of parameters without optimizer state, as a reader
                                     ///< of the files has to be told (model.frozen)
-  Json source;                      ///< path, format, layout, total digest where known
+  Index vocab = 0;  ///< rows of the vocabulary, where only the source's record told them and stored
+                    ///< names are kept; 0: the tensors say it, or nothing does
+  Json source;      ///< path, format, layout, total digest where known
   Json job;                         ///< the complete job
   std::vector<TensorDigest> tensors;
   std::vector<TensorDigest> objects;

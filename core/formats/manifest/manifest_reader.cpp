@@ -156,6 +156,7 @@ Manifest parse_manifest(std::string_view text, std::string const& file) {
   manifest.format = document.text("format");
   if (json.find("map") != nullptr) manifest.map = document.text("map");
   manifest.frozen = texts_of(document, "frozen");
+  if (json.find("vocab") != nullptr) manifest.vocab = document.number("vocab");
   manifest.total = document.text("total");
   manifest.source = document.member("source");
   manifest.job = document.member("job");

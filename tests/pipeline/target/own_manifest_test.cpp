@@ -24,8 +24,12 @@ std::string why(std::vector<TensorDigest> const& found) {
 }
 
 TEST(OwnManifest, CountsRowsOfTheVocabulary) {
-  EXPECT_EQ(vocab_in(manifest_of(model()).tensors), 40);
-  EXPECT_EQ(vocab_in(manifest_of({{"norm", "bf16", {8}, {"hidden"}, 2}}).tensors), 0);
+  EXPECT_EQ(vocab_in(manifest_of(model())), 40);
+  EXPECT_EQ(vocab_in(manifest_of({{"norm", "bf16", {8}, {"hidden"}, 2}})), 0);
+  Manifest stored = manifest_of({{"norm", "bf16", {8}, {"hidden"}, 2}});
+  stored.vocab = 30;
+  EXPECT_EQ(vocab_in(stored), 30);
+  EXPECT_EQ(parse_manifest(manifest_text(stored), "reshard.json").vocab, 30);
 }
 
 TEST(OwnManifest, HasNothingToExplainWhereTotalsAgree) {
