@@ -123,12 +123,13 @@ bool is_state(JobPlan const& plan, std::string const& name) {
                                     plan.model->find_tensor(name.substr(0, slot)).has_value());
 }
 
-/// Recorded tensors that the source does not have; an optimizer's may have been left out by
-/// request.
+/// Recorded tensors that the source does not have; an optimizer's, and those that no map describes,
+/// may have been left out by request.
 void add_missing(Manifest const& manifest, JobPlan const& plan, std::vector<std::string>& faults) {
   std::set<std::string> const left_out = schemes_left_out(*plan.model);
   for (TensorDigest const& recorded : manifest.tensors) {
     std::optional<TensorId> const t = plan.model->find_tensor(recorded.name);
+    if (!t && (plan.left_out.tensors > 0 || plan.left_out_by_prefix)) continue;
     if (t && !plan.source.tensors[index(*t)].empty()) continue;
     if (t && std::ranges::any_of(plan.same_as, [&](auto const& one) { return one.first == *t; }))
       continue;  // compared with the tensor whose bytes it shares in the target

@@ -175,12 +175,13 @@ class SidesOpener {
       if (names.contains(name)) a.casts[index(*a.model->find_tensor(name))] = dtype;
   }
 
-  /// Logical tensors have axes, which a comparison by names does not look at.
+  /// Logical tensors have axes, which a comparison by names does not look at; beside them those of
+  /// a checkpoint that kept their names have none.
   bool names_can_do() const {
-    auto const whole = [](Checkpoint const& checkpoint) {
-      return checkpoint.storage != Storage::shares && checkpoint.names != NameOwner::logical;
-    };
-    return whole(sides_.a.checkpoint) && whole(sides_.b.checkpoint);
+    Checkpoint const& a = sides_.a.checkpoint;
+    Checkpoint const& b = sides_.b.checkpoint;
+    bool const shares = a.storage == Storage::shares || b.storage == Storage::shares;
+    return !shares && (a.names != NameOwner::logical || b.names != NameOwner::logical);
   }
 
   void open_by_names() {

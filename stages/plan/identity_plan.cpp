@@ -38,6 +38,11 @@ class IdentityPlanner {
 
   JobPlan run(PlanLimits const& limits) {
     check_keys();
+    if (request_.true_vocab_size > 0)
+      job_.warnings.push_back(fmt::format(
+          "model.true_vocab_size = {} is not used: names are kept in this job, so no rows are those "
+          "of a vocabulary",
+          request_.true_vocab_size));
     for (std::string& text : config_warnings(source_, Json(), request_))
       job_.warnings.push_back(std::move(text));
     if (request_.drop_optimizer) drop_optimizer();
@@ -49,6 +54,7 @@ class IdentityPlanner {
     if (!holds_objects()) files = reference();
     if (files) check_names(*files);
     note_config(files ? files : files_of(source_));
+    warn_of_adapter();
     job_.target.tensors.resize(tensors_.size());
     target().lay_out_named({source_, request_, *job_.model, tensors_, objects_, std::move(files)},
                            job_);
@@ -252,6 +258,16 @@ class IdentityPlanner {
          reference_warnings({own ? own->config : Json(), Json()}, given, request_))
       job_.warnings.push_back(std::move(text));
     return given;
+  }
+
+  /// What says how an adapter is scaled lies beside its weights.
+  void warn_of_adapter() {
+    std::optional<huggingface::Folder> const own = files_of(source_);
+    if (!holds_objects() || !own || own->adapter.is_null()) return;
+    job_.warnings.push_back(fmt::format(
+        "{}, which states rank and scale of the adapter, does not come along, because names are "
+        "kept in this job: copy it beside what is made of the target",
+        (own->path / huggingface::adapter_config_name).string()));
   }
 
   /// Names that are not those of the config that lies beside them make no model.

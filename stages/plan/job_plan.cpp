@@ -82,6 +82,7 @@ class JobPlanner {
       require_megatron_form(*model_.model, model_.maps.family->name, "[target] format");
     job_.parts = model_.parts;
     job_.left_out = model_.left_out;
+    job_.left_out_by_prefix = !model_.view.unread.empty();
     job_.padding = std::move(model_.padding);
     if (model_.maps.family && to_megatron() && !adapter) plain_ = model_.as_it_is();
     job_.model = std::move(model_.model);

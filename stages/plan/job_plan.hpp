@@ -46,6 +46,7 @@ struct JobPlan : TargetDraft {
   std::vector<std::uint64_t> recorded;
   std::string parts;                 ///< SourceModel::parts
   LeftOut left_out;                  ///< of the source
+  bool left_out_by_prefix = false;   ///< so are stored tensors that source.prefix does not name
   std::vector<PaddingRows> padding;  ///< likewise, behind the vocabulary
 };
 

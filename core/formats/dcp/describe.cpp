@@ -6,10 +6,12 @@
 
 #include <fmt/ranges.h>
 
+#include "core/base/capture.hpp"
 #include "core/base/counted.hpp"
 #include "core/base/sight.hpp"
 #include "core/base/text.hpp"
 #include "core/formats/inspect_lines.hpp"
+#include "core/formats/manifest/manifest.hpp"
 #include "core/formats/megatron/root.hpp"
 #include "core/layout/join.hpp"
 
@@ -265,13 +267,31 @@ class DcpReport {
 
 }  // namespace
 
+namespace {
+
+/// Whether a job of ours kept Megatron's keys in a plain checkpoint, which torch alone loads.
+bool is_plain_by_record(std::filesystem::path const& folder) {
+  std::string const format = seen("recorded format of", folder, [&] {
+    std::string found;
+    (void)capture([&] {
+      if (auto const manifest = find_manifest(folder)) found = manifest->format;
+    });
+    return found;
+  });
+  return format == name(FormatId::dcp);
+}
+
+}  // namespace
+
 std::vector<std::string> absent_parts(Checkpoint const& checkpoint) {
   std::vector<std::string> absent;
   if (checkpoint.format->id() != FormatId::torch_dist) return absent;
-  if (!sees_file(checkpoint.folder / backend_name))
+  bool const backend = sees_file(checkpoint.folder / backend_name);
+  if (!backend && is_plain_by_record(checkpoint.folder)) return absent;
+  if (!backend)
     absent.push_back(
         fmt::format("{} is missing: Megatron does not load the folder. Restore it from the "
-                    "original, or convert the folder: the target has one.",
+                    "original, or convert the folder to torch_dist: the target has one.",
                     backend_name));
   if (!checkpoint.has_common_file && !has_common_object(checkpoint.stored))
     absent.push_back(fmt::format(

@@ -75,6 +75,8 @@ class CommonBuilder {
     tensors_ = document_.tensors;
     if (NodeId const args = document_.find(document_.root, "args"); args != pickle::no_node)
       megatron::set_args(document_, args, dist_.args);
+    else if (!dist_.args.empty())
+      set("args", megatron::add_namespace(document_, dist_.args));
   }
 
   void make() {

@@ -25,9 +25,9 @@ class KeptKeys {
     bool const dist = flavour_ == Flavour::torch_dist;
     bool const fsdp = flavour_ == Flavour::fsdp_dtensor;
     auto const files = files_of(job_.source);
-    bool const in_chunks = job_.source.storage == Storage::chunks && !job_.source.deepspeed;
-    if (files && !(in_chunks && files->path == job_.source.folder))
-      add_carried(draft_, files);  // what lies beside the items stays there
+    // What lies beside items stays there.
+    if (files && !(job_.source.item_files && files->path == job_.source.folder))
+      add_carried(draft_, files);
     if (job_.source.names == NameOwner::logical)
       draft_.warnings.push_back(
           "the keys of the target are logical names of the HDF5 container (" +

@@ -218,6 +218,18 @@ class DistTarget {
         request().mesh.size(mesh_axis_of(job_.read.maps.core, "expert")), *ep));
   }
 
+  /// Whether what is copied along with the source's common state says which model it is: its
+  /// config.json, or the settings of another program in the folder of the tensors.
+  bool carries_facts() const {
+    if (job_.read.files && !job_.read.files->config.is_null()) return true;
+    auto const& shape = job_.source.shape;
+    if (!shape || shape->facts.is_null()) return false;
+    std::filesystem::path const settings = shape->settings;
+    return settings.parent_path() == job_.source.folder &&
+           std::ranges::find(job_.source.side_files, settings.filename().string()) !=
+               job_.source.side_files.end();
+  }
+
   DistRecord dist_record(Side const& side) const {
     DistRecord record;
     record.record = job_.record;
@@ -233,7 +245,8 @@ class DistTarget {
     // Rows of adapters and of quantisers lie by the tensor parallelism that args state.
     if (from_dist && (!job_.model.adapter_ranks().empty() || find_fused_part(job_.model, true)))
       record.args = sizes;
-    if (!from_dist || names_.renumbers()) {
+    bool const silent = names_.makes_args() && (fsdp_ || !carries_facts());
+    if (!from_dist || names_.renumbers() || silent) {
       record.args = names_.args();
       record.args.insert(record.args.end(), sizes.begin(), sizes.end());
       record.args.emplace_back("ckpt_format", fsdp_ ? "fsdp_dtensor" : "torch_dist");

@@ -281,6 +281,12 @@ void HuggingFaceFormat::lay_out_named(NamedTarget const& job, TargetDraft& draft
   };
   place_in_shards(draft, specs, job.request.shard_bytes,
                   {job.reference, {}, known_metadata(job.source, job.reference)}, pieces);
+  if (job.reference && !job.reference->adapter.is_null() && draft.files.size() == 1) {
+    draft.files.front().path = adapter_file_name;
+    draft.target.files.front() = adapter_file_name;
+    draft.texts.push_back(
+        {std::string(adapter_config_name), job.reference->adapter_text, false, {}});
+  }
   warn_of_dtype(job.source, draft, false);
   warn_of_missing_tokenizer(job.request, draft);
 }

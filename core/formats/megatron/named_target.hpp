@@ -48,6 +48,9 @@ class MegatronNames {
   /// Warns where padding and vocabulary cannot be distinguished.
   void warn_of_unknown_padding(std::vector<std::string>& warnings) const;
 
+  /// Whether the source has no args that describe the model, so that the target's are made.
+  bool makes_args() const;
+
  private:
   std::string default_form() const;
   void name_adapters(SideOptions& options) const;
@@ -55,7 +58,6 @@ class MegatronNames {
   bool all_rows_are_data() const;
   std::optional<Index> repadded() const;
   Args made_args() const;
-  bool makes_args() const;
   Args class_args() const;
   void check_counted_layers(Json const& args) const;
 

@@ -25,9 +25,11 @@ class FamilyModel {
 
   void make() {
     ModelFacts facts{read_.config, "config.json", request_.true_vocab_size};
-    if (logical() && !to_huggingface(request_)) facts.true_vocab_size = source_.vocab;
+    if (logical() && !to_huggingface(request_))
+      facts.true_vocab_size = carried_vocab(source_, request_, read_);
     if (logical()) add_divisor(facts, read_.args);
     make(facts);
+    if (source_.names == NameOwner::family && request_.true_vocab_size > 0) check_key();
     Index const stated = count("M");
     Index const there = layers_there(stated);
     if (there == stated) return;
@@ -41,6 +43,18 @@ class FamilyModel {
 
   void make(ModelFacts const& facts) {
     read_.model = std::make_unique<Model>(*read_.maps.family, read_.maps.core, facts);
+  }
+
+  /// Names of a family come without padding rows.
+  void check_key() const {
+    Model const as_stated(*read_.maps.family, read_.maps.core,
+                          ModelFacts{read_.config, "config.json", 0});
+    Json const vocab = as_stated.value("vocab");
+    if (vocab.integer() == nullptr || *vocab.integer() <= request_.true_vocab_size) return;
+    fail(ErrorKind::usage,
+         "[model] true_vocab_size = {}: the config.json of {} says {} rows, and a checkpoint with a "
+         "family's names has no padding behind them. Remove the key.",
+         request_.true_vocab_size, source_.place, *vocab.integer());
   }
 
   /// Layers for multi-token prediction that the checkpoint has.

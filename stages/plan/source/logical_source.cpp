@@ -26,7 +26,18 @@ bool has_domain(Model const& model, TensorId tensor, LogicalLabels const& labels
                     labels.domain == domain_text(model, tensor, 1));
 }
 
-Catalog logical_catalog(Model& model, Checkpoint const& checkpoint, bool paired) {
+/// Rows behind the vocabulary of a weight, which a job leaves out. Pre: rows are whole bytes.
+PaddingRows rows_behind(TensorId tensor, StoredTensor const& found, ItemPlace const& item,
+                        Index held) {
+  auto const rows = found.shape.front();
+  std::uint64_t const row_bytes = item.size_bytes / static_cast<std::uint64_t>(rows);
+  return {tensor,      item.file, item.offset_bytes + static_cast<std::uint64_t>(held) * row_bytes,
+          found.dtype, held,      rows - held,
+          row_bytes};
+}
+
+Catalog logical_catalog(Model& model, Checkpoint const& checkpoint, bool paired,
+                        std::vector<PaddingRows>& padding) {
   Catalog catalog;
   for (fs::path const& file : checkpoint.files) catalog.files.push_back(file.string());
   catalog.tensors.resize(model.tensors().size());
@@ -51,6 +62,8 @@ Catalog logical_catalog(Model& model, Checkpoint const& checkpoint, bool paired)
     bool const padded = !shape.empty() && labels.axes.size() == shape.size() &&
                         labels.axes.front() == "vocab" && found.shape.size() == shape.size() &&
                         found.shape.front() == checkpoint.vocab && shape.front() < checkpoint.vocab;
+    if (padded && !is_state(found.name, checkpoint.state.slots))
+      padding.push_back(rows_behind(tensor, found, item, shape.front()));
     if (padded) shape.front() = checkpoint.vocab;
     if (found.shape != shape || labels.axes != axis_labels(model, tensor) ||
         !has_domain(model, tensor, labels, paired))
@@ -83,7 +96,8 @@ void read_logical_facts(Checkpoint const& checkpoint, SourceModel& result) {
 }
 
 SourceModel with_logical_catalogue(SourceModel result, Checkpoint const& checkpoint) {
-  result.catalog = logical_catalog(*result.model, checkpoint, result.traits.paired);
+  result.catalog =
+      logical_catalog(*result.model, checkpoint, result.traits.paired, result.padding);
   if (!result.maps.family) return result;
   result.family_side = std::make_unique<Side>(*result.model, *result.maps.family, SideOptions{});
   for (TensorId const tensor : result.family_side->required_tensors())

@@ -94,7 +94,9 @@ std::optional<Index> recorded_vocab(Checkpoint const& source, SourceModel const&
 
 Index carried_vocab(Checkpoint const& source, TargetRequest const& request,
                     SourceModel const& read) {
-  if (source.names == NameOwner::logical) return source.vocab;
+  if (source.names == NameOwner::logical)
+    return request.true_vocab_size > 0 ? std::min(source.vocab, request.true_vocab_size)
+                                       : source.vocab;
   if (request.true_vocab_size > 0) {
     Json const stated = fact(read.args, "vocab_size");
     if (stated.integer() != nullptr && request.true_vocab_size < *stated.integer())
