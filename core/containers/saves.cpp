@@ -28,6 +28,12 @@ std::string_view prefix_of(std::string_view name) {
   return name.substr(0, name.find_last_not_of(digits) + 1);
 }
 
+/// DeepSpeed's own converter writes "global_step4_universal" beside "global_step4".
+std::string_view without_universal(std::string_view name) {
+  constexpr std::string_view ending = "_universal";
+  return name.ends_with(ending) ? name.substr(0, name.size() - ending.size()) : name;
+}
+
 bool has(std::vector<std::string> const& names, std::string_view name) {
   return std::ranges::find(names, name) != names.end();
 }
@@ -118,20 +124,21 @@ std::string save_below(fs::path const& root, fs::path const& folder) {
       normal_path(fs::absolute(folder)).lexically_relative(normal_path(fs::absolute(root)));
   if (below.empty() || *below.begin() == "." || *below.begin() == "..") return "";
   std::string const name = below.begin()->string();
-  return step_of_folder(name) ? name : "";
+  return step_of_folder(without_universal(name)) ? name : "";
 }
 
 std::string newer_saves_note(fs::path const& given, fs::path const& folder) {
   fs::path const root = normal_path(given);
   std::string const taken = save_below(root, folder);
   if (taken.empty()) return "";
-  SaveStep const step = *step_of_folder(taken);
-  std::string_view const prefix = step.release ? "iter_" : prefix_of(taken);
+  SaveStep const step = *step_of_folder(without_universal(taken));
+  std::string_view const prefix = step.release ? "iter_" : prefix_of(without_universal(taken));
   std::vector<std::string> const names = member_names(root);
   std::vector<std::pair<std::int64_t, std::string>> newer;
   for (std::string const& name : names) {
-    auto const its = step_of_folder(name);
-    if (its && !its->release && prefix_of(name) == prefix && is_before(step, *its) &&
+    std::string_view const numbered = without_universal(name);
+    auto const its = step_of_folder(numbered);
+    if (its && !its->release && prefix_of(numbered) == prefix && is_before(step, *its) &&
         sees_folder(root / name))
       newer.emplace_back(its->iteration, name);
   }

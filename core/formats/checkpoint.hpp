@@ -156,6 +156,7 @@ struct Checkpoint {
 
   std::vector<SharedText> promised;    ///< names that an index lists, sorted
   std::vector<TensorDigest> recorded;  ///< digests that are in the files themselves
+  std::string newer_saves;  ///< a note where an older save was taken than others there; else ""
   std::vector<std::string> warnings;
   std::vector<std::string> defects;  ///< sentences: why no job can read it anyway
 

@@ -219,7 +219,7 @@ Format const& choose_format(fs::path const& path, FormatId wanted) {
   return wanted_format(path, format_of(wanted)).refined(path);
 }
 
-void check_checkpoint_folder(fs::path const& path) { (void)candidates(path); }
+void check_checkpoint_folder(fs::path const& path) { (void)candidates(folder_of_weights(path)); }
 
 std::optional<fs::path> enclosing_checkpoint(fs::path const& file) {
   fs::path folder = file.parent_path();
@@ -250,8 +250,9 @@ Checkpoint open_checkpoint(fs::path const& given, FormatId wanted, OpenChoice ch
          path.string(), checkpoint.format->name(), name(wanted));
   });
   exchange.together_seeing([&] {
-    if (std::string note = newer_saves_note(given, checkpoint.folder); !note.empty())
-      checkpoint.warnings.insert(checkpoint.warnings.begin(), std::move(note));
+    checkpoint.newer_saves = newer_saves_note(given, checkpoint.folder);
+    if (!checkpoint.newer_saves.empty())
+      checkpoint.warnings.insert(checkpoint.warnings.begin(), checkpoint.newer_saves);
     if (checkpoint.names != NameOwner::megatron) return;
     checkpoint.shape = find_shape(checkpoint.folder, args_of(checkpoint));
     if (!checkpoint.shape) return;

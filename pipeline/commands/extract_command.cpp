@@ -1,6 +1,7 @@
 #include <fmt/ranges.h>
 #include <CLI/CLI.hpp>
 
+#include "pipeline/cli/say.hpp"
 #include "pipeline/cli/standard_output.hpp"
 #include "pipeline/commands/all_commands.hpp"
 #include "pipeline/verify/extract.hpp"
@@ -51,6 +52,7 @@ class ExtractCommand : public Command {
     query.prefix = prefix_;
     query.map_folders = surroundings.map_folders;
     ExtractReport const report = extract_tensors(query, comm);
+    if (comm.rank() == 0) warn(report.notes);
     if (comm.rank() == 0) write_to_stdout(json_ ? report.json.dump(2) + "\n" : report.text);
     return 0;
   }

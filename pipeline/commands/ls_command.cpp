@@ -1,5 +1,6 @@
 #include <CLI/CLI.hpp>
 
+#include "pipeline/cli/say.hpp"
 #include "pipeline/cli/standard_output.hpp"
 #include "pipeline/commands/all_commands.hpp"
 #include "pipeline/describe/look.hpp"
@@ -28,6 +29,7 @@ class LsCommand : public Command {
     TensorList const list = list_tensors({path_, logical_ ? Listing::logical : Listing::stored,
                                           map_, config_, prefix_, surroundings.map_folders},
                                          comm);
+    if (comm.rank() == 0) warn(list.notes);
     if (comm.rank() == 0) write_to_stdout(json_ ? list.json.dump(2) + "\n" : list.text);
     return 0;
   }

@@ -47,6 +47,7 @@ constexpr std::array choices = {
     Choice{StatePolicy::drop, StatePolicy::refuse, UnmappedChoice::refuse},
     Choice{StatePolicy::refuse, StatePolicy::drop, UnmappedChoice::refuse},
     Choice{StatePolicy::drop, StatePolicy::drop, UnmappedChoice::refuse},
+    Choice{StatePolicy::refuse, StatePolicy::refuse, UnmappedChoice::keep},
     Choice{StatePolicy::drop, StatePolicy::drop, UnmappedChoice::keep}};
 
 /// Whether its tensors are cut by Megatron's parallel axes.
@@ -274,7 +275,9 @@ class Draft {
     for (Attempt const& attempt : attempts_) {
       std::string const format = fmt::format("\"{}\"", name(attempt.format));
       if (!attempt.refusal) {
-        possible.push_back(format);
+        bool const without_state = attempt.job.source.optimizer == StatePolicy::drop &&
+                                   chosen.job.source.optimizer != StatePolicy::drop;
+        possible.push_back(format + (without_state ? " (with source.optimizer = \"drop\")" : ""));
         continue;
       }
       std::string const reason = reason_of(attempt);

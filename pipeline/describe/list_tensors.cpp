@@ -19,6 +19,8 @@ Json shape_json(std::vector<Index> const& shape) {
 
 class Lister {
  public:
+  explicit Lister(std::vector<std::string> notes) : notes_(std::move(notes)) {}
+
   void add(std::string const& place, FileTensor const& tensor, std::string const& file,
            Json extra) {
     Json item;
@@ -80,10 +82,12 @@ class Lister {
         .set("kind", kind)
         .set("tensors", Json(std::move(items_)));
     result.text = std::move(text_);
+    result.notes = std::move(notes_);
     return result;
   }
 
  private:
+  std::vector<std::string> notes_;
   Json::Array items_;
   std::string text_;
 };
@@ -164,7 +168,9 @@ TensorList list_tensors(ListQuery const& query, Comm const& comm) {
   choice.without_heads = query.listing == Listing::stored;
   Checkpoint source = open_source(query.path, FormatId::automatic, choice, comm);
   std::string_view const format = source.format->name();
-  Lister lister;
+  std::vector<std::string> notes;
+  if (!source.newer_saves.empty()) notes.push_back(source.newer_saves);
+  Lister lister(std::move(notes));
   if (query.listing == Listing::stored) {
     list_stored(lister, source);
     return lister.take(query.path, format, "stored");

@@ -21,6 +21,7 @@ enum class Listing { stored, logical };
 struct TensorList {
   Json json;
   std::string text;
+  std::vector<std::string> notes;  ///< what else there is to know, for stderr
 };
 
 /// For logical tensors: `map` and `prefix` as in a job file, `config` (config.json or its folder)

@@ -5,6 +5,7 @@
 #include "core/base/counted.hpp"
 #include "core/base/file.hpp"
 #include "core/base/shown_name.hpp"
+#include "core/formats/state_inventory.hpp"
 #include "core/transport/rank_threads.hpp"
 #include "core/transport/shared_sight.hpp"
 #include "pipeline/job/option_words.hpp"
@@ -87,12 +88,18 @@ std::optional<Manifest> follow_own_manifest(DigestQuery& query, Checkpoint const
 
 namespace {
 
+/// Optimizer state: of a weight, or by its stored name.
+bool is_state(JobPlan const& catalogue, TensorId tensor) {
+  LogicalTensor const& of = catalogue.model->tensor(tensor);
+  return of.slot != SlotId::weight || (catalogue.stored_names && is_optimizer_key(of.name));
+}
+
 /// Its tensors, of which a digest may leave some out.
 void add_catalogue(DigestedCheckpoint& digested, DigestQuery const& query, Comm const& comm) {
   digested.catalogue = open_logical(digested.checkpoint, query, comm);
   Model& model = *digested.catalogue.model;
   for (std::size_t t = 0; query.weights_only && t < model.tensors().size(); ++t)
-    if (model.tensors()[t].slot != SlotId::weight) model.set_exists(TensorId(t), false);
+    if (is_state(digested.catalogue, TensorId(t))) model.set_exists(TensorId(t), false);
 }
 
 DigestedCheckpoint digest_opened(Checkpoint checkpoint, DigestQuery const& query,
@@ -170,11 +177,11 @@ Json part_hashes(Model const& model, TensorId tensor, TensorHashes const& hashes
 }
 
 /// As if the record were one of weights alone.
-void leave_states_out(Manifest& manifest, Model const& model) {
+void leave_states_out(Manifest& manifest, JobPlan const& catalogue) {
   bool const totalled = !manifest.total.empty();
   std::erase_if(manifest.tensors, [&](TensorDigest const& tensor) {
-    std::optional<TensorId> const id = model.find_tensor(tensor.name);
-    return id && model.tensor(*id).slot != SlotId::weight;
+    std::optional<TensorId> const id = catalogue.model->find_tensor(tensor.name);
+    return id && is_state(catalogue, *id);
   });
   if (totalled) manifest.total = total_digest(manifest.tensors);
 }
@@ -184,6 +191,7 @@ Checkpoint open_for_digest(DigestQuery const& query, std::vector<std::string>& n
                            Comm const& comm) {
   together_seeing(comm, [&] { check_checkpoint_folder(query.path); });
   Checkpoint checkpoint = open_source(query.path, comm);
+  if (!checkpoint.newer_saves.empty()) notes.push_back(checkpoint.newer_saves);
   if (query.weights_only || query.map == "none") return checkpoint;
   RankStateLook look = look_at_rank_states(query.path, checkpoint, comm);
   if (look.opened) return *std::move(look.opened);
@@ -203,7 +211,7 @@ DigestReport digest_report(DigestQuery query, Comm const& comm) {
   DigestedCheckpoint const found = query.sha256
                                        ? ordered_digests(std::move(checkpoint), query, hashes, comm)
                                        : digest_opened(std::move(checkpoint), query, comm);
-  if (manifest && query.weights_only) leave_states_out(*manifest, *found.catalogue.model);
+  if (manifest && query.weights_only) leave_states_out(*manifest, found.catalogue);
   if (manifest)
     if (std::string note = why_other_total(*manifest, found.tensors, std::string(manifest_name));
         !note.empty())

@@ -187,6 +187,7 @@ class Extraction {
 
   ExtractReport report() const {
     ExtractReport result;
+    if (!checkpoint_.newer_saves.empty()) result.notes.push_back(checkpoint_.newer_saves);
     Json rows = Json::array();
     std::uint64_t bytes = 0;
     bool parts = false;

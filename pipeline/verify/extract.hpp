@@ -27,6 +27,7 @@ struct ExtractQuery {
 struct ExtractReport {
   Json json;
   std::string text;
+  std::vector<std::string> notes;  ///< what else there is to know, for stderr
 };
 
 /// `reshard extract PATH PATTERN -o FILE`: writes logical tensors as row-major arrays, axes in

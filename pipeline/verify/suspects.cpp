@@ -29,6 +29,7 @@ class SuspectSearch {
   SuspectReport run() {
     together_seeing(comm_, [&] { check_checkpoint_folder(query_.path); });
     Checkpoint weights = open_source(query_.path, FormatId::automatic, {}, comm_);
+    if (!weights.newer_saves.empty()) notes_.push_back(weights.newer_saves);
     RankStateLook look = look_at_rank_states(query_.path, weights, comm_);
     if (look.fault) notes_.push_back("the optimizer state was not read. " + look.fault->sentence());
     DigestQuery logical;

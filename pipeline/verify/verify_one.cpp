@@ -123,6 +123,11 @@ class Verdict {
                                                       : fmt::format("{} faults", faults.size())));
   }
 
+  void note(std::string const& text) {
+    report_.text += "note: " + text + "\n";
+    report_.json.set("note", text);
+  }
+
   VerifyReport take() {
     report_.json.set("sound", report_.sound);
     report_.text +=
@@ -194,6 +199,7 @@ VerifyReport verify_one(DigestQuery query, Comm const& comm) {
                    nothing->kind() == ErrorKind::usage))
     throw *nothing;
   Verdict verdict(query.path);
+  if (!checkpoint.newer_saves.empty()) verdict.note(checkpoint.newer_saves);
   if (!absent.empty()) verdict.looked("parts", "the files that Megatron loads", absent);
   if (own) {
     std::vector<std::string> faults = faults_of_files(*own, comm);

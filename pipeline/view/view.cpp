@@ -1,5 +1,6 @@
 #include "pipeline/view/view.hpp"
 
+#include <algorithm>
 #include <map>
 
 #include "core/base/file.hpp"
@@ -96,6 +97,9 @@ LayoutView checkpoint_view(ViewQuery const& query, Comm const& comm) {
     view.map = plan.map_name;
     view.stored_names = plan.stored_names;
     view.warnings = plan.warnings;
+    if (!source.newer_saves.empty() &&
+        std::ranges::find(view.warnings, source.newer_saves) == view.warnings.end())
+      view.warnings.push_back(source.newer_saves);
     view.sides.push_back(side_of(source, query.path, "checkpoint"));
     add_tensors(view, *plan.model, {&plan.source});
   });

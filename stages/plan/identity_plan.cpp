@@ -10,6 +10,7 @@
 #include "core/containers/hdf5/keys.hpp"
 #include "core/formats/dcp/dist_files.hpp"
 #include "core/formats/dcp/item_layout.hpp"
+#include "core/formats/dcp/named_states.hpp"
 #include "core/formats/hdf5/target.hpp"
 #include "core/formats/huggingface/shards.hpp"
 #include "core/formats/model_files.hpp"
@@ -169,12 +170,17 @@ class IdentityPlanner {
     std::vector<std::string> states;
     for (NamedTensor const& tensor : tensors_)
       if (is_optimizer_key(tensor.key)) states.push_back(tensor.key);
-    if (!states.empty())
+    if (!states.empty()) {
+      std::string const before = dcp::named_states(source_.stored, "").trainer;
       fail(ErrorKind::source,
-           "{}: holds optimizer state ({}), which a Hugging Face folder cannot hold. Set "
-           "source.prefix to the keys of the weights, such as \"model.\", or source.optimizer = "
-           "\"drop\".",
-           origin(), listed(states, 3));
+           "{}: holds optimizer state ({}), which a Hugging Face folder cannot hold. Set {}"
+           "source.optimizer = \"drop\".",
+           origin(), listed(states, 3),
+           before.empty() ? ""
+                          : fmt::format("source.prefix = \"{}\", which the keys of the weights "
+                                        "begin with, or ",
+                                        before));
+    }
     std::vector<std::string> objects;
     for (StoredObject const* object : objects_) objects.push_back(object->name);
     if (!objects.empty())

@@ -81,9 +81,13 @@ class MappedKeys {
 void lay_out_mapped(MappedTarget const& job, TargetDraft& draft) {
   if (!job.read.target_names)
     fail(ErrorKind::usage,
-         "[target] format = \"dcp\": a plain DCP target keeps the names of the source, and "
-         "names in a Megatron source depend on the rank. Set target.map to a map that names "
-         "the tensors, or choose torch_dist or huggingface.");
+         "[target] format = \"dcp\": a plain DCP target keeps the names of the source{}. Set "
+         "target.map to a map that names the tensors, or {}.",
+         job.source.storage == Storage::shares
+             ? ", and names in a Megatron source depend on the rank"
+             : "; model.map gives them others only on the way to target.map",
+         job.source.storage == Storage::shares ? "choose torch_dist or huggingface"
+                                               : "leave out model.map to keep the names");
   MappedKeys(job, *job.read.target_names, draft).run();
 }
 

@@ -88,8 +88,8 @@ std::string uses_of(Checkpoint const& checkpoint) {
                        return parse_state_name(tensor.name).has_value();
                      });
   if (!state) return "weights: huggingface, dcp, hdf5; with the model's config.json every format";
-  return "weights and optimizer: dcp, a universal checkpoint (deepspeed); with the model's "
-         "config.json torch_dist. Only weights: huggingface, and every format";
+  return "weights and optimizer: dcp, hdf5, a universal checkpoint (deepspeed); with the model's "
+         "config.json torch_dist, megatron and fsdp_dtensor. Only weights: huggingface";
 }
 
 }  // namespace

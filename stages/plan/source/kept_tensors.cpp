@@ -136,12 +136,15 @@ class Settler {
       known.clear();
       for (MapKeptName const& name : source_trainer_->names) known.push_back(name.trainer);
     }
+    bool const logical = format_of(request_.format).target().names == NameOwner::logical;
     fail(ErrorKind::usage,
          "[model] unmapped: {} such as '{}' {} not part of what {} describes (its `keep`: {}). Set "
-         "model.unmapped = \"keep\" to copy them byte for byte, or \"drop\" to leave them out.",
+         "model.unmapped = {}.",
          counted(found_.size(), "stored tensor"), found_.begin()->first,
          agreeing(found_.size(), "is", "are"), maps_.family ? maps_.family->name : maps_.core.name,
-         listed(known));
+         listed(known),
+         logical ? "\"drop\" to leave them out, or model.map = \"none\" to keep all stored names"
+                 : "\"keep\" to copy them byte for byte, or \"drop\" to leave them out");
   }
 
   void drop() {
