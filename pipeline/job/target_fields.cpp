@@ -72,7 +72,7 @@ void add_huggingface_and_hdf5(std::vector<Field>& out) {
           "target", "shard_bytes",
           [](JobSpec& job) -> std::uint64_t& { return job.target.shard_bytes; },
           "Hugging Face only: the maximum size of a safetensors file. A larger tensor gets its "
-          "own file.")));
+          "own file. Files of a source or reference with the same tensors stay as they are.")));
   out.push_back(size(
       "target", "part_bytes", [](JobSpec& job) -> std::uint64_t& { return job.target.part_bytes; },
       "HDF5 only: the maximum size of a file. A larger tensor gets its own file."));

@@ -163,6 +163,11 @@ def test_tensors_outside_of_the_map_are_dropped_or_refused(program, scratch):
     there = program.run(folder, scratch / "there", "hdf5", model={"unmapped": "drop"})
     tree = program.run(there, scratch / "tree", "megatron", target_options={"layout": "{ tp = 2 }"})
     assert manifest_of(tree)["total"] == manifest_of(there)["total"]
+    # A record of all tensors does not speak against a job that leaves some out.
+    whole = program.run(folder, scratch / "whole", "torch_dist", model={"unmapped": "keep"})
+    again = program.run(whole, scratch / "again", "hdf5", model={"unmapped": "drop"})
+    inside = program.run(whole, scratch / "inside", "torch_dist", source_options={"prefix": "language_model."}, model={"unmapped": "drop"})
+    assert manifest_of(again)["total"] == manifest_of(inside)["total"] == manifest_of(there)["total"]
 
 
 # --- files of others ----------------------------------------------------------------------------------------------

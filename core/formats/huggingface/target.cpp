@@ -105,6 +105,22 @@ void warn_of_lost_metadata(TargetDraft& job, std::span<huggingface::ShardFile co
         listed(lost)));
 }
 
+/// An index that is followed says which tensors share a file.
+void warn_of_larger_shards(TargetDraft& job, std::span<huggingface::ShardFile const> shards,
+                           std::uint64_t shard_bytes, HuggingFaceTarget const& target) {
+  auto const largest = std::ranges::max_element(
+      shards, {}, [](huggingface::ShardFile const& shard) { return shard.plan.size_bytes; });
+  bool const stated = shard_bytes != huggingface::default_largest_shard_bytes;
+  if (!stated || !target.reference || largest == shards.end() || largest->tensors.size() < 2 ||
+      largest->plan.size_bytes <= shard_bytes + largest->plan.header.size())
+    return;
+  job.warnings.push_back(fmt::format(
+      "target.shard_bytes = {} is not followed, because the tensors lie in files as in {}: {} has "
+      "{}",
+      human_bytes(shard_bytes), target.reference->path.string(), largest->name,
+      human_bytes(largest->plan.size_bytes)));
+}
+
 }  // namespace
 
 void place_in_shards(TargetDraft& job, std::span<TensorSpec const> specs, std::uint64_t shard_bytes,
@@ -115,6 +131,7 @@ void place_in_shards(TargetDraft& job, std::span<TensorSpec const> specs, std::u
   auto const shards =
       huggingface::plan_shards(specs, shard_bytes, reference, job.data_layout, target.metadata);
   warn_of_lost_metadata(job, shards, target);
+  warn_of_larger_shards(job, shards, shard_bytes, target);
   for (std::uint32_t f = 0; f < shards.size(); ++f) {
     job.files.push_back({shards[f].name,
                          shards[f].plan.size_bytes,
@@ -287,7 +304,9 @@ void HuggingFaceFormat::lay_out_named(NamedTarget const& job, TargetDraft& draft
     draft.texts.push_back(
         {std::string(adapter_config_name), job.reference->adapter_text, false, {}});
   }
-  warn_of_dtype(job.source, draft, false);
+  warn_of_dtype(job.source, draft, std::ranges::any_of(job.tensors, [](NamedTensor const& tensor) {
+                  return tensor.dtype == DType::f8_e4m3 || tensor.dtype == DType::f8_e5m2;
+                }));
   warn_of_missing_tokenizer(job.request, draft);
 }
 

@@ -170,6 +170,21 @@ void put_masters_in_place(SourceModel& read) {
   if (!catalog.masters.empty()) read.weights = std::move(weights);
 }
 
+/// Without its state a run's F32 masters are the weights that there are.
+void warn_of_bare_masters(Checkpoint const& source, TargetRequest const& request,
+                          SourceModel& read) {
+  if (!request.drop_optimizer || source.names != NameOwner::megatron ||
+      !holds_masters_alone(source, read.view))
+    return;
+  std::optional<DType> const computing = computing_dtype(read);
+  if (!computing) return;
+  read.warnings.push_back(fmt::format(
+      "the source has F32 master weights alone, and without its optimizer state the target's "
+      "weights are these, although the run computes in {} by its args: Megatron rounds them when "
+      "it loads them",
+      name(*computing)));
+}
+
 }  // namespace
 
 bool holds_masters_alone(Checkpoint const& source, StoredView const& view) {
@@ -187,7 +202,7 @@ void split_masters(Checkpoint const& source, SourceModel& read, bool warn) {
 }
 
 void settle_masters(Checkpoint const& source, TargetRequest const& request, SourceModel& read) {
-  if (read.model->slots().size() == 1) return;
+  if (read.model->slots().size() == 1) return warn_of_bare_masters(source, request, read);
   bool const alone = format_of(request.format).target().masters_alone;
   if (auto const masters = master_slot(*read.model)) check_masters(source, read, *masters);
   bool const held_alone = holds_masters_alone(source, read.view);
