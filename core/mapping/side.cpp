@@ -356,6 +356,12 @@ bool Side::dropped(std::string_view stored_name) const {
       [&](std::string const& pattern) { return matches_glob(pattern, stored_name); });
 }
 
+bool Side::keeps(std::string_view stored_name) const {
+  return std::any_of(
+      impl_->map.keep.begin(), impl_->map.keep.end(),
+      [&](std::string const& pattern) { return matches_glob(pattern, stored_name); });
+}
+
 Mesh const& Side::mesh() const { return impl_->options.mesh; }
 
 SideEntry const& Side::compiled(std::uint32_t entry) const { return impl_->entries[entry]; }

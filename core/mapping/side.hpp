@@ -171,6 +171,8 @@ class Side {
   /// Those that the model must have.
   std::vector<TensorId> required_tensors() const;
   bool dropped(std::string_view stored_name) const;
+  /// Whether the map lists it among what has no logical tensor and can be copied.
+  bool keeps(std::string_view stored_name) const;
   Mesh const& mesh() const;  ///< SideOptions::mesh
   /// What an entry was compiled to (side_entry.hpp), the rule by which ranks share one of its axes
   /// (null: none does), and a size that its expressions name: for those who compute places

@@ -252,10 +252,7 @@ Json read_facts(fs::path path, std::uint64_t largest_bytes) {
   std::error_code ignored;
   if (fs::is_directory(path, ignored)) path /= "config.json";
   try {
-    Json facts = huggingface::parse_config(read_text_file(path, largest_bytes), path.string());
-    if (facts.members() == nullptr)
-      fail(ErrorKind::usage, "{}: is not a JSON object. Give a config.json.", path.string());
-    return facts;
+    return huggingface::parse_config(read_text_file(path, largest_bytes), path.string());
   } catch (Error const& error) {
     throw Error(ErrorKind::usage, error.sentence());
   }

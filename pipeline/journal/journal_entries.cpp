@@ -103,22 +103,26 @@ bool keeps_limits(Journal const& journal, JournalLimits const& limits) {
     return std::all_of(shares.begin(), shares.end(),
                        [&](SumShare const& one) { return one.number < limit; });
   };
+  std::size_t const files = limits.file_bytes.size();
   return std::all_of(
       journal.entries.begin(), journal.entries.end(), [&](JournalEntry const& entry) {
         bool const cells =
             std::all_of(entry.cells.begin(), entry.cells.end(), [&](CellRange const& range) {
               return range.begin <= range.end && range.end <= limits.cells;
             });
-        bool const held = std::ranges::all_of(
-            entry.held, [&](HeldBytes const& one) { return one.file < limits.files; });
-        bool const kept = std::ranges::all_of(entry.kept, [&](FileSpan const& one) {
-          return one.file < limits.files && one.begin < one.end;
+        bool const held = std::ranges::all_of(entry.held, [&](HeldBytes const& one) {
+          auto const& [offset, bytes] = one.segment;
+          return one.file < files && offset <= limits.file_bytes[one.file] &&
+                 bytes.size() <= limits.file_bytes[one.file] - offset;
         });
-        bool const unsynced = entry.unsynced.empty() || *entry.unsynced.rbegin() < limits.files;
+        bool const kept = std::ranges::all_of(entry.kept, [&](FileSpan const& one) {
+          return one.file < files && one.begin < one.end;
+        });
+        bool const unsynced = entry.unsynced.empty() || *entry.unsynced.rbegin() < files;
         bool const sources =
             below(entry.sources, limits.sources) && below(entry.covered, limits.sources);
         bool const counts =
-            below(entry.digested, limits.digests) && below(entry.written, limits.files);
+            below(entry.digested, limits.digests) && below(entry.written, files);
         return cells && held && kept && unsynced && sources && counts &&
                below(entry.digests, limits.digests) && below(entry.records, limits.records) &&
                below(entry.files, limits.file_sums);

@@ -27,7 +27,7 @@ struct JournalLimits {
   std::size_t cells = 0;
   std::size_t digests = 0;
   std::size_t records = 0;
-  std::size_t files = 0;
+  std::vector<std::uint64_t> file_bytes = {};  ///< their sizes: so many files
   std::size_t file_sums = 0;
   std::size_t sources = 0;  ///< zip records of the source
 };

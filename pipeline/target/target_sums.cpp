@@ -30,9 +30,9 @@ TargetSums::TargetSums(JobPlan const& plan, std::span<TargetLayout const> layout
   limits_ = {.cells = plan.plan.cells.size(),
              .digests = plan.plan.tensor_bytes.size(),
              .records = records_.shares().size(),
-             .files = layouts.size(),
              .file_sums = files_.shares().size(),
              .sources = source_records};
+  for (TargetLayout const& layout : layouts) limits_.file_bytes.push_back(layout.size_bytes);
 }
 
 void TargetSums::add_earlier(JournalEntry const& done, bool with_sums) {

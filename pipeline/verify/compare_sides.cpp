@@ -1,6 +1,7 @@
 #include "pipeline/verify/compare_sides.hpp"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <set>
 
@@ -181,7 +182,23 @@ class SidesOpener {
     Checkpoint const& a = sides_.a.checkpoint;
     Checkpoint const& b = sides_.b.checkpoint;
     bool const shares = a.storage == Storage::shares || b.storage == Storage::shares;
-    return !shares && (a.names != NameOwner::logical || b.names != NameOwner::logical);
+    if (shares || (a.names == NameOwner::logical && b.names == NameOwner::logical)) return false;
+    return !has_rows_by_rank(a) || !has_rows_by_rank(b) || saved_tp(a) == saved_tp(b);
+  }
+
+  /// Rows of adapters and of quantisers lie by the tensor parallelism of the save.
+  static bool has_rows_by_rank(Checkpoint const& checkpoint) {
+    if (checkpoint.names != NameOwner::megatron) return false;
+    return std::ranges::any_of(checkpoint.stored.tensors, [](StoredTensor const& tensor) {
+      std::string_view const name = tensor.name.text();
+      return std::ranges::any_of(
+          std::array<std::string_view, 3>{".adapter.", ".lora_", "_quantizer."},
+          [&](std::string_view word) { return name.find(word) != std::string_view::npos; });
+    });
+  }
+
+  Json saved_tp(Checkpoint const& checkpoint) const {
+    return fact(stated_args(checkpoint, request_.map_folders), "tensor_model_parallel_size");
   }
 
   void open_by_names() {

@@ -225,8 +225,9 @@ class Gate {
     fail(
         ErrorKind::self_check,
         "the target was written, and cannot be read as a source: {}{} Nothing was published. It is "
-        "a fault of this program: keep the source, and report the job file with this message.",
-        sentence, sentence.ends_with('.') ? "" : ".");
+        "a fault of this program{}: keep the source, and report the job file with this message.",
+        sentence, sentence.ends_with('.') ? "" : ".",
+        target_.spec.run.verify == VerifyChoice::written ? "" : " or of the disk");
   }
 
   GatedTarget const& target_;

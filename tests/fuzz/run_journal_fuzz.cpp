@@ -62,11 +62,11 @@ void expect_joined(JournalEntry const& done) {
 }
 
 /// Of a plan that is larger than what most inputs speak of.
-constexpr JournalLimits limits = {.cells = 1 << 20,
-                                  .digests = 1 << 20,
-                                  .records = 1 << 20,
-                                  .files = 1 << 20,
-                                  .file_sums = 1 << 20};
+JournalLimits const limits = {.cells = 1 << 20,
+                              .digests = 1 << 20,
+                              .records = 1 << 20,
+                              .file_bytes = std::vector<std::uint64_t>(1 << 20, 1 << 20),
+                              .file_sums = 1 << 20};
 
 bool same(JournalEntry const& a, JournalEntry const& b) {
   return a.bytes == b.bytes && a.cells == b.cells && a.digests == b.digests &&

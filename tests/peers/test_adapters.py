@@ -10,6 +10,7 @@ from dcp_reading import whole_tensors
 from hf_models import save_hf
 from numpy_megatron import iteration_folder, load_shards
 from peer_types import LOCAL, TE_GROUPED, TE_SEQUENTIAL, Layout
+from reshard_job import command
 from tensor_patterns import assert_same_tensors, make_globals
 
 LLAMA = cases.LLAMA.with_(layers=3, dtype="float32", tied=True, head_dim=12)
@@ -197,6 +198,7 @@ def test_rows_in_torch_dist_lie_as_the_programs_join_them(form, bases, program, 
     for layout in (Layout(tp=1), Layout(tp=2)):
         other = program.run(dist, scratch / f"dist{layout.tp}", "torch_dist", target_options={"layout": layout.toml()})
         assert_same_tensors(tensors_of(program.to_hf(other, scratch / f"back{layout.tp}")), tensors)
+        assert command("verify", dist, other).returncode == 0  # equal names whose rows lie otherwise
 
 
 # --- refusals -----------------------------------------------------------------------------------------------------

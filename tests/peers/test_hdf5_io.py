@@ -97,6 +97,15 @@ def test_other_formats_have_no_such_key(program, scratch):
     assert done.returncode == 2 and "does not apply" in done.stderr, done.stderr
 
 
+def test_a_write_inside_of_the_library_that_never_ends_is_a_stall(scratch):
+    job = scratch / "job.toml"
+    job.write_text(job_text(SOURCE, scratch / "there", "hdf5", DROP, {"io": "collective"}, {}, {"memory": "1 MiB", "stall_seconds": 1}))
+    environment = os.environ | {"LD_PRELOAD": os.environ["RESHARD_CALL_SHIM"], "RESHARD_CALLS": f"write:/.there.part-:hold={scratch}/held:2"}
+    done = subprocess.run([BINARY, "run", str(job)], capture_output=True, text=True, timeout=60, cwd=scratch, env=environment)
+    assert done.returncode == 8 and "libhdf5 has been " in done.stderr, (done.returncode, done.stderr)
+    assert not (scratch / "there").exists()
+
+
 @pytest.mark.long_but("independent-2", "collective-0")
 @pytest.mark.parametrize("io, failing", [("independent", 0), ("independent", 2), ("collective", 0)])  # rank 0 writes for all on one host
 def test_a_rank_whose_write_fails_ends_the_job(io, failing, scratch):

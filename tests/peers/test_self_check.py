@@ -1,6 +1,7 @@
 """`--self-check`: a second arithmetic finds random elements of a target in its source, in every format; planted faults are found as often as promised."""
 
 import json
+import os
 import random
 import shutil
 import subprocess
@@ -18,6 +19,8 @@ from peer_types import LOCAL, TE_GROUPED, Layout
 from plan_oracle import NOT_NULL, numbered
 from reshard_job import BINARY, RECORDS, Program
 from test_plan_oracle_parts import QUANTISED, Quantised, Training, write_training
+
+SHIM = os.environ.get("RESHARD_CALL_SHIM")
 
 pytestmark = pytest.mark.skipif(not BINARY, reason="needs the program")
 
@@ -145,6 +148,14 @@ def test_a_run_checks_itself_before_it_publishes(ranks, targets, program, scratc
     assert report["wrong"] == 0 and report["elements"] > 1000 and report["not_covered"] == 0
     again = check(targets["torch_dist"], scratch / "there", "--self-check", 20, "--seed", report["seed"])
     assert again["elements"] == report["elements"]
+
+
+@pytest.mark.skipif(not SHIM, reason="RESHARD_CALL_SHIM is not set: every write arrives")
+def test_what_a_disk_lost_without_a_word_is_not_published(targets, program, scratch):
+    outcome = program.attempt(targets["torch_dist"], scratch / "there", "huggingface", ranks=1, run={"self_check": 20, "verify": "streamed", "io": "posix"},
+                              exports={"LD_PRELOAD": SHIM, "RESHARD_CALLS": "pwritev2:.safetensors:ok"})
+    assert outcome.returncode == 7 and "elements are not those of the source" in outcome.stderr and "Nothing was published" in outcome.stderr, outcome.stderr
+    assert not (scratch / "there").exists()
 
 
 def test_kept_names_and_prefixes(targets, program, scratch):

@@ -95,6 +95,17 @@ bool is_meant(Rule const& rule, std::string const& path) {
   return path.ends_with(rule.path.substr(0, rule.path.size() - 1));
 }
 
+/// What a write that says it succeeded returns.
+ssize_t written(int given, std::size_t bytes) {
+  return given == 0 ? static_cast<ssize_t>(bytes) : given;
+}
+
+std::size_t bytes_of(iovec const* parts, int count) {
+  std::size_t bytes = 0;
+  for (int i = 0; i < count; ++i) bytes += parts[i].iov_len;
+  return bytes;
+}
+
 /// The answer that a rule gives instead of the system; nothing when the call is to be made.
 std::optional<int> answer(char const* call, std::string const& path) {
   for (Rule& rule : rules()) {
@@ -174,28 +185,31 @@ int posix_fadvise(int descriptor, off_t offset, off_t bytes, int advice) {
 
 ssize_t pwritev2(int descriptor, iovec const* parts, int count, off_t offset, int flags) {
   auto const given = answer("pwritev2", path_of(descriptor));
-  return given ? *given
+  return given ? written(*given, bytes_of(parts, count))
                : next<decltype(pwritev2)>("pwritev2")(descriptor, parts, count, offset, flags);
 }
 
 ssize_t pwrite(int descriptor, void const* from, size_t count, off_t offset) {
   auto const given = answer("write", path_of(descriptor));
-  return given ? *given : next<decltype(pwrite)>("pwrite")(descriptor, from, count, offset);
+  return given ? written(*given, count)
+               : next<decltype(pwrite)>("pwrite")(descriptor, from, count, offset);
 }
 
 ssize_t pwrite64(int descriptor, void const* from, size_t count, off64_t offset) {
   auto const given = answer("write", path_of(descriptor));
-  return given ? *given : next<decltype(pwrite64)>("pwrite64")(descriptor, from, count, offset);
+  return given ? written(*given, count)
+               : next<decltype(pwrite64)>("pwrite64")(descriptor, from, count, offset);
 }
 
 ssize_t pwritev(int descriptor, iovec const* parts, int count, off_t offset) {
   auto const given = answer("write", path_of(descriptor));
-  return given ? *given : next<decltype(pwritev)>("pwritev")(descriptor, parts, count, offset);
+  return given ? written(*given, bytes_of(parts, count))
+               : next<decltype(pwritev)>("pwritev")(descriptor, parts, count, offset);
 }
 
 ssize_t write(int descriptor, void const* from, size_t count) {
   auto const given = answer("write", path_of(descriptor));
-  return given ? *given : next<decltype(write)>("write")(descriptor, from, count);
+  return given ? written(*given, count) : next<decltype(write)>("write")(descriptor, from, count);
 }
 
 }  // extern "C"

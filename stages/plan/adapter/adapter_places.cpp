@@ -79,10 +79,7 @@ void check_adapter_places(Model const& model, MapFile const& core, Catalog const
              "trained on all of them.",
              weight, other, weight, counted(own.size(), "layer"), other,
              adapted_layers(model, other).size());
-    fail(ErrorKind::usage,
-         "[target] adapter: the target has no name for the adapter of '{}'. Choose another form "
-         "with target.adapter, or merge the adapter (model.adapter = \"merge\").",
-         weight);
+    fail(ErrorKind::internal, "the target has no name for the adapter of '{}'", weight);
   }
 }
 

@@ -97,6 +97,11 @@ MatrixName read_name(MapAdapter const& form, std::string_view name) {
          "it. The two files belong to different adapters: copy both from one.",
          place, tensor, matrix.module, huggingface::adapter_config_name,
          names.packed.empty() ? "empty" : listed(names.packed));
+  if (side.keeps(matrix.module + ".weight"))
+    fail(ErrorKind::source,
+         "{}: '{}' adapts '{}', a part of the model that the map copies as it is (`keep`), so its "
+         "adapter cannot be converted. Merge it with peft.",
+         place, tensor, matrix.module);
   std::string const near = nearest(matrix.module + ".weight", known);
   fail(ErrorKind::source,
        "{}: '{}' adapts '{}', which the model does not have{}. Name the adapter of this base "

@@ -254,7 +254,8 @@ class CatalogBuilder {
     return fmt::format("{} of the {} expected names are there", there, expected);
   }
 
-  /// A part of a quantised weight that others have which are stored as one tensor elsewhere.
+  /// A part of a quantised weight, or a matrix of an adapter, that others have which are stored as
+  /// one tensor elsewhere.
   [[noreturn]] void fail_lacking_part(StoredShare const& share, StoredName const& name,
                                       std::vector<StoredName> const& names) const {
     std::size_t expected = 0;
@@ -264,6 +265,12 @@ class CatalogBuilder {
         ++expected;
         there += find(share.tensors, other, share.where) ? 1U : 0U;
       }
+    if (!model_.adapter_ranks().empty())
+      fail(ErrorKind::source,
+           "{}: lacks '{}', and {} of the {} weights that the same line of the map describes have "
+           "an adapter. Formats that join these weights need one of each: train an adapter of all "
+           "experts, or merge this one into its base (model.adapter = \"merge\").",
+           share.where, name.name, there, expected);
     fail(ErrorKind::source,
          "{}: lacks '{}', a part of a quantised weight, and {} of the {} weights that the same "
          "line of the map describes have it. Formats that join these weights need it of each: "

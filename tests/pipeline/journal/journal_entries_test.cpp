@@ -105,13 +105,15 @@ TEST(CertainEntries, InLockstepARoundIsDoneWhenEveryRankHasIt) {
 }
 
 TEST(KeepsLimits, NumbersThatNoJobHasMakeAJournalUseless) {
-  JournalLimits const limits{.cells = 10, .digests = 4, .records = 3, .files = 2, .file_sums = 5};
+  JournalLimits const limits{
+      .cells = 10, .digests = 4, .records = 3, .file_bytes = {100, 7}, .file_sums = 5};
   JournalEntry const last{.round = 0,
                           .bytes = 0,
                           .cells = {{9, 10}},
                           .digests = {{3, 1}},
                           .records = {{2, 1}},
                           .files = {{4, 1}},
+                          .held = {{1, {3, "four"}}},
                           .kept = {{1, 0, 9}}};
   auto const keeps = [&](JournalEntry const& one) {
     Journal made = journal("now", 2, 0);
@@ -119,7 +121,7 @@ TEST(KeepsLimits, NumbersThatNoJobHasMakeAJournalUseless) {
     return keeps_limits(made, limits);
   };
   EXPECT_TRUE(keeps(last));
-  std::vector<JournalEntry> beyond(9, last);
+  std::vector<JournalEntry> beyond(12, last);
   beyond[0].cells = {{9, 11}};
   beyond[1].cells = {{5, 4}};
   beyond[2].digests = {{4, 1}};
@@ -129,6 +131,9 @@ TEST(KeepsLimits, NumbersThatNoJobHasMakeAJournalUseless) {
   beyond[6].kept = {{2, 0, 9}};
   beyond[7].kept = {{1, 9, 9}};
   beyond[8].written = {{2, 1}};
+  beyond[9].held = {{1, {4, "four"}}};
+  beyond[10].held = {{1, {UINT64_MAX, "four"}}};
+  beyond[11].held = {{2, {0, ""}}};
   for (std::size_t i = 0; i < beyond.size(); ++i) EXPECT_FALSE(keeps(beyond[i])) << i;
 }
 

@@ -91,7 +91,8 @@ TEST(TargetSums, LimitsAreThoseOfThePlan) {
   EXPECT_EQ(sums.limits().cells, job.plan.plan.cells.size());
   EXPECT_EQ(sums.limits().digests, job.plan.plan.tensor_bytes.size());
   EXPECT_EQ(sums.limits().records, sums.records().shares().size());
-  EXPECT_EQ(sums.limits().files, job.plan.files.size());
+  ASSERT_EQ(sums.limits().file_bytes.size(), job.plan.files.size());
+  EXPECT_EQ(sums.limits().file_bytes.back(), job.plan.files.back().size_bytes);
   EXPECT_EQ(sums.limits().sources, 5U);
 }
 

@@ -88,6 +88,47 @@ TEST(AdapterRefuses, WhatBelongsToNoWeightThatAnAdapterCanHave) {
     expect_refused(one.source, request_for(FormatId::megatron), ErrorKind::source, one.words);
 }
 
+TEST(AdapterRefuses, OneExpertWhereAllAreJoined) {
+  SampleModel const sample = sample_model("qwen3_moe");
+  for (StoredTensor const& tensor : made_huggingface(sample).value.stored.tensors) {
+    std::string const name = tensor.name;
+    if (!name.ends_with("experts.1.up_proj.weight")) continue;
+    std::string const module = name.substr(0, name.rfind('.'));
+    expect_refused(peft(pair_of(module, tensor.shape[0], tensor.shape[1]), sample),
+                   request_for(FormatId::torch_dist), ErrorKind::source,
+                   "1 of the 8 weights that the same line of the map describes have an adapter");
+    return;
+  }
+  ADD_FAILURE() << "no expert";
+}
+
+TEST(AdapterRefuses, RowsThatPartsCannotDescribe) {
+  SampleModel sample = sample_model("llama");
+  sample.config.set("intermediate_size", std::int64_t{46});
+  std::vector<MadeTensor> tensors = pair_of("model.layers.0.mlp.up_proj", 46, 24);
+  TargetRequest request = request_for(FormatId::torch_dist, {.tp = 2});
+  request.adapter = "bridge";
+  request.adapters_apart = true;
+  expect_refused(peft(tensors, sample), request, ErrorKind::usage,
+                 "are in an order that parts of axis 'inter' (size 46) cannot describe");
+}
+
+TEST(AdapterRefuses, MatricesOfOneTensorThatAreCutDifferently) {
+  MadeCheckpoint made(FormatId::torch_dist);
+  std::string const name = "decoder.layers.mlp.linear_fc1.adapter.adapter_";
+  made.add_file({{name + "gate.linear_in.weight", {6, 2, 24}},
+                 {name + "gate.linear_out.weight", {6, 48, 2}},
+                 {name + "up.linear_out.weight", {6, 48, 2}}});
+  made.add_cut({name + "up.linear_in.weight", {6, 2, 24}}, {1, 2, 1});
+  made.value.args = sample_model("llama").args;
+  made.value.iteration = made.value.stated_iteration = 7;
+  TargetRequest request = request_for(FormatId::megatron);
+  request.adapter = "bridge";
+  request.adapters_apart = false;
+  request.adapter_alpha = "4";
+  expect_refused(made, request, ErrorKind::source, "are stored differently, so they cannot be");
+}
+
 TEST(AdapterRefuses, TargetsThatHaveNoPlaceForIt) {
   for (FormatId const format : {FormatId::fsdp_dtensor, FormatId::hdf5})
     expect_refused(peft(up_pair()), request_for(format), ErrorKind::usage,

@@ -150,6 +150,42 @@ TEST(SourceRefuses, DequantisingBoxes) {
   }
 }
 
+/// torch_dist with further tensors, and args without a value.
+MadeCheckpoint with_more(MadeCheckpoint made, std::vector<MadeTensor> const& tensors,
+                         char const* without) {
+  made.add_file(tensors);
+  made.value.args.set(without, Json());
+  return made;
+}
+
+TEST(SourceRefuses, RowsWhoseOrderNothingStates) {
+  MadeCheckpoint const plain = made_torch_dist(sample_model("llama"), true);
+  std::string const name = "decoder.layers.self_attention.linear_qkv.weight";
+  auto const weight = std::ranges::find_if(
+      plain.value.stored.tensors, [&](StoredTensor const& one) { return one.name == name; });
+  ASSERT_NE(weight, plain.value.stored.tensors.end());
+  std::vector<MadeTensor> const numbers{
+      {name + "_quantizer._amax", {weight->shape[0], weight->shape[1], 1}, DType::f32}};
+  expect_refused(with_more(plain, numbers, "tensor_model_parallel_size"),
+                 request_for(FormatId::torch_dist), ErrorKind::source,
+                 "depends on the tensor parallelism of the run that saved them");
+}
+
+TEST(SourceRefuses, MoreBuffersThanTheLayoutHas) {
+  std::vector<MadeTensor> buffers;
+  for (int buffer : {0, 1})
+    for (char const* slot : {"param", "exp_avg", "exp_avg_sq"})
+      buffers.push_back(
+          {fmt::format("optimizer.distributed.dp_group_idx_0.gbuf_idx_{}.dtype_(torch.bfloat16, "
+                       "torch.bfloat16).bucket_idx_0.{}",
+                       buffer, slot),
+           {64},
+           DType::f32});
+  expect_refused(
+      with_more(made_torch_dist(sample_model("llama"), true), buffers, "not_an_arg"),
+      request_for(FormatId::torch_dist), ErrorKind::source, "group 0 of optimizer 0 has 2 buffers");
+}
+
 // --- containers of logical tensors ------------------------------------------------------------
 
 TEST(SourceRefuses, AContainerThatItsConfigDoesNotDescribe) {
