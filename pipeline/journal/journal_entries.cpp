@@ -121,8 +121,7 @@ bool keeps_limits(Journal const& journal, JournalLimits const& limits) {
         bool const unsynced = entry.unsynced.empty() || *entry.unsynced.rbegin() < files;
         bool const sources =
             below(entry.sources, limits.sources) && below(entry.covered, limits.sources);
-        bool const counts =
-            below(entry.digested, limits.digests) && below(entry.written, files);
+        bool const counts = below(entry.digested, limits.digests) && below(entry.written, files);
         return cells && held && kept && unsynced && sources && counts &&
                below(entry.digests, limits.digests) && below(entry.records, limits.records) &&
                below(entry.files, limits.file_sums);

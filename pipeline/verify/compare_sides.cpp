@@ -183,7 +183,17 @@ class SidesOpener {
     Checkpoint const& b = sides_.b.checkpoint;
     bool const shares = a.storage == Storage::shares || b.storage == Storage::shares;
     if (shares || (a.names == NameOwner::logical && b.names == NameOwner::logical)) return false;
+    if (has_padding(sides_.a) || has_padding(sides_.b)) return false;
     return !has_rows_by_rank(a) || !has_rows_by_rank(b) || saved_tp(a) == saved_tp(b);
+  }
+
+  /// Rows behind the vocabulary that the record of a side states: nobody's values.
+  static bool has_padding(ComparedSide const& side) {
+    if (side.recorded_rows == 0 || !is_megatron(side.checkpoint)) return false;
+    return std::ranges::any_of(side.checkpoint.stored.tensors, [&](StoredTensor const& tensor) {
+      return tensor.name.ends_with("embedding.word_embeddings.weight") && !tensor.shape.empty() &&
+             tensor.shape.front() > side.recorded_rows;
+    });
   }
 
   /// Rows of adapters and of quantisers lie by the tensor parallelism of the save.
@@ -345,7 +355,8 @@ class SidesOpener {
       for (ComparedSide* side : {&sides_.a, &sides_.b}) (void)shorten(*side, side->request, rows);
       return;
     }
-    if (vocab_of(sides_.a.catalogue) == vocab_of(sides_.b.catalogue)) return;
+    bool const recorded = sides_.a.recorded_rows > 0 || sides_.b.recorded_rows > 0;
+    if (!recorded && vocab_of(sides_.a.catalogue) == vocab_of(sides_.b.catalogue)) return;
     for (ComparedSide* side : {&sides_.a, &sides_.b})
       if (side->recorded_rows > 0) (void)shorten(*side, side->request, side->recorded_rows);
     Index const a = vocab_of(sides_.a.catalogue);
@@ -506,8 +517,7 @@ ComparedSides open_sides(CompareRequest const& request, Comm const& comm) {
           listed(headers.others, 4), agreeing(headers.others.size(), "describes", "describe")));
   });
   for (ComparedSide const* side : {&sides.a, &sides.b})
-    if (!side->checkpoint.newer_saves.empty())
-      sides.notes.push_back(side->checkpoint.newer_saves);
+    if (!side->checkpoint.newer_saves.empty()) sides.notes.push_back(side->checkpoint.newer_saves);
   for (std::string const& warning : sides.a.catalogue.warnings)  // of b, copies are read
     if (warning != sides.a.checkpoint.newer_saves) sides.notes.push_back(warning);
   return sides;

@@ -1,6 +1,8 @@
 """`target.model = "hybrid"`: attention and MLP of a layer are two layers, under the numbers of Megatron's own converter, and Megatron-Core computes the same."""
 
 import json
+import tarfile
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,6 +16,7 @@ from numpy_megatron import SHARD_FILE, iteration_folder
 from peer_types import TE_SEQUENTIAL, Layout
 from reshard_job import command
 
+DATA = Path(__file__).parents[1] / "data"
 CASES = {  # name -> (model, layout, letter of the second layer)
     "llama": (dense("Llama", num_hidden_layers=4), Layout(pp=2), "-"),
     "mixtral": (dense("Mixtral", num_hidden_layers=4, num_local_experts=6, num_experts_per_tok=2, sliding_window=None), Layout(tp=2, ep=2), "E"),
@@ -112,6 +115,22 @@ def test_a_container_of_either_class_is_the_same_model(program, scratch):
     for container in (of_gpt, of_hybrid):
         for other in (folder, gpt, hybrid, back, of_gpt):
             assert command("verify", container, other).returncode == 0, (container.name, other.name)
+
+
+@pytest.mark.parametrize("model", [{}, {"map": "llama"}], ids=["stated by args", "of a family"])
+def test_a_run_that_went_through_a_container_has_the_stages_of_its_target(model, program, scratch):
+    """What a container keeps of a run, its settings, says the same of the model as what describes its tensors."""
+    with tarfile.open(DATA / "flattened-optimizer.tar.xz") as archive:
+        archive.extractall(scratch, filter="data")
+    hybrid = program.run(scratch / "dense", scratch / "hybrid", "megatron", source_options={"rng": "drop"},
+                         target_options={"model": "hybrid", "layout": Layout(pp=2).toml(), "optimizer": "distributed"})
+    container = program.run(hybrid, scratch / "container", "hdf5", model=model)
+    tree = program.run(container, scratch / "tree", "megatron", target_options={"layout": Layout(tp=2).toml()})
+    args = torch.load(next(iteration_folder(tree).glob("mp_rank_*")) / SHARD_FILE, weights_only=False)["args"]
+    assert "|" not in (args.hybrid_layer_pattern or "") and args.num_layers == (2 if model else 4)
+    dist = program.run(container, scratch / "dist", "torch_dist", target_options={"model": "gpt", "layout": Layout(tp=2).toml()})
+    for a, b in ((hybrid, container), (container, tree), (container, dist), (scratch / "dense", dist), (dist, scratch / "dense")):
+        assert command("verify", a, b).returncode == 0, (a.name, b.name)  # rows behind the vocabulary differ, and are nobody's
 
 
 def test_what_cannot_be_pairs_is_refused(program, scratch):

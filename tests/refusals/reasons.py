@@ -34,6 +34,6 @@ NAMED_BY_HAND = [
     ("Dequantise.WhatIsNoFormIsNamed", "core/quant/scheme.cpp", ""),
     ("NcclProblem.NamesRanksHostsAndBothValues", "core/transport/nccl/rank_facts.cpp", "has NCCL {}"),
     ("NcclProblem.NamesRanksHostsAndBothValues", "core/transport/nccl/rank_facts.cpp", "NCCL needs the same on every rank"),
-    ("TraceFile.AFullDiskIsTold", "stages/stream/trace.cpp", "The target is complete"),  # whose limit of file sizes stops the record, too
+    ("Trace.ThatCannotBeWrittenDoesNotSpoilTheTarget", "stages/stream/trace.cpp", "The target is complete"),  # whose limit of file sizes stops the record, too
     ("NoHdf5.IsSaidByEveryCall", "core/containers/hdf5/no_hdf5.cpp", ""),
 ]

@@ -200,9 +200,7 @@ std::vector<fs::path> hdf5_files(fs::path const& path) {
 
 /// Stored names may be those of torch's distributed state dicts, which have state under names of
 /// parameters.
-bool may_name_states(Checkpoint const& checkpoint) {
-  return checkpoint.names == NameOwner::family;
-}
+bool may_name_states(Checkpoint const& checkpoint) { return checkpoint.names == NameOwner::family; }
 
 struct Total {
   std::int64_t tensors = 0;
@@ -306,16 +304,14 @@ Inspection Hdf5Format::describe(fs::path const& path, megatron::UserSizes const&
 }
 
 StoredView Hdf5Format::view(Checkpoint const& checkpoint, std::string const& prefix) const {
-  if (may_name_states(checkpoint))
-    return dcp::sorted_keys(checkpoint, dcp::Flavour::plain, prefix);
+  if (may_name_states(checkpoint)) return dcp::sorted_keys(checkpoint, dcp::Flavour::plain, prefix);
   StoredView view = Format::view(checkpoint, prefix);
   view.states = checkpoint.state.slots;
   return view;
 }
 
 StateInventory Hdf5Format::inventory(Checkpoint const& checkpoint, StoredView const& view) const {
-  return may_name_states(checkpoint) ? dcp::named_inventory(checkpoint, view)
-                                               : checkpoint.state;
+  return may_name_states(checkpoint) ? dcp::named_inventory(checkpoint, view) : checkpoint.state;
 }
 
 std::optional<RunRecord> Hdf5Format::run_record(Checkpoint const& checkpoint) const {

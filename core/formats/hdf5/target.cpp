@@ -13,6 +13,7 @@
 #include "core/formats/hdf5/source.hpp"
 #include "core/formats/megatron/args.hpp"
 #include "core/formats/megatron/hybrid_pattern.hpp"
+#include "core/formats/megatron/paired_layers.hpp"
 #include "core/formats/megatron/rank_settings.hpp"
 #include "core/formats/model_files.hpp"
 #include "core/formats/target_parts.hpp"
@@ -180,14 +181,22 @@ std::string axis_label(Model const& model, LogicalAxis const& axis) {
   return axis.div == 1 ? name : fmt::format("{}/{}", name, axis.div);
 }
 
+/// What args say of the class of the model. The pattern of a hybrid model is the model's; only its
+/// bounds are stages.
+megatron::ArgValues class_args(Json const& args) {
+  megatron::ArgValues values = megatron::class_values(args);
+  auto const pattern = megatron::hybrid_pattern(args);
+  if (!pattern) return values;
+  int const layers = narrow<int>(pattern->decoder_layers());
+  for (auto& [key, value] : values)
+    if (key == pattern->key) value = megatron::with_stages(*pattern, std::span(&layers, 1));
+  return values;
+}
+
 /// A container has no layout and no training state, so what args say of them is left out: the same
 /// model gives the same bytes.
 Json args_without_layout(Json args) {
-  // The pattern of a hybrid model is the model's; only its bounds are stages.
-  if (auto const pattern = megatron::hybrid_pattern(args)) {
-    int const layers = narrow<int>(pattern->decoder_layers());
-    args.set(pattern->key, megatron::with_stages(*pattern, std::span(&layers, 1)));
-  }
+  for (auto& [key, value] : class_args(args)) args.set(key, std::move(value));
   std::set<std::string> layout = {"no_save_optim", "no_save_rng"};
   for (auto const& [key, value] : megatron::target_args({{}, {}, 1}, args)) layout.insert(key);
   Json kept = Json::object();
@@ -281,6 +290,7 @@ void add_run_state(MappedTarget const& job, Hdf5Target& target) {
   DistRecord record;
   record.record = job.record;
   record.settings = &settings;
+  record.args = class_args(job.read.args);  // as they are stated beside it
   target.objects.push_back({std::string(common_name), made_common_text(record), {}});
 }
 

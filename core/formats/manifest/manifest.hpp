@@ -65,7 +65,7 @@ struct Manifest {
   Index vocab = 0;  ///< rows of the vocabulary, where only the source's record told them and stored
                     ///< names are kept; 0: the tensors say it, or nothing does
   Json source;      ///< path, format, layout, total digest where known
-  Json job;                         ///< the complete job
+  Json job;         ///< the complete job
   std::vector<TensorDigest> tensors;
   std::vector<TensorDigest> objects;
   std::vector<FileRecord> files;    ///< all but the manifest itself; none where some were not read

@@ -179,11 +179,7 @@ MegatronNames::Args MegatronNames::args() const {
 MegatronNames::Args MegatronNames::class_args() const {
   Args result;
   if (job_.read.traits.paired && !makes_args())  // those of the source are of its hybrid model
-    for (char const* key :
-         {"hybrid_layer_pattern", "hybrid_override_pattern", "mtp_hybrid_override_pattern",
-          "is_hybrid_model", "num_layers", "moe_layer_freq", "linear_attention_freq",
-          "experimental_attention_variant", "multi_latent_attention"})
-      if (Json const* value = job_.read.args.find(key)) result.emplace_back(key, *value);
+    result = class_values(job_.read.args);
   if (!paired_) return result;
   std::vector<int> stages;
   for (PipelineChunk const& chunk : pipeline_chunks(request.pipeline)) {

@@ -120,6 +120,16 @@ std::string not_in_hybrid(Model const& model) {
 
 }  // namespace
 
+ArgValues class_values(Json const& args) {
+  ArgValues result;
+  for (char const* key :
+       {"hybrid_layer_pattern", "hybrid_override_pattern", "mtp_hybrid_override_pattern",
+        "is_hybrid_model", "num_layers", "moe_layer_freq", "linear_attention_freq",
+        "experimental_attention_variant", "multi_latent_attention"})
+    if (Json const* value = args.find(key)) result.emplace_back(key, *value);
+  return result;
+}
+
 ArgValues paired_args(Model const& model, Index layers, std::string_view place) {
   if (std::string const other = not_in_hybrid(model); !other.empty())
     fail(ErrorKind::usage,

@@ -24,6 +24,9 @@ struct UnpairedArgs {
 /// pipeline_model_parallel_layout.
 UnpairedArgs unpaired_args(Json const& hybrid);
 
+/// Of args, those in which unpaired_args() and its model's own differ.
+ArgValues class_values(Json const& args);
+
 /// The args that make a hybrid model of a GPTModel with `layers` decoder layers, besides those of
 /// the layout: pattern, number of layers. What HybridModel cannot hold is an Error of kind usage
 /// that begins with `place`. Pre: the model is none already.

@@ -23,11 +23,12 @@ class PairReader {
       std::string const& weight = adapter_.model->tensor(matrix->weight).name;
       auto const found = model_.find_tensor(weight);
       if (found && model_.quantised(*found))
-        fail(ErrorKind::source,
-             "the adapter adapts '{}', which is quantised, and an adapter is merged into weights of "
-             "F32, BF16 or F16 only. Dequantise the base in a separate job first (model.quant = "
-             "\"dequantise-bf16\"), and name that job's target as the source.",
-             weight);
+        fail(
+            ErrorKind::source,
+            "the adapter adapts '{}', which is quantised, and an adapter is merged into weights of "
+            "F32, BF16 or F16 only. Dequantise the base in a separate job first (model.quant = "
+            "\"dequantise-bf16\"), and name that job's target as the source.",
+            weight);
       if (!found || !model_.exists(*found))
         fail(ErrorKind::source,
              "the adapter adapts '{}', which the model does not have. Name the adapter of "

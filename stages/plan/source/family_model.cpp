@@ -51,10 +51,11 @@ class FamilyModel {
                           ModelFacts{read_.config, "config.json", 0});
     Json const vocab = as_stated.value("vocab");
     if (vocab.integer() == nullptr || *vocab.integer() <= request_.true_vocab_size) return;
-    fail(ErrorKind::usage,
-         "[model] true_vocab_size = {}: the config.json of {} says {} rows, and a checkpoint with a "
-         "family's names has no padding behind them. Remove the key.",
-         request_.true_vocab_size, source_.place, *vocab.integer());
+    fail(
+        ErrorKind::usage,
+        "[model] true_vocab_size = {}: the config.json of {} says {} rows, and a checkpoint with a "
+        "family's names has no padding behind them. Remove the key.",
+        request_.true_vocab_size, source_.place, *vocab.integer());
   }
 
   /// Layers for multi-token prediction that the checkpoint has.

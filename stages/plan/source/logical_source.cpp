@@ -96,8 +96,7 @@ void read_logical_facts(Checkpoint const& checkpoint, SourceModel& result) {
 }
 
 SourceModel with_logical_catalogue(SourceModel result, Checkpoint const& checkpoint) {
-  result.catalog =
-      logical_catalog(*result.model, checkpoint, result.traits.paired, result.padding);
+  result.catalog = logical_catalog(*result.model, checkpoint, result.traits.paired, result.padding);
   if (!result.maps.family) return result;
   result.family_side = std::make_unique<Side>(*result.model, *result.maps.family, SideOptions{});
   for (TensorId const tensor : result.family_side->required_tensors())

@@ -189,8 +189,7 @@ void warn_of_bare_masters(Checkpoint const& source, TargetRequest const& request
 
 bool holds_masters_alone(Checkpoint const& source, StoredView const& view) {
   // torch's own optimizers step the weights themselves, in whatever container.
-  bool const may =
-      source.format->target().masters_alone || source.names == NameOwner::family;
+  bool const may = source.format->target().masters_alone || source.names == NameOwner::family;
   return may && !view.states.empty() && std::ranges::none_of(view.states, is_master_slot);
 }
 

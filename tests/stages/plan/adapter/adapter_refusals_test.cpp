@@ -145,6 +145,16 @@ TEST(AdapterRefuses, WhatTheMapLeavesOut) {
                  "holds an adapter (LoRA), and the map leaves out all of its 2 tensors (drop)");
 }
 
+TEST(AdapterRefuses, APartThatTheMapCopies) {
+  ScratchFolder const scratch("adapter_of_a_tower");
+  std::filesystem::path const map = scratch.path() / "own.toml";
+  std::ofstream(map) << "base = \"llama\"\nkeep = [ \"vision_tower.*\" ]\n";
+  TargetRequest request = request_for(FormatId::megatron);
+  request.map = map.string();
+  expect_refused(peft(pair_of("vision_tower.layers.0.q_proj", 24, 24)), request, ErrorKind::source,
+                 "a part of the model that the map copies as it is (`keep`)");
+}
+
 TEST(AdapterRefuses, MergingOneOfAnotherModel) {
   struct Case {
     MadeCheckpoint adapter;

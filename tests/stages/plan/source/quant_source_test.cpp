@@ -56,8 +56,8 @@ TEST(QuantSource, CodesWithoutTheirScaleAreRefused) {
   for (bool const dequantise : {false, true}) {
     TargetRequest request = request_for(FormatId::huggingface);
     request.dequantise = dequantise;
-    expect_refused(made_fp8(sample_model("qwen3"), "model.layers.2.mlp.up_proj.weight"), request, ErrorKind::source,
-                   "model.layers.2.mlp.up_proj.weight");
+    expect_refused(made_fp8(sample_model("qwen3"), "model.layers.2.mlp.up_proj.weight"), request,
+                   ErrorKind::source, "model.layers.2.mlp.up_proj.weight");
   }
 }
 

@@ -181,9 +181,9 @@ TEST(SourceRefuses, MoreBuffersThanTheLayoutHas) {
                        buffer, slot),
            {64},
            DType::f32});
-  expect_refused(
-      with_more(made_torch_dist(sample_model("llama"), true), buffers, "not_an_arg"),
-      request_for(FormatId::torch_dist), ErrorKind::source, "group 0 of optimizer 0 has 2 buffers");
+  expect_refused(with_more(made_torch_dist(sample_model("llama"), true), buffers, "not_an_arg"),
+                 request_for(FormatId::torch_dist), ErrorKind::source,
+                 "group 0 of optimizer 0 has 2 buffers");
 }
 
 // --- containers of logical tensors ------------------------------------------------------------
