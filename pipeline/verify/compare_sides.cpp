@@ -356,7 +356,8 @@ class SidesOpener {
       return;
     }
     bool const recorded = sides_.a.recorded_rows > 0 || sides_.b.recorded_rows > 0;
-    if (!recorded && vocab_of(sides_.a.catalogue) == vocab_of(sides_.b.catalogue)) return;
+    bool const alike = vocab_of(sides_.a.catalogue) == vocab_of(sides_.b.catalogue);
+    if (alike && !recorded) return;
     for (ComparedSide* side : {&sides_.a, &sides_.b})
       if (side->recorded_rows > 0) (void)shorten(*side, side->request, side->recorded_rows);
     Index const a = vocab_of(sides_.a.catalogue);
@@ -365,7 +366,7 @@ class SidesOpener {
     ComparedSide& larger = a > b ? sides_.a : sides_.b;
     if (!is_megatron(larger.checkpoint)) return;
     Index const rows = std::min(a, b);
-    if (!shorten(larger, by_map(larger, {}), rows)) return;
+    if (!shorten(larger, by_map(larger, {}), rows) || alike) return;
     sides_.notes.push_back(fmt::format(
         "{} does not state how many of its {} embedding rows are vocabulary: the first {} are "
         "compared",

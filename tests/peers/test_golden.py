@@ -94,7 +94,7 @@ def check_members(item, members, optional=()):
 
 def check_record(record):
     tables = members_of_the_page()
-    check_members(record, tables["member"], ("frozen", "stamps", "block_bytes", "blocks"))
+    check_members(record, tables["member"], ("frozen", "vocab", "stamps", "block_bytes", "blocks"))
     for tensor in record["tensors"]:
         check_members(tensor, tables["member of a tensor"], ("axes", "add"))
         assert "axes" not in tensor or len(tensor["axes"]) == len(tensor["shape"]) > 0
