@@ -16,8 +16,8 @@
 #include "core/transport/shared_sight.hpp"
 #include "pipeline/job/option_words.hpp"
 #include "pipeline/job/target_request.hpp"
-#include "pipeline/target/own_manifest.hpp"
 #include "pipeline/verify/header_members.hpp"
+#include "pipeline/verify/reading_choices.hpp"
 #include "stages/plan/config/expected_names.hpp"
 #include "stages/plan/source/master_weights.hpp"
 #include "stages/plan/source/model_class.hpp"
@@ -77,12 +77,6 @@ bool has_state_without_masters(StoredView const& view) {
   return !view.states.empty() && std::ranges::none_of(view.states, is_master_slot);
 }
 
-/// The manifest of a side; nothing where there is none that can be followed.
-std::optional<Manifest> manifest_beside(ComparedSide const& side) {
-  std::vector<std::string> ignored;  // `digest` explains what is not followed
-  return own_manifest(side.path, side.checkpoint, ignored);
-}
-
 /// Whether weights are in parts, such as codes and scales.
 bool is_quantised(JobPlan const& catalogue) {
   Model const& model = *catalogue.model;
@@ -96,14 +90,6 @@ bool is_quantised(JobPlan const& catalogue) {
   }
   return false;
 }
-
-/// A way to read both sides, and notes that say where its terms come from.
-struct ReadingChoice {
-  ReadingTerms a;
-  ReadingTerms b;
-  std::vector<std::string> notes = {};
-  int turn = 0;  ///< among those that read by maps
-};
 
 class SidesOpener {
  public:
@@ -187,7 +173,7 @@ class SidesOpener {
     return !has_rows_by_rank(a) || !has_rows_by_rank(b) || saved_tp(a) == saved_tp(b);
   }
 
-  /// Rows behind the vocabulary that the record of a side states: nobody's values.
+  /// Rows behind the vocabulary that the record of a side states: no model uses them.
   static bool has_padding(ComparedSide const& side) {
     if (side.recorded_rows == 0 || !is_megatron(side.checkpoint)) return false;
     return std::ranges::any_of(side.checkpoint.stored.tensors, [&](StoredTensor const& tensor) {
@@ -441,46 +427,6 @@ void read_rank_states(ComparedSides& sides, Comm const& comm) {
   bool const read_a = sides.a.checkpoint.rank_states != nullptr;
   bool const read_b = sides.b.checkpoint.rank_states != nullptr;
   if (read_a != read_b) open_again(read_a ? sides.a : sides.b, false, comm);
-}
-
-/// What was given alone; and completed by what records state: of a side as the source of the other,
-/// or else as a target of its own job; and by the record of a target whose source lay elsewhere.
-std::vector<ReadingChoice> reading_choices(CompareRequest const& request, ComparedSides& sides) {
-  std::optional<Manifest> const of_a = manifest_beside(sides.a);
-  std::optional<Manifest> const of_b = manifest_beside(sides.b);
-  for (auto const& [side, own] : {std::pair(&sides.a, &of_a), std::pair(&sides.b, &of_b)})
-    if (*own && is_megatron(side->checkpoint)) side->recorded_rows = vocab_in(**own);
-  std::vector<ReadingChoice> choices{{request.terms_a, request.terms_b, {}, 1}};
-  if (!request.by_records) return choices;
-  auto const add = [&](bool anywhere) {
-    ReadingChoice choice = choices.front();
-    choice.turn = anywhere ? 2 : 0;
-    auto const follow = [&](ComparedSide const& side, ReadingTerms& terms,
-                            std::optional<Manifest> const& own,
-                            std::optional<Manifest> const& of_other) {
-      bool const is_source =
-          of_other &&
-          (is_made_from(*of_other, side.path) ||
-           (anywhere && fact(of_other->source, "format") == Json(side.checkpoint.format->name())));
-      if (!is_source && !own) return;
-      ReadingTerms const before = terms;
-      terms = completed(terms, is_source ? terms_of_source(*of_other)
-                                         : terms_of_target(*own, request.map_folders));
-      if (terms == before) return;
-      fs::path const record = (is_source ? *of_other : *own).root / manifest_name;
-      choice.notes.push_back(fmt::format("{} is read as {} says: {}", side.path.string(),
-                                         record.string(), terms_beside(before, terms)));
-    };
-    follow(sides.a, choice.a, of_a, of_b);
-    follow(sides.b, choice.b, of_b, of_a);
-    if (std::ranges::none_of(choices, [&](ReadingChoice const& known) {
-          return known.a == choice.a && known.b == choice.b;
-        }))
-      choices.push_back(std::move(choice));
-  };
-  add(false);
-  add(true);
-  return choices;
 }
 
 }  // namespace

@@ -218,8 +218,8 @@ void lay_out_adapter(MappedTarget const& job, TargetDraft& draft) {
   if (draft.reference) std::erase(draft.reference->sidecars, std::string(adapter_config_name));
 }
 
-/// transformers loads weights in the dtype that config.json names, but for scales of quantised
-/// ones.
+/// transformers loads weights in the dtype that config.json names, except scales of
+/// quantised ones.
 void warn_of_dtype(Checkpoint const& source, TargetDraft& draft, bool quantised) {
   TextFile const* config = config_text(draft);
   if (config == nullptr || dynamic_cast<HuggingFaceFormat const*>(source.format) != nullptr) return;
