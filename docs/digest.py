@@ -119,8 +119,10 @@ def stored_tensors(folder):
         begin = 8 + int.from_bytes(bytes(data[:8]), "little")
         for tensor, entry in json.loads(bytes(data[8:begin])).items():
             if tensor != "__metadata__":
-                part, count = data[begin:][slice(*entry["data_offsets"])], math.prod(entry["shape"])
-                found[tensor] = entry["dtype"], part.view(f"V{part.size // max(count, 1) or 1}").reshape(entry["shape"])
+                part, dtype, shape = data[begin:][slice(*entry["data_offsets"])], entry["dtype"], entry["shape"]
+                if dtype == "F4" and shape[-1] % 2 == 0:  # two values are one element
+                    dtype, shape = "F4_X2", [*shape[:-1], shape[-1] // 2]
+                found[tensor] = dtype, part.view(f"V{part.size // max(math.prod(shape), 1) or 1}").reshape(shape)
     return found
 
 

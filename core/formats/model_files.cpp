@@ -30,6 +30,10 @@ std::vector<fs::path> places(fs::path const& folder, fs::path const& root) {
   return result;
 }
 
+/// Where Megatron-Bridge saves what save_pretrained() writes, or the files of one of Megatron's own
+/// tokenizers, which have no tokenizer_config.json: transformers cannot load those.
+constexpr char const* tokenizer_name = "tokenizer";
+
 /// Names of files that describe a model, its words and its inputs, or come with it. Beside a file,
 /// whose folder may hold other files, nothing else belongs to it.
 constexpr std::array<char const*, 13> model_files = {
@@ -78,6 +82,17 @@ std::optional<huggingface::Folder> model_files_beside(fs::path const& path) {
   huggingface::Folder found = huggingface::open_reference(folder);
   leave_out_strangers(found);
   return found;
+}
+
+std::optional<huggingface::Folder> tokenizer_of(Checkpoint const& source) {
+  for (fs::path const& place : {source.folder, source.root}) {
+    fs::path const folder = place / tokenizer_name;
+    if (place.empty() || !sees_file(folder / "tokenizer_config.json")) continue;
+    huggingface::Folder found = huggingface::open_sidecars(folder);
+    leave_out_strangers(found);
+    return found;
+  }
+  return std::nullopt;
 }
 
 huggingface::Folder described_by(fs::path const& path) {

@@ -25,6 +25,10 @@ std::optional<huggingface::Folder> with_config_inside(std::filesystem::path cons
 /// belong to it; or a file of another name alone.
 huggingface::Folder described_by(std::filesystem::path const& path);
 
+/// The tokenizer of transformers in the folder `tokenizer` of a save of Megatron-Bridge; nothing
+/// when there is none.
+std::optional<huggingface::Folder> tokenizer_of(Checkpoint const& source);
+
 /// The Hugging Face files of a source: what lies beside its weights, the folder `huggingface` in it
 /// or beside its iterations; of an HDF5 container with the config.json inside it, which counts
 /// before the one beside. `source_config` names others; where it has a config.json alone, the other

@@ -1,6 +1,7 @@
 #include "core/mapping/expression.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/base/counted.hpp"
 #include "core/base/integers.hpp"
@@ -181,7 +182,7 @@ class Evaluation {
       if (auto found = scope_.call(node.word, arguments)) return std::move(*found);
     mistake(
         "there is no function {} with {} arguments. Known: min, max, len, ceil_div, count, "
-        "contains, freq, list, indices, split, join, translate, if, exists, has.",
+        "contains, freq, list, indices, split, join, translate, inverse_sqrt, if, exists, has.",
         node.word, arguments.size());
   }
 
@@ -203,6 +204,12 @@ class Evaluation {
       if (divisor <= 0) mistake("ceil_div by {}; the divisor must be above zero", divisor);
       std::int64_t const dividend = integer(a[0], "the dividend");
       return dividend / divisor + (dividend % divisor > 0 ? 1 : 0);
+    }
+    if (name == "inverse_sqrt" && a.size() == 1) {
+      if (a[0].is_null()) return Json();
+      std::int64_t const square = integer(a[0], "the argument");
+      if (square <= 0) mistake("inverse_sqrt of {}; it must be above zero", square);
+      return 1.0 / std::sqrt(static_cast<double>(square));
     }
     if (name == "contains" && a.size() == 2) return count(a[0], a[1]) > 0 ? 1 : 0;
     if (name == "count" && a.size() == 2) return count(a[0], a[1]);

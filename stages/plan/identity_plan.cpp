@@ -19,6 +19,7 @@
 #include "stages/plan/config/config_conflicts.hpp"
 #include "stages/plan/config/expected_names.hpp"
 #include "stages/plan/source/source_names.hpp"
+#include "stages/plan/source/state_policy.hpp"
 
 namespace reshard {
 namespace {
@@ -46,6 +47,7 @@ class IdentityPlanner {
           request_.true_vocab_size));
     for (std::string& text : config_warnings(source_, Json(), request_))
       job_.warnings.push_back(std::move(text));
+    check_unread_state(source_, request_, job_.warnings);
     if (request_.drop_optimizer) drop_optimizer();
     if (!holds_objects()) drop_what_safetensors_cannot_hold();
     check_anything_left();

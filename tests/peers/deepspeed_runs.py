@@ -87,6 +87,8 @@ def train(engine, case, steps):
 def masters_of(engine):
     from deepspeed.utils import safe_get_full_fp32_param
 
+    if engine.zero_optimization_stage() == 0:
+        return {}
     return {name: safe_get_full_fp32_param(p).clone() for name, p in engine.module.named_parameters() if p.requires_grad}
 
 

@@ -211,7 +211,7 @@ def changed(tensors, **changes):
 A_NAME, B_NAME = (f"base_model.model.model.layers.1.self_attn.k_proj.lora_{matrix}.weight" for matrix in "AB")
 REFUSALS = {
     "b-without-a": (lambda tensors: changed(tensors, **{A_NAME: None}), {}, "has '" + B_NAME + "', but"),
-    "wrong-shape": (lambda tensors: changed(tensors, **{A_NAME: torch.zeros(4, 31)}), {}, "is [4, 31]"),
+    "wrong-shape": (lambda tensors: changed(tensors, **{A_NAME: torch.zeros(4, 31)}), {}, "is F32 [4, 31]"),
     "unknown-module": (lambda tensors: changed(tensors, **{A_NAME.replace("k_proj", "x_proj"): torch.zeros(4, 32)}), {}, "x_proj"),
     "whole-module": (lambda tensors: changed(tensors, **{"base_model.model.lm_head.weight": torch.zeros(90, 32)}), {}, "modules_to_save"),
     "dora": (lambda tensors: tensors, {"use_dora": True}, "use_dora = true"),

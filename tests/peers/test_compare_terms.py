@@ -248,6 +248,37 @@ def test_a_tensor_without_elements_is_seen(scratch, program):
     assert_same("verify", folder, made, "--map", "none")
 
 
+def test_pairs_of_four_bits_are_one_tensor_in_every_format(program, scratch):
+    """safetensors 0.8 counts the values of torch's float4_e2m1fn_x2, torch the bytes."""
+    packed = torch.arange(30, dtype=torch.uint8).reshape(5, 6)
+    folder = scratch / "folder"
+    folder.mkdir()
+    save_file({"w": packed.view(torch.float4_e2m1fn_x2)}, folder / "model.safetensors", metadata={"format": "pt"})
+    made = program.run(folder, scratch / "dcp", "dcp", target_options={"chunks": "ranks", "ranks": 3})
+    loaded = {"w": torch.empty(5, 6, dtype=torch.uint8).view(torch.float4_e2m1fn_x2)}
+    dcp.load(loaded, checkpoint_id=made, no_dist=True)
+    assert torch.equal(loaded["w"].view(torch.uint8), packed)
+    container = program.run(made, scratch / "hdf5", "hdf5", model={"map": "none"})
+    back = program.run(container, scratch / "back", "huggingface", model={"map": "none"})
+    with safe_open(back / "model.safetensors", framework="pt") as file:
+        assert file.get_slice("w").get_dtype() == "F4" and file.get_slice("w").get_shape() == [5, 12]
+        assert torch.equal(file.get_tensor("w").view(torch.uint8), packed)
+    for other in (made, container, back):
+        assert_same("verify", folder, other, "--map", "none")
+    assert "F4_X2" in assert_same("ls", folder) and "w" in assert_same("digest", folder, "--map", "none")
+
+
+def test_safetensors_inside_of_distcp_are_named(scratch):
+    """torch 2.13 writes them for FileSystemWriter(serialization_format=…), and its own reader fails on them."""
+    from torch.distributed.checkpoint.filesystem import FileSystemWriter, SerializationFormat
+
+    folder = scratch / "folder"
+    writer = FileSystemWriter(folder, serialization_format=SerializationFormat.SAFETENSORS)
+    dcp.save({"w": torch.ones(3, 4)}, storage_writer=writer, checkpoint_id=folder, no_dist=True)
+    text = refused(3, "digest", folder)
+    assert "a safetensors file is in it" in text and "Save again without that option" in text, text
+
+
 # --- suspects ------------------------------------------------------------------------------------------------------------
 
 

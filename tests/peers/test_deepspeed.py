@@ -9,6 +9,7 @@ import torch
 
 import dcp_reading  # noqa: E402
 import deepspeed_runs as runs  # noqa: E402
+from reshard_job import command  # noqa: E402
 from tensor_patterns import assert_same_tensors, same_bits  # noqa: E402
 
 SLOTS = ("fp32", "exp_avg", "exp_avg_sq")
@@ -31,6 +32,7 @@ def saved(tmp_path_factory):
     cases["one-group"] = case_of(3, root / "one-group", groups=1)
     cases["one-group-1"] = case_of(1, root / "one-group-1", groups=1)
     cases["fp32"] = case_of(2, root / "fp32", dtype="fp32")
+    cases["no-zero"] = case_of(0, root / "no-zero")
     after = runs.save(2, cases)
     for name in cases:
         config = runs.llama_config(tied=name == "tied")
@@ -142,6 +144,19 @@ def test_transformers_loads_the_weights(name, saved, program, scratch):
 def test_a_folder_without_room_for_state_asks_for_a_decision(saved, program, scratch):
     outcome = program.attempt(saved[0] / "zero2", scratch / "hf", "huggingface")
     assert outcome.returncode == 3 and "source.optimizer" in outcome.stderr and not (scratch / "hf").exists()
+
+
+@pytest.mark.parametrize("target", ["dcp", "huggingface", "deepspeed", "torch_dist"])
+def test_state_under_numbers_is_never_left_out_unasked(target, saved, program, scratch):
+    """Without ZeRO DeepSpeed 0.19.8 saves the state of torch's optimizer, whose parameters no file names."""
+    root = saved[0] / "no-zero"
+    refused = program.attempt(root, scratch / "refused", target)
+    assert refused.returncode == 3 and "under numbers" in refused.stderr and "ZeRO stage 1" in refused.stderr, refused.stderr
+    if target == "dcp":
+        outcome = program.attempt(root, scratch / "target", target, source_options={"optimizer": "drop"})
+        assert outcome.returncode == 0 and 'optimizer state is dropped (source.optimizer = "drop")' in outcome.stderr, outcome.stderr
+        found = command("inspect", root)
+        assert "under numbers without names; can only be dropped" in found.stdout, found.stdout
 
 
 # --- Megatron's torch_dist ----------------------------------------------------------------------------------------

@@ -60,6 +60,26 @@ def test_a_folder_of_each_program_becomes_the_same_model(name, made, program, sc
     assert weights_and_config(there) == weights_and_config(model)
 
 
+@pytest.mark.parametrize("of_transformers", [True, False])
+def test_a_tokenizer_in_the_save_comes_along(of_transformers, made, program, scratch):
+    """Megatron-Bridge 0.6.2 saves a folder of save_pretrained(), or the files of one of Megatron's own tokenizers, which transformers cannot load."""
+    source, model = made
+    root = folder_shapes.bridge(source, WORLD, scratch / "run")
+    words = iteration_folder(root) / "tokenizer"
+    words.mkdir()
+    names = ["tokenizer.json", *(["tokenizer_config.json", "special_tokens_map.json"] if of_transformers else [])]
+    for name in names:
+        (words / name).write_text(f'{{"file": "{name}"}}')
+    outcome = program.attempt(root, scratch / "hf", "huggingface", ranks=1)
+    assert outcome.returncode == 0 and ("gets no tokenizer" in outcome.stderr) is not of_transformers, outcome.stderr
+    for name in names:
+        there = scratch / "hf" / name
+        assert there.exists() is of_transformers
+        if of_transformers:
+            assert there.read_bytes() == (words / name).read_bytes()
+    assert command("verify", scratch / "hf").returncode == 0
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("name", SHAPES)
 def test_its_megatron_targets_say_how_large_the_model_is(name, made, program, scratch):

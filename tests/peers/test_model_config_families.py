@@ -21,7 +21,7 @@ pytestmark = pytest.mark.long
 COUNTS = collections.Counter()
 ALL = FAMILIES | HYBRID_FAMILIES | VISION_FAMILIES | REMOTE_FAMILIES
 # What Megatron's args cannot hold of a default config: true warnings.
-GEMMA3 = ["hidden_activation", "query_pre_attn_scalar", "rope_parameters.sliding_attention.rope_theta"]
+GEMMA3 = ["hidden_activation", "rope_parameters.sliding_attention.rope_theta"]
 LLAMA4 = ["attention_chunk_size", "attn_scale", "attn_temperature_tuning", "floor_scale"]
 TOLD = {"gemma3": GEMMA3, "gemma3-text": GEMMA3, "llama4": LLAMA4, "llama4-text": LLAMA4}
 TOLD |= dict.fromkeys(["ministral3", "mistral3-ministral3"], ["rope_parameters.llama_4_scaling_beta"])

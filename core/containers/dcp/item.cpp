@@ -10,6 +10,7 @@
 #include "core/base/json.hpp"
 #include "core/containers/dcp/item_head.hpp"
 #include "core/containers/dcp/tensor_pickle.hpp"
+#include "core/containers/torch/file_kind.hpp"
 #include "core/containers/torch/pickle_builder.hpp"
 #include "core/containers/torch/storage_check.hpp"
 #include "core/containers/torch/torch_file.hpp"
@@ -71,6 +72,17 @@ class ItemReader {
     StorageRecord record;
   };
 
+  /// Another way of torch to save: one safetensors file of all tensors in a file of a rank, of
+  /// which .metadata gives no places.
+  void refuse_safetensors(std::span<std::byte const> head) const {
+    if (begins_like_safetensors(head))
+      fail(ErrorKind::source,
+           "{}: a safetensors file is in it, as FileSystemWriter(serialization_format = "
+           "SerializationFormat.SAFETENSORS) saves; torch's FileSystemReader reads no such folder. "
+           "Save again without that option, or with HuggingFaceStorageWriter.",
+           range_.name());
+  }
+
   Found read() const try {
     std::array<std::byte, head_bytes> buffer;
     std::span const head = std::span(buffer).first(range_.read_some_at(0, buffer));
@@ -82,6 +94,7 @@ class ItemReader {
       expect_inside(range_, found->tensor, record);
       return {storage_tensor(record, found->tensor, {}), record};
     }
+    refuse_safetensors(head);
     return read_archive();
   } catch (Error const& error) {
     throw error.in(fmt::format("tensor {}", json_quoted(key_)));

@@ -1,11 +1,13 @@
 #include <algorithm>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <numeric>
 #include <tuple>
 #include <unordered_map>
 #include <unordered_set>
 
+#include <fmt/ranges.h>
 #include <simdjson.h>
 
 #include "core/base/json.hpp"
@@ -29,6 +31,9 @@ void check_names(std::span<TensorSpec const> tensors) {
            shown(tensor.name));
 }
 
+/// The dtype that a header has for it.
+DType stated(DType dtype) { return dtype == DType::f4_x2 ? DType::f4 : dtype; }
+
 /// Rule 22, the order of the safetensors library: by dtype as DType has them, from the last, so
 /// that each tensor begins at a multiple of its element size without a gap, which the format
 /// forbids. Tensors of whole blocks in front keep the blocks of each other.
@@ -38,7 +43,7 @@ std::vector<std::size_t> file_order(std::span<TensorSpec const> tensors, DataLay
   std::ranges::sort(order, {}, [&](std::size_t i) {
     bool const is_behind =
         data_layout == DataLayout::for_clones && tensor_bytes(tensors[i]) % clone_block_bytes != 0;
-    return std::tuple(is_behind, -static_cast<int>(tensors[i].dtype),
+    return std::tuple(is_behind, -static_cast<int>(stated(tensors[i].dtype)),
                       std::string_view(tensors[i].name));
   });
   return order;
@@ -63,10 +68,11 @@ void append_metadata(std::string& json,
 void append_tensor(std::string& json, TensorSpec const& tensor, std::uint64_t begin,
                    std::uint64_t end) {
   json += json_quoted(tensor.name);
-  fmt::format_to(std::back_inserter(json), R"(:{{"dtype":"{}","shape":[)", name(tensor.dtype));
-  for (std::size_t d = 0; d < tensor.shape.size(); ++d)
-    fmt::format_to(std::back_inserter(json), "{}{}", d == 0 ? "" : ",", tensor.shape[d]);
-  fmt::format_to(std::back_inserter(json), R"(],"data_offsets":[{},{}]}})", begin, end);
+  std::vector<Index> shape = tensor.shape;
+  if (tensor.dtype == DType::f4_x2) shape.back() *= 2;  // rule 21 keeps it from an overflow
+  fmt::format_to(std::back_inserter(json),
+                 R"(:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})",
+                 name(stated(tensor.dtype)), fmt::join(shape, ","), begin, end);
 }
 
 /// Rules 23 and 24.
@@ -109,6 +115,11 @@ std::uint64_t tensor_bytes(TensorSpec const& tensor) {
   if (std::ranges::any_of(tensor.shape, [](Index extent) { return extent < 0; }))
     refuse(fmt::format("the shape is {}", shown_shape(tensor.shape)),
            "Every dimension must be 0 or more.");
+  if (tensor.dtype == DType::f4_x2 &&
+      (tensor.shape.empty() || tensor.shape.back() > std::numeric_limits<Index>::max() / 2))
+    refuse(fmt::format("shape {} of F4_X2 has no last dimension that can be doubled",
+                       shown_shape(tensor.shape)),
+           "Give it one, or leave it out.");
   auto const bytes = packed_bytes(tensor.dtype, tensor.shape);
   if (!bytes)
     refuse(fmt::format("shape {} of {} is not a whole number of bytes below 2^61",

@@ -50,6 +50,11 @@ bool looks_like_html(std::string_view text) {
 
 }  // namespace
 
+bool begins_like_safetensors(std::span<std::byte const> beginning) {
+  return beginning.size() > 9 && load_little_endian<std::uint64_t>(beginning) < (1U << 27) &&
+         beginning[8] == std::byte{'{'};
+}
+
 std::string file_kind(std::span<std::byte const> beginning) {
   std::string_view const text(reinterpret_cast<char const*>(beginning.data()), beginning.size());
   if (text.empty()) return "an empty file. Fetch it again from its origin";
@@ -58,8 +63,7 @@ std::string file_kind(std::span<std::byte const> beginning) {
   if (text.size() > 262 && text.substr(257, 5) == "ustar")
     return "a tar archive (torch before 0.1.10, or a packed directory). Unpack it, or save it with a newer torch";
   if (looks_like_html(text)) return "a web page, probably a failed download. Fetch the file itself";
-  if (text.size() > 9 && load_little_endian<std::uint64_t>(beginning) < (1U << 27) &&
-      text[8] == '{')
+  if (begins_like_safetensors(beginning))
     return "a safetensors file. Name it as the safetensors source";
   if (text.find_first_not_of('\0') == std::string_view::npos)
     return "nothing but zero bytes, probably an interrupted copy. Fetch it again";

@@ -10,4 +10,7 @@ namespace reshard {
 /// tar archive, …".
 std::string file_kind(std::span<std::byte const> beginning);
 
+/// Whether a file with these first bytes may be of the safetensors format.
+bool begins_like_safetensors(std::span<std::byte const> beginning);
+
 }  // namespace reshard

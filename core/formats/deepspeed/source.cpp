@@ -132,7 +132,11 @@ Checkpoint DeepSpeedFormat::open(fs::path const& path, OpenChoice const& choice,
     checkpoint.stated_iteration = run.steps;
     checkpoint.state.others = headers.models.front().others;
     if (headers.models.front().has_optimizer)
-      checkpoint.state.optimizer = {StateForm::in_rank_files, folder.model_files.front()};
+      checkpoint.state.optimizer = {
+          StateForm::by_layout, folder.model_files.front(),
+          fmt::format("{} holds the optimizer state of a run without ZeRO under numbers, and no "
+                      "file tells which parameters have them: save with ZeRO stage 1, 2 or 3",
+                      folder.model_files.front())};
     if (run.scales_loss)
       checkpoint.warnings.push_back(
           "the loss scale of the FP16 run is not converted: training starts with the one in "
@@ -145,7 +149,7 @@ Checkpoint DeepSpeedFormat::open(fs::path const& path, OpenChoice const& choice,
 
 Inspection DeepSpeedFormat::describe(fs::path const& path,
                                      megatron::UserSizes const& /*sizes*/) const {
-  Checkpoint const checkpoint = open(path, {}, LoneReader());
+  Checkpoint checkpoint = open(path, {}, LoneReader());
   RunState const& run = *checkpoint.deepspeed;
   StoredView const view = view_of(checkpoint);
   std::map<std::string, std::int64_t> dtypes;
@@ -171,6 +175,8 @@ Inspection DeepSpeedFormat::describe(fs::path const& path,
     return Json(Json::Array(list.begin(), list.end()));
   };
   std::string const version = run.version.empty() ? "before 0.3.17" : run.version;
+  HeldState const& unnamed = checkpoint.state.optimizer;
+  if (unnamed) checkpoint.warnings.push_back(unnamed.fault + "; or drop optimizer state");
   Inspection result;
   result.json.set("path", path.string())
       .set("format", name())
@@ -190,7 +196,10 @@ Inspection DeepSpeedFormat::describe(fs::path const& path,
       "{}\noptimizer         {}\ncan become        {}\n",
       path.string(), name(), form_of(run),
       run.universal && run.stage > 0 ? fmt::format(" of stage {}", run.stage) : "", version,
-      run.ranks, run.steps, dtypes_text, slots.empty() ? "none" : listed(slots),
+      run.ranks, run.steps, dtypes_text,
+      unnamed         ? "under numbers without names; can only be dropped"
+      : slots.empty() ? "none"
+                      : listed(slots),
       uses_of(checkpoint));
   result.notes = checkpoint.warnings;
   result.folder = checkpoint.folder;

@@ -322,6 +322,13 @@ Folder open_reference(fs::path const& path) {
   return folder;
 }
 
+Folder open_sidecars(fs::path const& path) {
+  Folder folder;
+  folder.path = path;
+  find_sidecars(folder, member_names(path));
+  return folder;
+}
+
 std::optional<Folder> find_carried(std::vector<fs::path> const& folders) {
   for (fs::path const& folder : folders)
     if (fs::path const carried = folder / carried_name; sees_file(carried / config_name))

@@ -69,6 +69,9 @@ Folder open_folder(std::filesystem::path const& path);
 /// be there. No config.json is an Error of kind usage.
 Folder open_reference(std::filesystem::path const& path);
 
+/// The files of a folder that are copied as they are, and nothing else of it.
+Folder open_sidecars(std::filesystem::path const& path);
+
 /// The carried files of a checkpoint: the first of these folders whose folder `huggingface` has a
 /// config.json; nothing when none has.
 std::optional<Folder> find_carried(std::vector<std::filesystem::path> const& folders);

@@ -177,12 +177,20 @@ bool is_of_tokenizer(std::string const& file) {
 }
 
 /// The weights alone are no model that can be used. Without a config.json there is more to say.
-void warn_of_missing_tokenizer(TargetRequest const& request, TargetDraft& draft) {
+void add_tokenizer(Checkpoint const& source, TargetRequest const& request, TargetDraft& draft) {
   bool const has_config = std::ranges::any_of(
       draft.texts, [](TextFile const& text) { return text.path == config_name; });
   if (!has_config ||
       (draft.reference && std::ranges::any_of(draft.reference->sidecars, is_of_tokenizer)))
     return;
+  if (auto const found = tokenizer_of(source)) {
+    for (std::string const& name : found->sidecars)
+      if (name != config_name &&
+          (!draft.reference ||
+           std::ranges::find(draft.reference->sidecars, name) == draft.reference->sidecars.end()))
+        draft.side_copies.push_back({found->path / name, name});
+    return;
+  }
   std::string const place = request.reference.empty() ? "the source" : request.reference.string();
   draft.warnings.push_back(fmt::format(
       "the target gets no tokenizer, because {} has none. Copy the model's tokenizer files into the "
@@ -281,7 +289,7 @@ void HuggingFaceFormat::lay_out(MappedTarget const& job, TargetDraft& draft) con
   warn_of_dtype(job.source, draft, std::ranges::any_of(names, [&](StoredName const& name) {
                   return !side.part(name.entry).empty();
                 }));
-  warn_of_missing_tokenizer(job.request, draft);
+  add_tokenizer(job.source, job.request, draft);
 }
 
 void HuggingFaceFormat::lay_out_named(NamedTarget const& job, TargetDraft& draft) const {
@@ -308,7 +316,7 @@ void HuggingFaceFormat::lay_out_named(NamedTarget const& job, TargetDraft& draft
   warn_of_dtype(job.source, draft, std::ranges::any_of(job.tensors, [](NamedTensor const& tensor) {
                   return tensor.dtype == DType::f8_e4m3 || tensor.dtype == DType::f8_e5m2;
                 }));
-  warn_of_missing_tokenizer(job.request, draft);
+  add_tokenizer(job.source, job.request, draft);
 }
 
 }  // namespace reshard::huggingface

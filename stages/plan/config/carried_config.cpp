@@ -220,9 +220,8 @@ class Reviser {
       if (!makes_arg(family_, arg.name)) result_.untold.push_back(std::move(arg));
     for (ArgDifference const& arg : result_.untold)
       result_.warnings.push_back(fmt::format(
-          "{}: its config.json gives args.{} = {}, the checkpoint has {}, and no member of "
-          "config.json states it. The config.json is not changed. Give target.reference if the "
-          "model has been changed since",
+          "{}: its config.json gives args.{} = {}, the checkpoint has {}. This config.json is the "
+          "target's as it is: give target.reference if the model has been changed since",
           folder_, arg.name, shown_value(arg.first), shown_value(arg.second)));
   }
 
@@ -271,8 +270,15 @@ std::vector<ArgDifference> differing_function_args(MapFile const& core, Json con
 std::vector<ArgDifference> untold_args(MapFile const& family, MapFile const& core,
                                        Json const& config, Json const& args) {
   Json const told = args_from_config(family, core, config);
+  // What the family makes no argument of may be a member of the same name.
+  auto const member = [&](std::string const& arg) {
+    return makes_arg(family, arg) ? Json() : at_path(config, place_of(config, family.facts, arg));
+  };
   Json by_config = args;
-  for (std::string const& arg : core.function_args) by_config.set(arg, member_or_null(told, arg));
+  for (std::string const& arg : core.function_args) {
+    Json const* const made = told.find(arg);
+    by_config.set(arg, made != nullptr ? *made : member(arg));
+  }
   ArgsComparison const comparison(core, by_config, args);
   std::vector<ArgDifference> result;
   for (std::string const& arg : core.function_args)

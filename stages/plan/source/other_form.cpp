@@ -34,6 +34,20 @@ std::string_view module_of(std::string_view name) {
   return dot == std::string_view::npos ? std::string_view() : name.substr(0, dot + 1);
 }
 
+/// Whether two names differ in digits alone.
+bool are_numbered_alike(std::string_view a, std::string_view b) {
+  auto const digit = [](char letter) { return letter >= '0' && letter <= '9'; };
+  std::size_t i = 0;
+  std::size_t j = 0;
+  while (i < a.size() && j < b.size()) {
+    bool const numbered = digit(a[i]) && digit(b[j]);
+    if (!numbered && a[i++] != b[j++]) return false;
+    while (numbered && i < a.size() && digit(a[i])) ++i;
+    while (numbered && j < b.size() && digit(b[j])) ++j;
+  }
+  return i == a.size() && j == b.size();
+}
+
 }  // namespace
 
 std::string quantised_by(Json const& config) {
@@ -63,6 +77,7 @@ std::string unnamed_beside(std::string_view weight, NameTable const& stored,
     std::vector<std::string> found;
     for (auto const& [key, at] : stored) {
       if (!key.starts_with(module) || known.contains(key)) continue;
+      if (are_numbered_alike(key, weight)) continue;  // another of its kind, not another form
       if (level > 0 && key.substr(module.size()).find("scale") == std::string_view::npos) continue;
       StoredTensor const& tensor = table.tensors[at];
       found.push_back(

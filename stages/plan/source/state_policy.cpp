@@ -127,6 +127,15 @@ bool carries_state(Checkpoint const& source, TargetRequest const& request) {
   return any && format_of(request.format).target().rank_states;
 }
 
+void check_unread_state(Checkpoint const& source, TargetRequest const& request,
+                        std::vector<std::string>& warnings) {
+  HeldState const& state = source.state.optimizer;
+  if (state.fault.empty()) return;
+  Policy const policy(source, request, warnings);
+  policy.refuse(optimizer, state, request.drop_optimizer);
+  policy.warn(optimizer, state, request.drop_optimizer);
+}
+
 void check_state(Checkpoint const& source, StoredView const& view, TargetRequest const& request,
                  std::vector<std::string>& warnings) {
   if (!source.defects.empty()) throw Error(ErrorKind::source, source.defects.front());

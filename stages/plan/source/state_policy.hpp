@@ -20,4 +20,9 @@ bool carries_state(Checkpoint const& source, TargetRequest const& request);
 void check_state(Checkpoint const& source, StoredView const& view, TargetRequest const& request,
                  std::vector<std::string>& warnings);
 
+/// The same of optimizer state that is beside the tensors in a form that nothing reads, for a job
+/// that keeps stored names: it is in no tensor that such a job copies.
+void check_unread_state(Checkpoint const& source, TargetRequest const& request,
+                        std::vector<std::string>& warnings);
+
 }  // namespace reshard

@@ -50,6 +50,8 @@ TEST(Expression, GivesTheValueOfEveryOperator) {
            {"if(tied, 'yes', missing)", "yes"},
            {"min(3, 1, 2) + max(3, 1, 2)", 4},
            {"ceil_div(50257, 128)", 393},
+           {"inverse_sqrt(16)", 0.25},
+           {"inverse_sqrt(none)", Json()},
            {"indices(freq)", parse_json("[1, 2]", "t")},
            {"list(1, 'a')", parse_json("[1, \"a\"]", "t")},
            {"tied", true},
@@ -113,6 +115,7 @@ TEST(Expression, WrongValuesAreSaidWithTheirValue) {
            {"count(heads, 3)", "32 is neither a list nor a string"},
            {"freq(freq, 3)", "layer 3 of a list of 3 layers"},
            {"freq(0, 3)", "a layer frequency of 0; it must be above zero"},
+           {"inverse_sqrt(0)", "inverse_sqrt of 0; it must be above zero"},
            {"ceil_div(heads, 0)", "ceil_div by 0; the divisor must be above zero"},
        }) {
     try {

@@ -85,11 +85,12 @@ TEST_F(RefusedCommands, CompareNothingWhereNoMapIsKnown) {
 }
 
 TEST_F(RefusedCommands, LookAtWholeBytesAndWholeAxes) {
-  test::write_safetensors("folder/model.safetensors", {{"small.weight", DType::f4, {4}}});
-  expect({"extract", "folder", "*", "-o", "x.safetensors", "--map", "none"}, 3,
-         "'small.weight': F4 cannot be written as an array: its elements are smaller than a byte");
+  test::write_safetensors("folder/model.safetensors", {{"small.weight", DType::f6_e2m3, {4}}});
+  expect(
+      {"extract", "folder", "*", "-o", "x.safetensors", "--map", "none"}, 3,
+      "'small.weight': F6_E2M3 cannot be written as an array: its elements are smaller than a byte");
   expect({"suspects", "folder", "--map", "none"}, 3,
-         "'small.weight': F4 has elements smaller than a byte, which cannot be looked at");
+         "'small.weight': F6_E2M3 has elements smaller than a byte, which cannot be looked at");
   test::make_fp8_llama_folder("fp8");
   expect({"extract", "fp8", "*scale*", "--at", "hidden=0", "-o", "x.safetensors"}, 2,
          "counts hidden in blocks of 128. Leave the axis out");

@@ -49,14 +49,14 @@ std::optional<std::vector<Index>> whole_numbers(Json const* list) {
 
 std::optional<Expected> slow_tensor(Json const& entry) {
   Json const* const dtype = entry.find("dtype");
-  auto const shape = whole_numbers(entry.find("shape"));
+  auto shape = whole_numbers(entry.find("shape"));
   auto const offsets = whole_numbers(entry.find("data_offsets"));
   if (entry.members() == nullptr || entry.members()->size() != 3 || dtype == nullptr ||
       dtype->text() == nullptr)
     return std::nullopt;
   if (!shape || !offsets || offsets->size() != 2 || shape->size() > 64) return std::nullopt;
   auto const known = dtype_from_name(*dtype->text());
-  if (!known || !in_safetensors(*known)) return std::nullopt;
+  if (!known || *known >= DType::c128) return std::nullopt;
   unsigned __int128 total_bits = static_cast<unsigned>(bits(*known));
   bool const empty = std::ranges::count(*shape, 0) != 0;
   for (Index const extent : *shape) {
@@ -67,7 +67,9 @@ std::optional<Expected> slow_tensor(Json const& entry) {
   auto const end = static_cast<std::uint64_t>((*offsets)[1]);
   if (end < begin || total_bits != static_cast<unsigned __int128>(end - begin) * 8)
     return std::nullopt;
-  return Expected{*dtype->text(), *shape, begin, end};
+  bool const in_pairs = *known == DType::f4 && !shape->empty() && shape->back() % 2 == 0;
+  if (in_pairs) shape->back() /= 2;
+  return Expected{in_pairs ? "F4_X2" : *dtype->text(), *shape, begin, end};
 }
 
 bool is_metadata(Json const& value) {

@@ -151,8 +151,22 @@ TEST(SafetensorsHeader, KnowsEveryDtypeOfTheFormat) {
     std::string const json =
         one_tensor(fmt::format("\"{}\"", word), "[8]", fmt::format("[0,{}]", bytes));
     Header const header = parse(file_text(json, bytes));
-    EXPECT_EQ(header.tensors.front().dtype, dtype) << word;
+    bool const in_pairs = dtype == DType::f4;
+    EXPECT_EQ(header.tensors.front().dtype, in_pairs ? DType::f4_x2 : dtype) << word;
+    EXPECT_EQ(header.tensors.front().shape, std::vector<Index>{in_pairs ? 4 : 8}) << word;
   }
+}
+
+TEST(SafetensorsHeader, ReadsF4OfAnOddLastDimensionAsItIs) {
+  Header const header = parse(file_text(one_tensor(R"("F4")", "[2,3]", "[0,3]"), 3));
+  EXPECT_EQ(header.tensors.front().dtype, DType::f4);
+  EXPECT_EQ(header.tensors.front().shape, (std::vector<Index>{2, 3}));
+}
+
+TEST(SafetensorsHeader, DoesNotKnowThePackedTypeOfTorchByItsName) {
+  auto const error = refusal(file_text(one_tensor(R"("F4_X2")", "[1]", "[0,1]"), 1));
+  ASSERT_TRUE(error);
+  EXPECT_NE(std::string(error->what()).find("the format has no dtype 'F4_X2'"), std::string::npos);
 }
 
 TEST(SafetensorsHeader, NamesWithControlCharactersAreShownEscaped) {

@@ -55,6 +55,7 @@ std::vector<TensorSpec> random_tensors(std::mt19937& random) {
                       {}};
     for (int d = below(4); d > 0; --d) tensor.shape.push_back(below(6));
     if (bits(tensor.dtype) < 8) tensor.shape.push_back(4);
+    if (tensor.dtype == DType::f4) tensor.dtype = DType::f4_x2;  // as it is read
     tensors.push_back(std::move(tensor));
   }
   return tensors;
@@ -180,6 +181,10 @@ TEST(SafetensorsPlanFile, RefusesWhatTheFormatCannotHold) {
        .says = "70000 bytes, more than 65536"},
       {.tensors = {{"a", DType::c128, {1}}}, .metadata = {}, .says = "C128"},
       {.tensors = {{"a", DType::f4, {3}}}, .metadata = {}, .says = "shape [3] of F4"},
+      {.tensors = {{"a", DType::f4_x2, {}}}, .metadata = {}, .says = "no last dimension"},
+      {.tensors = {{"a", DType::f4_x2, {0, Index{1} << 62}}},
+       .metadata = {},
+       .says = "shape [0, 4611686018427387904] of F4_X2 has no last dimension"},
       {.tensors = {{"a", DType::u8, {-1}}}, .metadata = {}, .says = "the shape is [-1]"},
       {.tensors = {{"a", DType::u8, std::vector<Index>(65, 1)}},
        .metadata = {},

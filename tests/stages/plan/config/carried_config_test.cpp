@@ -92,8 +92,8 @@ TEST(RevisedConfig, NamesArgsThatNoMemberCanSay) {
   EXPECT_EQ(revision.untold[1].name, "softmax_type");
   EXPECT_EQ(revision.warnings.back(),
             "ckpt/huggingface: its config.json gives args.softmax_type = null, the checkpoint "
-            "has \"off-by-one\", and no member of config.json states it. The config.json is "
-            "not changed. Give target.reference if the model has been changed since");
+            "has \"off-by-one\". This config.json is the target's as it is: give "
+            "target.reference if the model has been changed since");
 }
 
 TEST(RevisedConfig, GivesLlamaNoWindow) {

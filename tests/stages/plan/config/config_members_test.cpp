@@ -45,8 +45,8 @@ std::vector<Published> all_published() {
   std::map<std::string, Keys> const expected = {
       {"gemma3-1b", {"hidden_activation", "rope_local_base_freq"}},
       {"gemma3-27b",
-       {"query_pre_attn_scalar", "rope_scaling.factor", "rope_scaling.rope_type",
-        "hidden_activation", "rope_local_base_freq"}},
+       {"rope_scaling.factor", "rope_scaling.rope_type", "hidden_activation",
+        "rope_local_base_freq"}},
       {"gemma3-4b",
        {"rope_scaling.factor", "rope_scaling.rope_type", "hidden_activation",
         "rope_local_base_freq"}},
@@ -58,9 +58,7 @@ std::vector<Published> all_published() {
         "rope_scaling.rope_type", "attn_temperature_tuning", "floor_scale", "attn_scale"}},
       {"command-a", {"logit_scale"}},
       {"command-r", {"logit_scale"}},
-      {"gemma-2-27b",
-       {"attn_logit_softcapping", "final_logit_softcapping", "hidden_activation",
-        "query_pre_attn_scalar"}},
+      {"gemma-2-27b", {"attn_logit_softcapping", "final_logit_softcapping", "hidden_activation"}},
       {"gemma-2b", {"hidden_act"}},
       {"gemma-4-26b-a4b",
        {"hidden_activation", "final_logit_softcapping", "rope_parameters.full_attention.rope_type",
@@ -193,8 +191,7 @@ TEST(ConfigMembers, DefaultsThatMegatronLacksAreNamed) {
       .set("text_config", with(small("gemma3_text"), {"hidden_activation"}, {}));
   std::erase_if(*published_form.members()->back().second.members(),
                 [](auto const& member) { return member.first == "hidden_activation"; });
-  EXPECT_EQ(unheld(published_form),
-            (Keys{"hidden_activation", "query_pre_attn_scalar", "rope_local_base_freq"}));
+  EXPECT_EQ(unheld(published_form), (Keys{"hidden_activation", "rope_local_base_freq"}));
 }
 
 TEST(ConfigMembers, SpecialNumbersAreToldAndMakeNoArgs) {

@@ -79,6 +79,33 @@ transformer:
   EXPECT_EQ(shown(args, "untie_embeddings_and_output_weights"), "false");
 }
 
+/// Layers of Megatron-Bridge 0.6.2 that know by themselves which of them look through the window.
+TEST(StatedArgs, WindowsOfBridgesGemmaAreThoseOfItsLayers) {
+  Json const gemma2 = stated_args(with_settings(R"(
+_target_: megatron.bridge.models.gemma.gemma2_provider.Gemma2ModelProvider
+num_layers: 4
+window_size: [4095, 0]
+window_attn_skip_freq: null
+rotary_base: 10000
+)"),
+                                  folders);
+  EXPECT_EQ(shown(gemma2, "window_size"), "[4095, 0]");
+  EXPECT_EQ(shown(gemma2, "window_attn_skip_freq"), "2");
+  EXPECT_EQ(shown(gemma2, "rotary_base"), "10000");
+  Json const gemma3 = stated_args(with_settings(R"(
+_target_: megatron.bridge.models.gemma.gemma3_provider.Gemma3ModelProvider
+num_layers: 7
+window_size: 512
+window_attn_skip_freq: null
+interleaved_attn_pattern: [5, 1]
+rotary_base: [10000.0, 1000000.0]
+)"),
+                                  folders);
+  EXPECT_EQ(shown(gemma3, "window_size"), "[511, 0]");
+  EXPECT_EQ(shown(gemma3, "window_attn_skip_freq"), "6");
+  EXPECT_EQ(shown(gemma3, "rotary_base"), "1000000.0");
+}
+
 TEST(StatedArgs, SettingsThatDescribeNoModelAreNone) {
   EXPECT_TRUE(stated_args(with_settings("{language_model: {num_layers: 2}}"), folders).is_null());
   Checkpoint trainer = with_settings("{}");
