@@ -84,6 +84,7 @@ TEST(StatedArgs, WindowsOfBridgesGemmaAreThoseOfItsLayers) {
   Json const gemma2 = stated_args(with_settings(R"(
 _target_: megatron.bridge.models.gemma.gemma2_provider.Gemma2ModelProvider
 num_layers: 4
+hidden_size: 8
 window_size: [4095, 0]
 window_attn_skip_freq: null
 rotary_base: 10000
@@ -95,6 +96,7 @@ rotary_base: 10000
   Json const gemma3 = stated_args(with_settings(R"(
 _target_: megatron.bridge.models.gemma.gemma3_provider.Gemma3ModelProvider
 num_layers: 7
+hidden_size: 8
 window_size: 512
 window_attn_skip_freq: null
 interleaved_attn_pattern: [5, 1]
