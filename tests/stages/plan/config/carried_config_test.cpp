@@ -50,6 +50,20 @@ TEST(RevisedConfig, TakesWhatArgsSayByNow) {
       revision.warnings.end());
 }
 
+/// Megatron-Core's MLA has YaRN by default, of factor 1, which is plain RoPE.
+TEST(RevisedConfig, KnowsThatYarnOfFactorOneIsNone) {
+  Json const config = small("deepseek_v3");
+  Json args = args_of(maps_of(config), config);
+  args.set("rope_type", "yarn").set("rotary_scaling_factor", 1.0).set("mscale", 1.0);
+  args.set("original_max_position_embeddings", 4096).set("mscale_all_dim", 0.0);
+  ConfigRevision const same = revised(config, args);
+  EXPECT_TRUE(same.changes.empty());
+  EXPECT_TRUE(same.warnings.empty()) << same.warnings.front();
+  args.set("rotary_scaling_factor", 40.0);
+  Json const now = huggingface::patched_config(config, revised(config, args).changes);
+  EXPECT_EQ(fact(now, "rope_scaling.factor"), Json(40.0));
+}
+
 TEST(RevisedConfig, KnowsWhereTransformersPutsRope) {
   Json parameters;
   parameters.set("rope_type", "default").set("rope_theta", 10000.0);
