@@ -18,6 +18,7 @@ std::array<Shape, 8> const shapes = {{
      .settings = "run_config.yaml",
      .member = "model",
      .table = "megatron_bridge",
+     .alpha = "peft.alpha",
      .origins = {"hf_model_id", "extra_checkpoint_metadata.hf_model_id"}},
     {.program = "NeMo 2",
      .weights = "weights",

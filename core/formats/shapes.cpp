@@ -152,6 +152,9 @@ FoundShape found_shape(Shape const& shape, fs::path const& save, std::string evi
     found.settings = (save / shape.settings).string();
     Json const document = read_settings(save, shape.settings);
     if (Json const* member = member_of(document, shape.member)) settings = *member;
+    if (Json const* alpha = member_of(document, shape.alpha);
+        alpha != nullptr && !shape.alpha.empty())
+      found.alpha = *alpha;
     if (!shape.table.empty() && settings.members() != nullptr) {
       found.facts = settings;
       found.table = shape.table;

@@ -33,6 +33,8 @@ struct Shape {
   std::string_view member = {};
   /// The map whose [args] makes Megatron's args of that member; "": it describes no model.
   std::string_view table = {};
+  /// The member of the settings with the alpha of an adapter; "": they have none.
+  std::string_view alpha = {};
   /// Folders with optimizer state and state of generators, where they lie apart from the weights.
   std::string_view optimizer = {};
   std::string_view rng = {};
@@ -52,6 +54,7 @@ struct FoundShape {
   std::vector<std::filesystem::path> configs;  ///< folders that may have a config.json
   std::string settings;                        ///< path of the file with settings; "" for none
   Json facts;             ///< what it says of the model, for `table`; null for nothing
+  Json alpha;             ///< of an adapter, by the settings; null where they do not say it
   std::string table;      ///< the map that makes args of the facts
   std::string optimizer;  ///< folder of optimizer state apart from the weights, below the save
   std::string rng;        ///< the same of generators

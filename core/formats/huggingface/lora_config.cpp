@@ -238,8 +238,9 @@ std::optional<LoraConfig> lora_config(Folder const& folder, LoraUse use) {
   return LoraConfig(folder.adapter, (folder.path / adapter_config_name).string(), use);
 }
 
-Json stated_alpha(std::string const& text, std::string const& needed) {
+Json stated_alpha(std::string const& text, Json const& recorded, std::string const& needed) {
   constexpr char const* key = "[model] lora_alpha";
+  if (text.empty() && number(&recorded)) return recorded;
   if (text.empty()) fail(ErrorKind::usage, "{}: {}", key, needed);
   Json value = parse_json(text, key);
   std::optional<double> const alpha = number(&value);

@@ -67,8 +67,9 @@ class LoraConfig {
 /// What adapter_config.json in a folder says; nothing where there is none.
 std::optional<LoraConfig> lora_config(Folder const& folder, LoraUse use);
 
-/// What a job states of an adapter without adapter_config.json: model.lora_alpha. An Error of kind
-/// usage for "", which `needed` explains, and for what is no finite number.
-Json stated_alpha(std::string const& text, std::string const& needed);
+/// The alpha of an adapter without adapter_config.json: that of the job (model.lora_alpha), else
+/// the one that settings of its run record; null: none. An Error of kind usage where neither is
+/// there, which `needed` explains, and for what is no finite number.
+Json stated_alpha(std::string const& text, Json const& recorded, std::string const& needed);
 
 }  // namespace reshard::huggingface

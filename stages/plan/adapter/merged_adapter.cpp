@@ -64,7 +64,7 @@ SourceModel read_adapter(Checkpoint const& source, TargetRequest const& request,
 
 /// What adapter_config.json says, or the job in its place.
 huggingface::LoraConfig config_of(std::optional<huggingface::Folder> const& files,
-                                  std::string const& place, TargetRequest const& request) {
+                                  Checkpoint const& adapter, TargetRequest const& request) {
   if (files)
     if (auto config = huggingface::lora_config(*files, huggingface::LoraUse::merge))
       return *std::move(config);
@@ -72,9 +72,9 @@ huggingface::LoraConfig config_of(std::optional<huggingface::Folder> const& file
   stated.set("peft_type", "LORA")
       .set("lora_alpha",
            huggingface::stated_alpha(
-               request.adapter_alpha,
-               place + " does not state the alpha of its adapter, which scales it. Set "
-                       "model.lora_alpha."));
+               request.adapter_alpha, adapter.shape ? adapter.shape->alpha : Json(),
+               adapter.place + " does not state the alpha of its adapter, which scales it. Set "
+                               "model.lora_alpha."));
   return {stated, "[model] lora_alpha", huggingface::LoraUse::merge};
 }
 
@@ -88,9 +88,9 @@ LowRankPairs pairs_of(Checkpoint const& source, TargetRequest const& request,
   };
   if (adapter.names == NameOwner::megatron) {
     SourceModel const from = read_adapter(source, request, read);
-    return pairs(from, config_of(from.files, adapter.place, request));
+    return pairs(from, config_of(from.files, adapter, request));
   }
-  huggingface::LoraConfig const config = config_of(adapter.beside, adapter.place, request);
+  huggingface::LoraConfig const config = config_of(adapter.beside, adapter, request);
   auto const has = [&](std::string_view name) {
     return source.names == NameOwner::family && read.view.weights.contains(std::string(name));
   };

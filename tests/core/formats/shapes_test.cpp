@@ -31,7 +31,7 @@ class Shapes : public testing::Test {
 TEST_F(Shapes, BridgeKeepsItsSettingsInTheIteration) {
   put("run/iter_0000010/.metadata");
   put("run/iter_0000010/run_config.yaml",
-      "model: {num_layers: 2, hf_model_id: Qwen/Qwen3-4B}\ntrain: {}\n");
+      "model: {num_layers: 2, hf_model_id: Qwen/Qwen3-4B}\npeft: {dim: 6, alpha: 12}\n");
   EXPECT_EQ(folder_of_weights(at("run")), at("run"));  // an ordinary root
   auto const shape = find_shape(at("run/iter_0000010"), {});
   ASSERT_TRUE(shape);
@@ -40,6 +40,7 @@ TEST_F(Shapes, BridgeKeepsItsSettingsInTheIteration) {
   EXPECT_EQ(shape->table, "megatron_bridge");
   EXPECT_EQ(shape->facts.find("num_layers")->dump(), "2");
   EXPECT_EQ(shape->origin, "run_config.yaml: hf_model_id = Qwen/Qwen3-4B");
+  EXPECT_EQ(shape->alpha, Json(12));
 }
 
 TEST_F(Shapes, DamagedSettingsAreReportedAndNotLeftOut) {

@@ -109,10 +109,12 @@ TEST(LoraConfig, IsUniformWithoutPatterns) {
 }
 
 TEST(LoraConfig, TheAlphaOfAJobIsAFiniteNumber) {
-  EXPECT_EQ(stated_alpha("16", ""), Json(16));
-  EXPECT_EQ(stated_alpha("0.5", ""), Json(0.5));
+  EXPECT_EQ(stated_alpha("16", Json(12), ""), Json(16));
+  EXPECT_EQ(stated_alpha("0.5", {}, ""), Json(0.5));
+  EXPECT_EQ(stated_alpha("", Json(12), ""), Json(12));
+  EXPECT_THROW(stated_alpha("", Json("12"), "Set it."), Error);
   for (char const* text : {"", "x", "true", "1e39", "nan"})
-    EXPECT_THROW(stated_alpha(text, "Set it."), Error) << text;
+    EXPECT_THROW(stated_alpha(text, {}, "Set it."), Error) << text;
 }
 
 }  // namespace
