@@ -2,12 +2,57 @@
 # Makes .cache/peers, a Python environment with the libraries whose readers and writers the tests compare with.
 #   scripts/install_peers.sh           all of it; nothing is done when it was made from the same requirements by the same Python
 #   scripts/install_peers.sh empty     the environment without its libraries: enough for CMake, so that they can be installed while the program is compiled
+#   scripts/install_peers.sh RELEASE   a release of tests/peers/releases.txt, such as megatron-core==0.19.2, over the libraries of .cache/peers:
+#                                      .cache/peers-megatron-core-0.19.2
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 requirements=tests/peers/requirements.txt
+releases=tests/peers/releases.txt
 torch=$(grep -E '^torch==' "$requirements")
 environment=.cache/peers
+
+# Only the release itself is installed. A .pth file puts the other environment's libraries behind it, and gives typing the name that sources for
+# Python 3.12 import.
+install_release() {
+  local release=$1 wheel_python overlay="$environment-${1/==/-}" libraries made_from
+  wheel_python=$(awk -v release="$release" '$1 == release { print $2 }' "$releases")
+  if [[ -z $wheel_python ]]; then
+    echo "install_peers.sh: '$release' is not in $releases, which has: $(awk '/^[^#]/ { printf "%s ", $1 }' "$releases")" >&2
+    exit 2
+  fi
+  if ! libraries=$("$environment/bin/python" -c 'import sysconfig, torch; print(sysconfig.get_path("purelib"))' 2>/dev/null); then
+    echo "install_peers.sh: $environment has no libraries to put $release over: run scripts/install_peers.sh first" >&2
+    exit 1
+  fi
+  made_from=$(
+    echo "$libraries"
+    "$environment/bin/python" --version
+    sha256sum scripts/install_peers.sh
+    echo "$release $wheel_python"
+  )
+  if [[ -f $overlay/made-from.txt && $(<"$overlay/made-from.txt") == "$made_from" ]]; then
+    echo "peers: $overlay is up to date"
+    return
+  fi
+  echo "peers: making $overlay"
+  "$environment/bin/python" -m venv --clear --without-pip "$overlay"
+  local own
+  own=$("$overlay/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+  "$environment/bin/python" -m pip --disable-pip-version-check install --quiet --no-deps --only-binary :all: \
+    --python-version "$wheel_python" --ignore-requires-python --target "$own" "$release"
+  {
+    echo "$libraries"
+    echo 'import typing; hasattr(typing, "override") or setattr(typing, "override", lambda method: method)'
+  } >"$own/peers.pth"
+  echo "$made_from" >"$overlay/made-from.txt"
+}
+
+if [[ ${1:-} == *==* ]]; then
+  install_release "$1"
+  exit 0
+fi
+
 stamp=$environment/made-from.txt
 begun=$environment/made-for.txt
 
@@ -30,7 +75,7 @@ case "${1:-}" in
   "") ;;
   empty) exit 0 ;;
   *)
-    echo "install_peers.sh: '$1' is no word: choose empty, or nothing" >&2
+    echo "install_peers.sh: '$1' is no word: choose empty, a release such as megatron-core==0.19.2, or nothing" >&2
     exit 2
     ;;
 esac
