@@ -5,6 +5,7 @@ import torch
 import cases
 from dcp_checkpoints import World, key_values
 from dcp_models import Recipe
+from megatron_release import read_common
 from numpy_megatron import iteration_folder
 from peer_types import LOCAL, TE_GROUPED, TE_SEQUENTIAL, Layout
 from tensor_patterns import same_bits
@@ -68,7 +69,7 @@ def names_of(form):
 
 
 def common_of(root):
-    return torch.load(iteration_folder(root) / "common.pt", weights_only=False)
+    return read_common(iteration_folder(root))
 
 
 def comparable_common(common):

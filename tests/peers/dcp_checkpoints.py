@@ -17,6 +17,7 @@ import dcp_models
 import megatron_models
 from checkpoint_args import scheduler_state, shard_content, training_args
 from dcp_models import Recipe, build_chunks, train_step, wrap_with_optimizer
+from megatron_release import args_of_release, with_own_names
 from numpy_megatron import SHARD_FILE, TRACKER, iteration_folder, model_key
 from peer_types import LOCAL, Form, Layout
 from tensor_patterns import pattern
@@ -39,6 +40,7 @@ class World:
     torch_adam: bool = False
     muon: str = None  # "whole" or "layer_wise": matrices have this optimizer
     frozen: tuple = ()  # patterns of names: parameters that are not trained
+    min_lr: float = None  # which groups of the optimizer state; since 0.19 a checkpoint's must be the same
 
     @property
     def ranks(self):
@@ -105,13 +107,8 @@ def load_legacy(models, world, parallel_state, tree):
     name = megatron_models.my_directory(world.layout, parallel_state)
     content = torch.load(iteration_folder(tree) / name / SHARD_FILE, weights_only=False)
     for vpp in range(world.layout.vpp):
-        content[model_key(world.layout, vpp)] = with_older_names(content[model_key(world.layout, vpp)])
+        content[model_key(world.layout, vpp)] = with_own_names(content[model_key(world.layout, vpp)])
     megatron_models.load_strictly(models, content, world.layout)
-
-
-def with_older_names(state):
-    """Releases after the one these tests use call the layer inside a multi token prediction layer differently."""
-    return {name.replace(".mtp_model_layer.", ".transformer_layer."): value for name, value in state.items()}
 
 
 def set_weights(models, world, parallel_state, tree):
@@ -147,7 +144,7 @@ def state_of(models, world, parallel_state, content, optimizer=None, is_loading=
 
 def training_args_of(world):
     """What training's own parser would hold: megatron-core's settings have the same names there."""
-    args = training_args(world.recipe.config, world.layout, world.form)
+    args = args_of_release(training_args(world.recipe.config, world.layout, world.form))
     named = dict(
         iteration=ITERATION, multi_latent_attention=world.recipe.mla, mtp_num_layers=world.recipe.mtp or None, data_parallel_size=world.replicas,
         world_size=world.ranks, add_bias_linear=world.recipe.layer_norm, position_embedding_type=world.recipe.position, ckpt_format="torch_dist",
@@ -298,7 +295,7 @@ def load(world, root, tokens=None, strict="raise_all"):
 
 def train_and_save_on_rank(rank, models, world, parallel_state, root, kind):
     fill(models, world, parallel_state)
-    wrapped, optimizer = wrap_with_optimizer(models, kind not in (PLAIN, CHAINED), world.bucket_size, world.torch_adam, world.muon)
+    wrapped, optimizer = wrap_with_optimizer(models, kind not in (PLAIN, CHAINED), world.bucket_size, world.torch_adam, world.muon, world.min_lr)
     train_step(wrapped, optimizer, 1, world.layout)
     save_state(rank, state_of(models, world, parallel_state, content_of(kind), optimizer), root, content_of(kind))
     train_step(wrapped, optimizer, 2, world.layout)
@@ -311,7 +308,7 @@ def train_and_save(world, root, kind):
 
 
 def resume_on_rank(rank, models, world, parallel_state, root, kind, strict, content):
-    wrapped, optimizer = wrap_with_optimizer(models, kind not in (PLAIN, CHAINED), world.bucket_size, world.torch_adam, world.muon)
+    wrapped, optimizer = wrap_with_optimizer(models, kind not in (PLAIN, CHAINED), world.bucket_size, world.torch_adam, world.muon, world.min_lr)
     state = state_of(models, world, parallel_state, content or content_of(kind), optimizer, is_loading=True)
     loaded = load_state(state, root, strict)
     for vpp, model in enumerate(models):

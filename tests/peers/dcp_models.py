@@ -2,11 +2,10 @@
 
 Beyond what megatron_models.py changes to run without CUDA, `prepare_distributed_checkpoints`:
 - sends everything that asks for a CUDA device to the CPU, and lets CPU tensors name their type as CUDA ones (optimizers compare strings);
-- writes the items of a save in the rank's own process: megatron-core's writer forks one process per file and needs psutil to measure them.
+- writes the items of a save in the rank's own process (`megatron_release.write_in_this_process`).
 What is written, and every line that decides it, stays megatron-core's own.
 """
 
-import queue
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
@@ -14,6 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 
+import megatron_release
+from megatron_release import MOMENTUM
 from peer_types import ModelConfig
 from tensor_patterns import DTYPES, pattern
 
@@ -40,30 +41,13 @@ def is_cuda(device):
 
 
 def prepare_distributed_checkpoints():
-    from megatron.core.dist_checkpointing.strategies import filesystem_async
     from megatron.core.transformer import multi_latent_attention
 
     torch.cuda.synchronize = lambda *_: None
     torch.cuda.empty_cache = lambda: None
-    filesystem_async._process_memory = lambda: 0
-    filesystem_async._get_write_results_queue = queue.Queue
-    filesystem_async.FileSystemWriterAsync.write_preloaded_data_multiproc = staticmethod(write_in_this_process)
+    megatron_release.write_in_this_process()
     multi_latent_attention.HAVE_TE = False  # its import succeeds with mocks, which are no types to compare with
     OnCpu().__enter__()
-
-
-def write_in_this_process(transforms, use_msc, rank, buckets, results):
-    from megatron.core.dist_checkpointing.strategies.filesystem_async import FileSystemWriterAsync
-
-    written, mine, begun = {}, queue.Queue(), queue.Queue()
-    for index, bucket in enumerate(buckets):
-        begun.put(index)
-        FileSystemWriterAsync.write_preloaded_data(transforms, index, bucket, mine, begun, use_fsync=False)
-        _, outcome = mine.get()
-        if isinstance(outcome, Exception):
-            raise outcome
-        written[index] = outcome
-    results.put(written)
 
 
 # --- models -------------------------------------------------------------------------------------------------------
@@ -190,19 +174,22 @@ def use_fused_adam():
 class MomentumOptimizer(torch.optim.Optimizer):
     """What megatron-core's Muon takes from the package emerging_optimizers: momentum, and a step in the direction that a function makes of it."""
 
-    def __init__(self, params, lr, momentum_beta, scaled_orthogonalize_fn, weight_decay=0.0, **_):
-        super().__init__(params, dict(lr=lr, momentum_beta=momentum_beta, weight_decay=weight_decay))
+    def __init__(self, params, lr, momentum, scaled_orthogonalize_fn, weight_decay=0.0, **_):
+        super().__init__(params, {"lr": lr, MOMENTUM: momentum, "weight_decay": weight_decay})
         self.scaled_orthogonalize_fn = scaled_orthogonalize_fn
+
+    def _init_group(self, group, skip_non_grad_params=True):  # later releases call it
+        for parameter in group["params"]:
+            if not self.state[parameter] and not (skip_non_grad_params and parameter.grad is None):
+                self.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
 
     @torch.no_grad()
     def step(self, closure=None):
         for group in self.param_groups:
+            self._init_group(group)
             for parameter in (each for each in group["params"] if each.grad is not None):
-                state = self.state[parameter]
-                if not state:
-                    state["momentum_buffer"] = torch.zeros_like(parameter.grad)
-                state["momentum_buffer"].lerp_(parameter.grad, 1 - group["momentum_beta"])
-                parameter.sub_(group["lr"] * (self.orthogonalize(parameter, state["momentum_buffer"]) + group["weight_decay"] * parameter))
+                momentum = self.state[parameter]["momentum_buffer"].lerp_(parameter.grad, 1 - group[MOMENTUM])
+                parameter.sub_(group["lr"] * (self.orthogonalize(parameter, momentum) + group["weight_decay"] * parameter))
 
 
 def gather_of_any_sizes(outputs, tensor, group=None):
@@ -217,22 +204,12 @@ def gather_of_any_sizes(outputs, tensor, group=None):
 
 def muon_optimizer(config, wrapped, layer_wise):
     """megatron-core's chain of Muon and Adam. An element-wise function stands in for the orthogonalisation, so that all layouts compute the same bits."""
-    import sys
-    import types
-
     torch.distributed.all_gather = gather_of_any_sizes
-
-    whole, inner = types.ModuleType("emerging_optimizers.orthogonalized_optimizers"), types.ModuleType("emerging_optimizers.orthogonalized_optimizers.muon_utils")
-    whole.OrthogonalizedOptimizer, whole.get_muon_scale_factor = MomentumOptimizer, lambda *_, **__: 1.0
-    inner.newton_schulz_tp = lambda gradient, **_: torch.tanh(gradient * 50)
-    for module in (types.ModuleType("emerging_optimizers"), whole, inner):
-        sys.modules[module.__name__] = module
-    from megatron.core.optimizer.muon import get_megatron_muon_optimizer
-
-    return get_megatron_muon_optimizer(config, wrapped, layer_wise_distributed_optimizer=layer_wise)
+    megatron_release.stand_in_for_emerging_optimizers(MomentumOptimizer, lambda gradient, **_: torch.tanh(gradient * 50))
+    return megatron_release.muon_optimizer(config, wrapped, layer_wise)
 
 
-def wrap_with_optimizer(models, distributed, bucket_size=None, torch_adam=False, muon=None):
+def wrap_with_optimizer(models, distributed, bucket_size=None, torch_adam=False, muon=None, min_lr=None):
     """The models inside megatron-core's data parallel wrapper, and its Adam: "distributed" over data parallel ranks or not. Gradients of so many
     parameters share a bucket, or all do. With `muon`, "whole" or "layer_wise", matrices have that optimizer."""
     from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
@@ -243,7 +220,7 @@ def wrap_with_optimizer(models, distributed, bucket_size=None, torch_adam=False,
     ddp = DistributedDataParallelConfig(use_distributed_optimizer=distributed, overlap_grad_reduce=bucket_size is not None, bucket_size=bucket_size, grad_reduce_in_fp32=True)
     wrapped = [DistributedDataParallel(model.config, ddp, model, disable_bucketing=index > 0) for index, model in enumerate(models)]
     config = OptimizerConfig(
-        optimizer="adam", lr=0.01, weight_decay=0.1, bf16=models[0].config.bf16, params_dtype=models[0].config.params_dtype, clip_grad=0.0,
+        optimizer="adam", lr=0.01, min_lr=min_lr, weight_decay=0.1, bf16=models[0].config.bf16, params_dtype=models[0].config.params_dtype, clip_grad=0.0,
         use_distributed_optimizer=distributed)
     return wrapped, muon_optimizer(config, wrapped, muon == "layer_wise") if muon else get_megatron_optimizer(config, wrapped)
 

@@ -11,6 +11,7 @@ from torch.distributed.checkpoint import FileSystemReader
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
+from megatron_release import COMMON_ITEM
 from tensor_patterns import raw, same_bits
 
 
@@ -131,12 +132,13 @@ def check_no_overlap(folder, metadata):
 
 
 def assert_same_content(found, expected, view=lambda key, tensor: tensor):
-    """The same tensors bit for bit and the same objects byte for byte, however they are cut; `view` is what of a tensor counts."""
+    """The same tensors bit for bit and the same objects byte for byte, however they are cut; `view` is what of a tensor counts. Common state, which
+    megatron-core 0.19 keeps among the objects and others in a file, is left to who knows it."""
     left, right = whole_tensors(found), whole_tensors(expected)
     assert left.keys() == right.keys(), sorted(left.keys() ^ right.keys())[:6]
     wrong = [key for key in right if not same_bits(view(key, left[key]), view(key, right[key]))]
     assert not wrong, f"{len(wrong)} of {len(right)} tensors differ, first {wrong[:4]}"
-    mine, theirs = object_bytes(found), object_bytes(expected)
+    mine, theirs = ({key: data for key, data in object_bytes(folder).items() if key != COMMON_ITEM} for folder in (found, expected))
     assert mine == theirs, f"objects differ: {sorted(key for key in mine.keys() | theirs.keys() if mine.get(key) != theirs.get(key))[:6]}"
 
 

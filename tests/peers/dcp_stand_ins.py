@@ -9,13 +9,12 @@ import math
 import torch
 from megatron.core import parallel_state
 from megatron.core.dist_checkpointing.utils import replace_prefix_for_sharding
-from megatron.core.transformer.mlp import MLPSubmodules
 from megatron.core.transformer.module import MegatronModule
 from megatron.core.transformer.moe.experts import TEGroupedMLP
-from megatron.core.transformer.spec_utils import ModuleSpec
 from megatron.core.transformer.utils import make_sharded_tensors_for_checkpoint
 
 import te_stand_ins
+from megatron_release import experts_of, parts_of
 
 
 class KeptAttention(te_stand_ins.Attention):
@@ -74,5 +73,5 @@ def layer_spec(config, is_moe, form):
     spec = te_stand_ins.layer_spec(config, is_moe, form)
     spec.submodules.self_attention.submodules.core_attention = KeptAttention
     if is_moe and form.experts == "grouped":
-        spec.submodules.mlp.submodules.experts = ModuleSpec(module=TEGroupedMLP, submodules=MLPSubmodules(linear_fc1=KeptColumn, linear_fc2=KeptRow))
+        parts_of(spec.submodules.mlp).experts = experts_of(TEGroupedMLP, KeptColumn, KeptRow)
     return spec

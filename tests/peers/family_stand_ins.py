@@ -8,6 +8,8 @@ import torch.nn.functional as F
 from megatron.core.tensor_parallel.layers import RowParallelLinear
 from megatron.core.transformer.identity_op import IdentityOp
 
+from megatron_release import parts_of
+
 
 class CentredNorm(torch.nn.Module):
     """RMSNorm whose weight is stored without the 1 that belongs to it."""
@@ -116,7 +118,7 @@ def change_spec(block, args, norms_after):
         if getattr(args, "no_pre_mlp_norm", False):
             parts.pre_mlp_layernorm = IdentityOp
         if norms_after:
-            attention.linear_proj = parts.mlp.submodules.linear_fc2 = RowLinearWithCentredNorm if centred else RowLinearWithNorm
+            attention.linear_proj = parts_of(parts.mlp).linear_fc2 = RowLinearWithCentredNorm if centred else RowLinearWithNorm
     if centred:
         block.layer_norm = CentredNorm
     return block

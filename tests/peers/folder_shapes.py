@@ -19,6 +19,7 @@ import torch
 import yaml
 
 from dcp_models import transformer_config
+from megatron_release import COMMON_ITEM, read_common, write_common
 from numpy_megatron import TRACKER, iteration_folder
 
 STEP = 1000
@@ -70,14 +71,10 @@ def dump(document, path):
 # --- parts of a checkpoint ------------------------------------------------------------------------------------------
 
 
-def common_path(folder):
-    return folder / "common.pt"
-
-
 def edit_common(folder, edit):
-    common = torch.load(common_path(folder), weights_only=False)
+    common = read_common(folder)
     edit(common)
-    torch.save(common, common_path(folder))
+    write_common(folder, common)
 
 
 def without_args(common):
@@ -89,10 +86,13 @@ def add_args(**values):
 
 
 def with_key_prefix(folder, prefix):
-    """Every key of the tensors and objects begins with the prefix."""
+    """Every key of the tensors and objects begins with the prefix, but that of the common state."""
+    def prefixed(key):
+        return key if key == COMMON_ITEM else prefix + key
+
     metadata = pickle.loads((folder / ".metadata").read_bytes())
-    metadata.state_dict_metadata = {prefix + key: value for key, value in metadata.state_dict_metadata.items()}
-    metadata.storage_data = {dataclasses.replace(index, fqn=prefix + index.fqn): value for index, value in metadata.storage_data.items()}
+    metadata.state_dict_metadata = {prefixed(key): value for key, value in metadata.state_dict_metadata.items()}
+    metadata.storage_data = {dataclasses.replace(index, fqn=prefixed(index.fqn)): value for index, value in metadata.storage_data.items()}
     (folder / ".metadata").write_bytes(pickle.dumps(metadata))
 
 

@@ -11,6 +11,7 @@ import megatron_models
 from checkpoint_args import shard_content
 from dcp_checkpoints import ITERATION, PLAIN
 from dcp_models import train_step, wrap_with_optimizer
+from megatron_release import with_own_names
 from numpy_megatron import SHARD_FILE, TRACKER, iteration_folder, model_key
 
 DISTRIBUTED_FILE = "distrib_optim.pt"
@@ -61,7 +62,7 @@ def resume_on_rank(rank, models, world, parallel_state, root, kind):
     folder = iteration_folder(root) / megatron_models.my_directory(world.layout, parallel_state)
     content = torch.load(folder / SHARD_FILE, weights_only=False)
     for vpp in range(world.layout.vpp):
-        content[model_key(world.layout, vpp)] = dcp_checkpoints.with_older_names(content[model_key(world.layout, vpp)])
+        content[model_key(world.layout, vpp)] = with_own_names(content[model_key(world.layout, vpp)])
     megatron_models.load_strictly(models, content, world.layout)
     optimizer.load_state_dict(content["optimizer"])
     if kind != PLAIN:

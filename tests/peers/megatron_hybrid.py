@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from megatron_models import SHARD_FILE, forward, iteration_folder, load_strictly, my_directory, run_ranks, start_parallel_state
+from megatron_release import parts_of
 from peer_types import TE_SEQUENTIAL
 
 
@@ -210,7 +211,7 @@ def mamba_spec(core):
     mixer.mixer.submodules.in_proj, mixer.mixer.submodules.out_proj = column, RowParallelLinear
     inner = attention.self_attention.submodules
     inner.linear_qkv, inner.core_attention, inner.linear_proj = column, Attention, RowLinear
-    mlp.mlp.submodules.linear_fc1, mlp.mlp.submodules.linear_fc2 = column, RowLinear
+    parts_of(mlp.mlp).linear_fc1, parts_of(mlp.mlp).linear_fc2 = column, RowLinear
     parts.moe_layer.submodules.pre_mlp_layernorm = Norm
     parts.moe_layer.submodules.mlp = get_moe_module_spec(use_te=False, num_experts=core.num_moe_experts or 1, moe_grouped_gemm=False)
     return mamba_stack_spec

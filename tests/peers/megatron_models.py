@@ -2,7 +2,8 @@
 
 What is changed so that megatron-core runs without CUDA (see `prepare_cpu`):
 - `torch.cuda.current_device` names the CPU, because megatron-core allocates buffers and moves router weights to that device;
-- `torch.Tensor.cuda` returns the tensor, because tied embeddings call it before their all-reduce between stages;
+- `torch.Tensor.cuda` returns the tensor, because tied embeddings call it before their all-reduce between stages (both, and more for later releases,
+  in `megatron_release.stand_in_for_cuda`);
 - `moe_utils.te_general_gemm` is set to None: its import guard leaves the name undefined when Transformer Engine is absent;
 - the RNG tracker is megatron-core's own inference tracker, whose fork does nothing (the training one reads CUDA generator state).
 The attention mask is passed explicitly, because the default one is created on the CUDA device. Tokens go through the all-gather
@@ -17,6 +18,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 
 import gloo_ranks
+import megatron_release
 from numpy_megatron import SHARD_FILE, iteration_folder, model_key, shard_directory, write_tree
 from tensor_patterns import DTYPES
 
@@ -26,9 +28,9 @@ torch.set_num_threads(1)
 # --- running a function on every rank -----------------------------------------------------------------------------
 
 
-def run_ranks(function, world, *arguments):
+def run_ranks(function, world, *arguments, preload="megatron_preload"):
     """Calls function(rank, *arguments) in `world` processes joined by gloo and returns the results by rank."""
-    return gloo_ranks.run_ranks(on_cpu, world, (function, arguments), "megatron_preload")
+    return gloo_ranks.run_ranks(on_cpu, world, (function, arguments), preload)
 
 
 def on_cpu(rank, function, arguments):
@@ -40,8 +42,7 @@ def prepare_cpu():
     from megatron.core.tensor_parallel.random import initialize_rng_tracker
     from megatron.core.transformer.moe import moe_utils
 
-    torch.cuda.current_device = lambda: torch.device("cpu")
-    torch.Tensor.cuda = lambda tensor, *_, **__: tensor
+    megatron_release.stand_in_for_cuda()
     moe_utils.te_general_gemm = None
     initialize_rng_tracker(inference_rng_tracker=True)
 
@@ -179,7 +180,7 @@ def save_on_rank(rank, root, config, layout, form, source):
     name = my_directory(layout, parallel_state)
     load_strictly(models, torch.load(iteration_folder(source) / name / SHARD_FILE, weights_only=False), layout)
     states = {model_key(layout, vpp): model.state_dict_for_save_checkpoint() for vpp, model in enumerate(models)}
-    args = training_args(config, layout, form, megatron_enums())
+    args = megatron_release.args_of_release(training_args(config, layout, form, megatron_enums()))
     folder = Path(root) / f"iter_{args.iteration:07d}" / name
     folder.mkdir(parents=True, exist_ok=True)
     torch.save(shard_content(args, states), folder / SHARD_FILE)

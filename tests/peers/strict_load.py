@@ -10,6 +10,7 @@ import torch
 import megatron_models
 from family_forward import core_config
 from megatron_models import SHARD_FILE, iteration_folder
+from megatron_release import with_own_names
 from peer_types import Layout
 
 ONE = Layout()
@@ -34,9 +35,7 @@ def verdict(root, parallel_state):
         model = build(content["args"])
     except Exception as error:  # noqa: BLE001: what cannot be built is said, and expected by name
         return {"cannot be built": f"{type(error).__name__}: {error}"}
-    # 0.16 calls the inner layer of multi-token prediction as torch_dist still does; mp_rank files have the name of later releases.
-    content["model"] = {key.replace(".mtp_model_layer.", ".transformer_layer."): value for key, value in content["model"].items()}
-    stored, own = content["model"], {key: value for key, value in model.state_dict().items() if torch.is_tensor(value)}
+    stored, own = with_own_names(content["model"]), {key: value for key, value in model.state_dict().items() if torch.is_tensor(value)}
     tensors = {key: value for key, value in stored.items() if torch.is_tensor(value)}
     found = dict(
         missing=sorted(own.keys() - tensors.keys()), unexpected=sorted(tensors.keys() - own.keys()),

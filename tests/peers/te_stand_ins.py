@@ -11,10 +11,10 @@ from megatron.core.tensor_parallel.layers import ColumnParallelLinear, RowParall
 from megatron.core.tensor_parallel.mappings import reduce_from_tensor_model_parallel_region
 from megatron.core.transformer.dot_product_attention import DotProductAttention
 from megatron.core.transformer.identity_op import IdentityOp
-from megatron.core.transformer.mlp import MLPSubmodules
 from megatron.core.transformer.moe.experts import SequentialMLP, TEGroupedMLP
-from megatron.core.transformer.spec_utils import ModuleSpec
 from megatron.core.transformer.torch_norm import WrappedTorchNorm
+
+from megatron_release import are_experts_apart, experts_of, parts_of
 
 
 class DemandsExtraState:
@@ -83,7 +83,7 @@ class GroupedLinear(DemandsExtraState, torch.nn.Module):
         self.num_gemms = num_gemms
         for index in range(num_gemms):
             weight = torch.nn.Parameter(torch.zeros(rows, columns, dtype=config.params_dtype))
-            weight.allreduce = config.expert_model_parallel_size == 1  # else the optimizer has it among the experts
+            weight.allreduce = not are_experts_apart(config)  # else the optimizer has it among the experts
             self.register_parameter(f"weight{index}", weight)
 
     def forward(self, hidden, tokens_per_expert):
@@ -119,14 +119,15 @@ def layer_spec(config, is_moe, form):
         attention.q_layernorm = attention.k_layernorm = norm_module(form)
     if is_moe:
         layer.pre_mlp_layernorm = norm_module(form)
-        layer.mlp.submodules.experts = expert_spec(form.experts == "grouped")
+        parts_of(layer.mlp).experts = expert_spec(form.experts == "grouped")
     else:
         layer.pre_mlp_layernorm = IdentityOp
-        layer.mlp.submodules.linear_fc1, layer.mlp.submodules.linear_fc2 = NormColumnLinear, RowLinear
+        mlp = parts_of(layer.mlp)
+        mlp.linear_fc1, mlp.linear_fc2 = NormColumnLinear, RowLinear
     return spec
 
 
 def expert_spec(grouped):
     if grouped:
-        return ModuleSpec(module=TEGroupedMLP, submodules=MLPSubmodules(linear_fc1=GroupedColumnLinear, linear_fc2=GroupedRowLinear))
-    return ModuleSpec(module=SequentialMLP, submodules=MLPSubmodules(linear_fc1=ColumnLinear, linear_fc2=RowLinear))
+        return experts_of(TEGroupedMLP, GroupedColumnLinear, GroupedRowLinear)
+    return experts_of(SequentialMLP, ColumnLinear, RowLinear)

@@ -105,7 +105,7 @@ def test_tied_embeddings(saved, program, scratch):
 def test_megatron_takes_the_next_step(saved, program, scratch):
     """Adam's step on the masters and moments of the FSDP2 run, with the gradients of Megatron's test, gives the bits that Megatron comes to."""
     into_dist(program, saved, "nested", scratch / "dist")
-    world = World(Recipe(trainers.CONFIG), Layout(tp=2, pp=2))
+    world = World(Recipe(trainers.CONFIG), Layout(tp=2, pp=2), min_lr=0.0)  # the default of Megatron's trainer
     resumed = dcp_checkpoints.resume(world, scratch / "dist", RESHARDABLE)
     weights = scratch / "weights"
     shutil.copytree(saved[0] / "flattened", weights)

@@ -19,6 +19,7 @@ import dcp_reading
 from dcp_cases import DENSE, LATENT, LATENT_MOE, MIXED, MLA, MOE, SHARED, common_of, comparable_common, to_torch_dist, vocabulary_of
 from dcp_checkpoints import DP_RESHARDABLE, GATHERED, RESHARDABLE, World
 from dcp_models import Recipe
+from megatron_release import write_common
 from numpy_megatron import iteration_folder
 from peer_types import TE_GROUPED, TE_SEQUENTIAL, Layout
 from reshard_job import BINARY
@@ -190,10 +191,9 @@ def test_groups_in_each_other_s_place_are_refused(program, source, scratch):
 
 
 def change_args(source, **changes):
-    path = iteration_folder(source) / "common.pt"
-    common = torch.load(path, weights_only=False)
+    common = common_of(source)
     vars(common["args"]).update(changes)
-    torch.save(common, path)
+    write_common(iteration_folder(source), common)
 
 
 @pytest.mark.parametrize("changes, words", [

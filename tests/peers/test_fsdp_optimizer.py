@@ -17,7 +17,7 @@ from torch.distributed.checkpoint import FileSystemReader, FileSystemWriter
 import dcp_checkpoints
 import dcp_reading
 import legacy_optimizer
-from dcp_cases import DENSE, MOE, to_torch_dist, vocabulary_of
+from dcp_cases import DENSE, MOE, common_of, to_torch_dist, vocabulary_of
 from dcp_checkpoints import DP_RESHARDABLE, ITERATION, PLAIN, RESHARDABLE, World
 from dcp_models import Recipe
 from numpy_megatron import TRACKER, iteration_folder
@@ -148,7 +148,7 @@ def test_megatron_makes_its_groups_from_the_settings(program, trained, scratch):
     names = SimpleNamespace(_param_name=lambda name: name)
     groups = DistributedOptimizer._param2group_meta_to_param_groups(names, settings, [{"params": list(of_group)} for of_group in members])
     assert [group["params"] for group in groups] == members
-    saved = torch.load(iteration_folder(root) / "common.pt", weights_only=False)["optimizer"]
+    saved = common_of(root)["optimizer"]
     dense, experts = (saved[chain]["optimizer"]["param_groups"] for chain in (0, 1))
     expected = [next(one for one in dense if one["wd_mult"] == 1), next(one for one in dense if one["wd_mult"] == 0), experts[0]]
     assert [{key: value for key, value in group.items() if key != "params"} for group in groups] == expected
@@ -161,7 +161,7 @@ def test_there_and_back_is_what_megatron_saved(program, trained, scratch):
     back = to_torch_dist(program, there, scratch / "back", source.layout)
     found, expected = (dcp_reading.whole_tensors(iteration_folder(one)) for one in (back, root))
     assert_same_tensors(meant(source, found), meant(source, expected))
-    common, saved = (torch.load(iteration_folder(one) / "common.pt", weights_only=False) for one in (back, root))
+    common, saved = common_of(back), common_of(root)
     for key in ("optimizer", "opt_param_scheduler", "iteration", "num_floating_point_operations_so_far"):
         assert common[key] == saved[key], key
 
@@ -195,7 +195,7 @@ def names_of_layers(key, tensor):
 def save_as_fsdp(root, there, torch_steps):
     """A dense checkpoint of megatron-core as Megatron-FSDP has it in memory, saved by torch. Steps are counted in the settings, or in scalars."""
     folder, state, settings = iteration_folder(root), {}, {}
-    common = torch.load(folder / "common.pt", weights_only=False)
+    common = common_of(root)
     groups = {group["wd_mult"]: dict(group) for group in common["optimizer"]["optimizer"]["param_groups"]}
     whole = dcp_reading.whole_tensors(folder)
     for slot in ("exp_avg", "exp_avg_sq"):
