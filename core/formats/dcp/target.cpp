@@ -205,17 +205,19 @@ class DistTarget {
 
   /// Args of such a source stay as they are, so nothing else shows it.
   void warn_of_chains(DistRecord const& record) {
-    Json const said = fact(job_.read.args, "expert_model_parallel_size");
-    std::int64_t const* const ep = said.integer();
-    if (!same_objects() || !record.has_states || job_.count("expert") == 0 || ep == nullptr ||
-        (*ep > 1) == record.experts_apart)
+    Json const& args = job_.read.args;
+    if (!same_objects() || !record.has_states || job_.count("expert") == 0 ||
+        fact(args, "expert_model_parallel_size").is_null())
       return;
+    megatron::MeshSizes const then = megatron::stated_sizes(args, job_.source.place);
+    megatron::MeshSizes const now = megatron::sizes_of(request().mesh);
+    if (megatron::are_experts_apart(then, args) == record.experts_apart) return;
     draft_.warnings.push_back(fmt::format(
-        "experts {} in the target, because target.layout.ep = {}; the source was saved with ep "
-        "= {}. Set target.layout.ep to the size that training will use",
+        "experts {} in the target, because target.layout is {}; the source was saved with {}. Set "
+        "target.layout to the sizes that training will use",
         record.experts_apart ? "have their own optimizer"
                              : "share one optimizer with the other weights",
-        request().mesh.size(mesh_axis_of(job_.read.maps.core, "expert")), *ep));
+        megatron::layout_text(now), megatron::layout_text(then)));
   }
 
   /// Whether what is copied along with the source's common state says which model it is: its
@@ -236,8 +238,9 @@ class DistTarget {
     record.has_states = job_.model.slots().size() > 1;
     std::optional<TensorId> const bias = job_.model.find_tensor("experts.down_bias");
     record.expert_biases = bias && job_.model.exists(*bias);
-    std::string const of_experts = mesh_axis_of(job_.read.maps.core, "expert");
-    record.experts_apart = job_.count("expert") > 0 && request().mesh.size(of_experts) > 1;
+    record.experts_apart =
+        job_.count("expert") > 0 &&
+        megatron::are_experts_apart(megatron::sizes_of(request().mesh), job_.read.args);
     bool const from_dist = same_objects() && record.record != nullptr;
     MegatronNames::Args const sizes = megatron::target_args(
         {megatron::sizes_of(request().mesh), request().pipeline, side.padded_size("vocab")},

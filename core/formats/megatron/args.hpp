@@ -54,6 +54,13 @@ constexpr auto wire_fields(ArgsSizes const&) {
 /// Reads them from args_as_json's result. A size that is no positive integer is an Error of kind
 /// source that begins with `place`.
 ArgsSizes args_sizes(Json const& args, std::string_view place);
+/// The same as the sizes of a mesh: what args do not state is 1, and etp is tp.
+MeshSizes stated_sizes(Json const& args, std::string_view place);
+
+/// Whether experts have an optimizer of their own in a run of these sizes: with expert parallelism,
+/// and since Megatron-Core 0.19 where they are cut otherwise than dense weights. `args` (null for
+/// none) show the release: only 0.19 counts the shards of a weight.
+bool are_experts_apart(MeshSizes const& sizes, Json const& args);
 
 /// The arg that says that weights are sharded along one more axis (GTP, since 0.19): "args.X is 2".
 /// Nothing where none does.

@@ -82,6 +82,12 @@ std::optional<std::string> weight_sharding(Json const& args, std::string_view sl
 
 }  // namespace
 
+bool are_experts_apart(MeshSizes const& sizes, Json const& args) {
+  int const etp = sizes.etp == 0 ? sizes.tp : sizes.etp;
+  bool const since_0_19 = args.find("tensor_parallel_num_weight_shards") != nullptr;
+  return sizes.ep > 1 || (since_0_19 && etp != sizes.tp);
+}
+
 std::optional<std::string> weight_sharding(Json const& args) {
   if (auto const dense =
           weight_sharding(args, "gtp_weight_remat_size", "tensor_parallel_num_weight_shards",
@@ -115,6 +121,17 @@ ArgsSizes args_sizes(Json const& args, std::string_view place) {
   if (!sizes.ep && sizes.experts == 0 && sizes.tp)
     sizes.ep = 1;  // written before expert parallelism had a size
   if (sizes.experts > 0) sizes.moe_fc1_rows = moe_fc1_rows(args);
+  return sizes;
+}
+
+MeshSizes stated_sizes(Json const& args, std::string_view place) {
+  ArgsSizes const stated = args_sizes(args, place);
+  MeshSizes sizes;
+  sizes.tp = stated.tp.value_or(1);
+  sizes.pp = stated.pp.value_or(1);
+  sizes.vpp = stated.vpp.value_or(1);
+  sizes.ep = stated.ep.value_or(1);
+  sizes.etp = stated.etp.value_or(sizes.tp);
   return sizes;
 }
 

@@ -58,7 +58,8 @@ class StatePlan {
                        ? std::ranges::find(slots, distributed_master_slot) != slots.end()
                        : asked.files == OptimizerFiles::distributed;
     std::optional<TensorId> const bias = job.model.find_tensor("experts.down_bias");
-    bool const apart = job.count("expert") > 0 && names.request.mesh.size("ep") > 1;
+    bool const apart =
+        job.count("expert") > 0 && are_experts_apart(sizes_of(names.request.mesh), job.read.args);
     settings_ = optimizer_settings(job.source, *job.record, apart, bias && job.model.exists(*bias));
     set_args(job, asked);
   }

@@ -36,14 +36,7 @@ megatron::MeshSizes sizes_of_args(Json const& args, std::string const& place) {
         "in flat buffers (dp_reshardable) is not known to this version. Save the checkpoint with "
         "--dist-ckpt-optim-fully-reshardable, or set source.optimizer = \"drop\".",
         place, *sharded);
-  megatron::ArgsSizes const stated = megatron::args_sizes(args, place);
-  megatron::MeshSizes sizes;
-  sizes.tp = stated.tp.value_or(1);
-  sizes.pp = stated.pp.value_or(1);
-  sizes.vpp = stated.vpp.value_or(1);
-  sizes.ep = stated.ep.value_or(1);
-  sizes.etp = stated.etp.value_or(sizes.tp);
-  return sizes;
+  return megatron::stated_sizes(args, place);
 }
 
 bool flag(Json const& args, std::string_view key) {
@@ -69,6 +62,7 @@ class FlatStates {
         model_(*read.model),
         sizes_(source.storage == Storage::shares ? megatron::sizes_of(source.mesh)
                                                  : sizes_of_args(read.args, source.place)),
+        experts_apart_(megatron::are_experts_apart(sizes_, read.args)),
         mesh_(megatron::mesh_of(sizes_)) {
     PipelineSpec spec = megatron::pipeline_spec(read.args, sizes_);
     spec.decoder_layers = count("L");
@@ -112,7 +106,7 @@ class FlatStates {
     Side const side(model_, read_.maps.core, side_options(form));
     BufferShares shares({model_, read_.maps.core, side, mesh_, chunks_,
                          [&](StoredName const& name) { return weights_dtype(side, name); },
-                         sizes_.ep > 1,
+                         experts_apart_,
                          [&](StoredName const& name) {
                            return std::ranges::none_of(frozen_, [&](std::string const& pattern) {
                              return matches_glob(pattern, name.name);
@@ -128,7 +122,7 @@ class FlatStates {
     }
     for (Placed const& one : placed) add(one, side, shares);
     for (StateList const& list : read_.view.lists) {
-      if (list.chain > (sizes_.ep > 1 ? 1 : 0))
+      if (list.chain > most_chains())
         fail(ErrorKind::source,
              "{}: weights are shared among {} optimizers or more, of several kinds such as "
              "Muon and Adam, which this version reads only in torch_dist. Load the checkpoint "
@@ -146,6 +140,8 @@ class FlatStates {
     auto const& dtype = dtypes_[index(side.tensors(name.entry).front())];
     return dtype ? std::string(reshard::name(*dtype)) : "";
   }
+
+  Index most_chains() const { return experts_apart_ ? 1 : 0; }
 
   static bool same_group(FlatBuffer const& a, FlatBuffer const& b) {
     return std::tie(a.chain, a.group, a.where) == std::tie(b.chain, b.group, b.where);
@@ -166,12 +162,12 @@ class FlatStates {
 
   /// Where the ranks of a group stand. Dense weights are cut by pp and tp, experts by pp, ep and
   /// etp; groups are counted in this order. Experts that are in one optimizer with dense weights
-  /// (ep 1) are those of the same ranks.
+  /// are those of the same ranks.
   MeshPlace place_of(Index chain, Index group) const {
     Index const inner = chain == 0 ? sizes_.tp : Index{sizes_.ep} * sizes_.etp;
     Index const pp = group / inner;
     Index const rest = group % inner;
-    if (pp >= sizes_.pp || chain > (sizes_.ep > 1 ? 1 : 0))
+    if (pp >= sizes_.pp || chain > most_chains())
       fail(ErrorKind::source,
            "{}: optimizer {} has state of a group {}, and the layout of args ({}) has {} groups. "
            "Args were changed, or the files are of two saves: restore those of one, or set "
@@ -331,6 +327,7 @@ class FlatStates {
   SourceModel& read_;
   Model& model_;
   megatron::MeshSizes sizes_;
+  bool experts_apart_;  ///< in the run that saved
   Mesh mesh_;
   std::vector<PipelineChunk> chunks_;
   std::vector<std::optional<DType>> dtypes_;
