@@ -112,12 +112,21 @@ class TensorPlanner {
       if (!slices.is_cut(axis.axis)) inner_domain_.push_back(axis);
     for (AxisId const axis : axis_order(logical_))
       if (!slices.is_cut(axis)) order_.push_back(axis);
+    // What the source has one index of in each piece is as wide as the target has it: names of
+    // layers and experts come first, columns that are stored apart last.
     Piece const stored = distinct_[0];
-    auto const widest = [&stored](AxisId axis) {
+    std::optional<Piece> const written =
+        wanted_.empty() ? std::nullopt : std::optional<Piece>(wanted_[0]);
+    auto const stride_in = [](Piece const& piece, AxisId axis) {
       Index stride = 0;
-      for (PieceDigit const& digit : stored.digits)
+      for (PieceDigit const& digit : piece.digits)
         if (digit.axis == axis && digit.count > 1) stride = std::max(stride, digit.stride);
-      return stride == 0 ? std::numeric_limits<Index>::max() : stride;  // those of names first
+      return stride;
+    };
+    auto const widest = [&](AxisId axis) {
+      Index stride = stride_in(stored, axis);
+      if (stride == 0 && written) stride = stride_in(*written, axis);
+      return stride == 0 ? std::numeric_limits<Index>::max() : stride;
     };
     std::stable_sort(order_.begin(), order_.end(),
                      [&](AxisId a, AxisId b) { return widest(a) > widest(b); });

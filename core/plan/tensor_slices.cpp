@@ -1,8 +1,6 @@
 #include "core/plan/tensor_slices.hpp"
 
 #include <algorithm>
-#include <cstdlib>
-#include <limits>
 #include <numeric>
 #include <tuple>
 
@@ -16,11 +14,6 @@ using Key = std::uint64_t;
 
 /// Keys stay below it.
 constexpr Key most_keys = Key{1} << 32;
-
-/// A slice that has more runs than this, each of fewer elements, would be read or written in tiny
-/// pieces: a column of a matrix. Its tensor is better cut along another axis.
-constexpr Index most_short_runs = 4096;
-constexpr Index short_run_elements = 32;
 
 bool lacks(PieceDigits const& digits, AxisId axis) {
   return std::ranges::none_of(digits, [&](auto const& digit) { return digit.axis == axis; });
@@ -50,16 +43,6 @@ bool is_one_index(PieceDigits const& digits, AxisId axis, Index size) {
   return rest == 1 && value >= 0 && value < size;
 }
 
-Index elements_of(std::span<DomainAxis const> domain) {
-  Index elements = 1;
-  for (DomainAxis const& along : domain) {
-    Index count = 0;
-    for (Run const& run : along.runs) count += run.end - run.begin;
-    elements = checked_mul(elements, count, ErrorKind::source, "elements of a tensor");
-  }
-  return elements;
-}
-
 SliceAxis const* find(std::span<SliceAxis const> axes, AxisId axis) {
   auto const at = std::ranges::find(axes, axis, &SliceAxis::axis);
   return at == axes.end() ? nullptr : &*at;
@@ -72,7 +55,6 @@ std::vector<SliceAxis> slice_axes(AxisTable const& axes, std::span<DomainAxis co
   // What is whole has a piece for each slice on one side at least: an axis with far more indices is
   // that of a damaged checkpoint, or not worth it.
   Key const most = std::min(most_keys, 16 * Key{pieces} + 1024);
-  Index const elements = elements_of(domain);
   std::vector<SliceAxis> found;
   Key keys = 1;
   for (DomainAxis const& along : domain) {
@@ -82,10 +64,6 @@ std::vector<SliceAxis> slice_axes(AxisTable const& axes, std::span<DomainAxis co
     bool const is_named = from == AxisForm::one_index || to == AxisForm::one_index;
     if (!is_named || from == AxisForm::other || to == AxisForm::other) continue;
     if (along.div != 1 || size < 1 || static_cast<Key>(size) > most / keys) continue;
-    Index const run =
-        std::min(source.shortest_stride(along.axis), target.shortest_stride(along.axis));
-    if (run < short_run_elements && elements / size / std::max(run, Index{1}) > most_short_runs)
-      continue;
     if (!std::ranges::all_of(
             blocks, [&](Piece const& block) { return is_one_run(block.digits, along.axis, size); }))
       continue;
@@ -128,14 +106,6 @@ AxisForm SidePieces::form_of(AxisId axis, Index size) const {
   if (frames_.entries().empty()) return AxisForm::run;  // nothing is in the way
   if (forms(no_digit)) return frames(one_index) ? AxisForm::one_index : AxisForm::other;
   return frames(no_digit) && forms(one_run) ? AxisForm::run : AxisForm::other;
-}
-
-Index SidePieces::shortest_stride(AxisId axis) const {
-  Index shortest = std::numeric_limits<Index>::max();
-  for (auto const& form : forms_.entries())
-    for (PieceDigit const& digit : form_digits(form.number))
-      if (digit.axis == axis) shortest = std::min(shortest, std::abs(digit.stride));
-  return shortest;
 }
 
 void SidePieces::cut(std::span<SliceAxis const> axes, std::span<std::uint32_t const> chosen) {

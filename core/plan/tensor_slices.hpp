@@ -79,9 +79,6 @@ class SidePieces {
 
   SidePieces(TensorPieces const& pieces, std::span<std::uint32_t const> chosen);
   AxisForm form_of(AxisId axis, Index size) const;
-  /// Elements from one index of the axis to the next in a piece: the fewest. Of pieces without
-  /// such a digit: the largest number.
-  Index shortest_stride(AxisId axis) const;
   /// Cuts the pieces; those of a slice stay in order.
   void cut(std::span<SliceAxis const> axes, std::span<std::uint32_t const> chosen);
   std::vector<Entry> const& entries() const { return entries_; }  ///< sorted by key

@@ -204,6 +204,45 @@ TEST(Plan, CellsKeepToTheirMemoryWhereverTheirPiecesAre) {
   EXPECT_GT(different, 10);
 }
 
+/// Cells are rows of a matrix, whichever side stores its columns apart: each column alone would be
+/// read or written in runs of one element.
+TEST(Plan, AMatrixOfColumnsIsCutIntoRows) {
+  constexpr Index rows = 5000;
+  constexpr Index columns = 4;
+  std::vector<PlainTensor> const tensors{{"w", {rows, columns}}};
+  Model const model(tensors, "test");
+  auto const& axes = model.tensor(TensorId{0}).axes;
+  auto const side = [&](bool is_apart) {
+    Catalog catalog;
+    catalog.files = {"file"};
+    catalog.tensors.resize(1);
+    Index const width = is_apart ? 1 : columns;
+    for (Index c = 0; c < columns; c += width)
+      catalog.add(
+          {0, static_cast<std::uint64_t>(c * rows * 4), DType::f32, "w"},
+          {{TensorId{0},
+            {{axes[0].axis, rows, 1, 0, rows, width}, {axes[1].axis, columns, 1, c, width, 1}},
+            {},
+            0}},
+          false);
+    return catalog;
+  };
+  Catalog const apart = side(true);
+  Catalog const whole = side(false);
+  for (bool const is_source_apart : {true, false}) {
+    Plan const plan = make_plan(model, is_source_apart ? apart : whole,
+                                is_source_apart ? whole : apart, {16'384, 65'536});
+    EXPECT_GT(plan.cells.size(), 1U);
+    for (Cell const& cell : plan.cells) {
+      std::set<std::uint64_t> columns_of_cell;
+      for (Region const& region : plan.regions_of(cell))
+        columns_of_cell.insert(is_source_apart ? region.dst_offset_bytes % 16
+                                               : region.src_offset_bytes % 16);
+      EXPECT_EQ(columns_of_cell.size(), 4U);
+    }
+  }
+}
+
 /// Five replicas of two source blocks of 10 bytes each.
 TEST(Plan, ABlockWithManyReplicasIsSplitByTargetFiles) {
   std::vector<Region> regions;

@@ -89,26 +89,6 @@ TEST(TensorSlices, AnAxisThatBothSidesStackIsNotCut) {
   EXPECT_FALSE(slices.is_cut(sides.expert));
 }
 
-/// A matrix whose columns are stored apart on one side: each of them is a run of one element in
-/// every row of the other side.
-TEST(TensorSlices, SingleColumnsOfAMatrixOfManyRowsAreNotCut) {
-  for (auto const& [rows, is_cut] : {std::pair<Index, bool>{10, true}, {100'000, false}}) {
-    Sides sides;
-    sides.row = sides.axes.add("rows", rows);
-    sides.domain = {{sides.row, 1, {{0, rows}}}, {sides.expert, 1, {{0, 4}}}};
-    for (Index column = 0; column < 4; ++column)
-      sides.source.add({TensorId{0},
-                        {sides.index_of(sides.expert, column), sides.run(sides.row, 0, rows, 1)},
-                        {},
-                        0},
-                       0, false);
-    sides.target.add(
-        {TensorId{0}, {sides.run(sides.row, 0, rows, 4), sides.run(sides.expert, 0, 4, 1)}, {}, 0},
-        0, false);
-    EXPECT_EQ(sides.slices().is_cut(sides.expert), is_cut) << rows;
-  }
-}
-
 TEST(TensorSlices, ATensorWithoutSuchIndicesIsOneSlice) {
   Sides sides;
   sides.domain.erase(sides.domain.begin(), sides.domain.begin() + 2);
