@@ -151,7 +151,7 @@ def test_files_with_the_rows_of_one_tensor_parallel_rank_are_refused(program, sa
     ({"num_experts": 16, "num_local_experts": 16}, "chooses among 8 experts, and config.json gives 16"),
     ({"moe_intermediate_size": 12}, "are 8 expert-parallel ranks of 2 x 12 rows; but 8 experts under 2 names are 4 ranks"),
     ({"num_hidden_layers": 4}, "holds 3 layers, and config.json gives 4"),
-    ({"hidden_size": 64}, "'model.embed.embedding.weight' is [128, 32]"),
+    ({"hidden_size": 64}, "'model.embed.embedding.weight' is BF16 [128, 32]"),
 ], ids=["experts", "rows", "layers", "hidden"])
 def test_the_config_of_another_model_is_refused_with_both_sizes(change, says, program, saved, model_folder, scratch):
     other = scratch / "config.json"
