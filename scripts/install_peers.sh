@@ -12,12 +12,12 @@ releases=tests/peers/releases.txt
 torch=$(grep -E '^torch==' "$requirements")
 environment=.cache/peers
 
-# Only the release itself is installed. A .pth file puts the other environment's libraries behind it, and gives typing the name that sources for
-# Python 3.12 import.
+# Only the release itself is installed, and what releases.txt names beside it. A .pth file puts the other environment's libraries behind them, and gives
+# typing the name that sources for Python 3.12 import.
 install_release() {
-  local release=$1 wheel_python overlay="$environment-${1/==/-}" libraries made_from
-  wheel_python=$(awk -v release="$release" '$1 == release { print $2 }' "$releases")
-  if [[ -z $wheel_python ]]; then
+  local release=$1 overlay="$environment-${1/==/-}" words libraries made_from
+  read -r -a words < <(grep "^$release " "$releases") || true
+  if ((${#words[@]} < 2)); then
     echo "install_peers.sh: '$release' is not in $releases, which has: $(awk '/^[^#]/ { printf "%s ", $1 }' "$releases")" >&2
     exit 2
   fi
@@ -29,7 +29,7 @@ install_release() {
     echo "$libraries"
     "$environment/bin/python" --version
     sha256sum scripts/install_peers.sh
-    echo "$release $wheel_python"
+    echo "${words[*]}"
   )
   if [[ -f $overlay/made-from.txt && $(<"$overlay/made-from.txt") == "$made_from" ]]; then
     echo "peers: $overlay is up to date"
@@ -40,7 +40,7 @@ install_release() {
   local own
   own=$("$overlay/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
   "$environment/bin/python" -m pip --disable-pip-version-check install --quiet --no-deps --only-binary :all: \
-    --python-version "$wheel_python" --ignore-requires-python --target "$own" "$release"
+    --python-version "${words[1]}" --ignore-requires-python --target "$own" "$release" "${words[@]:2}"
   {
     echo "$libraries"
     echo 'import typing; hasattr(typing, "override") or setattr(typing, "override", lambda method: method)'

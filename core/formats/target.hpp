@@ -54,6 +54,7 @@ struct TargetRequest {
   std::string spec;       ///< "te", "local", or "" for as the source, else te
   std::string form;       ///< "grouped", "sequential", or "" for as the source, else grouped
   TargetModel model = TargetModel::as_source;
+  int release = 0;  ///< of Megatron-Core: 19 for 0.19; 0: that of the source, else the newest
   megatron::NameStyle style = megatron::NameStyle::megatron;
   std::filesystem::path reference;  ///< Hugging Face folder; empty for none
   std::uint64_t shard_bytes = 0;    ///< of safetensors files: the largest

@@ -33,6 +33,7 @@ struct MegatronTarget {
   std::vector<PipelineChunk> chunks;
   RunRecord const* record = nullptr;  ///< whose args are kept; nullptr: made from `args`
   Json source_args;                   ///< those args; null without a record
+  int release = 0;                    ///< of Megatron-Core, as TargetArgs has it
   std::vector<std::pair<std::string, Json>> args;  ///< attributes to set besides the parallel sizes
   ExtraStates* extras = nullptr;
   std::vector<std::pair<std::string, Json>> last_args;  ///< attributes to set after those

@@ -186,6 +186,14 @@ void add_megatron(std::vector<Field>& out) {
           "Megatron formats: the class that loads it. In a \"hybrid\" model attention and MLP "
           "are separate layers,\nin a \"gpt\" model one layer; \"auto\" keeps the source's.")));
   out.push_back(with_scope(
+      named,
+      choice<MegatronRelease>(
+          "target", "megatron",
+          [](JobSpec& job) -> MegatronRelease& { return job.target.megatron; },
+          {"auto", "0.16", "0.17", "0.18", "0.19"},
+          "Megatron formats: the release of Megatron-Core that loads it, where names, args and "
+          "optimizers depend on it;\n\"auto\": that of the source, else the newest of these.")));
+  out.push_back(with_scope(
       scope,
       choice<MpRankStyle>(
           "target", "mp_rank_style",

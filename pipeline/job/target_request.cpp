@@ -104,6 +104,8 @@ TargetRequest target_request(JobSpec const& job,
   if (job.target.experts != ExpertStorage::automatic)
     request.form = job.target.experts == ExpertStorage::grouped ? "grouped" : "sequential";
   request.model = static_cast<TargetModel>(job.target.model);
+  if (job.target.megatron != MegatronRelease::automatic)
+    request.release = 15 + static_cast<int>(job.target.megatron);
   request.style = job.target.mp_rank_style == MpRankStyle::full3d ? megatron::NameStyle::full3d
                                                                   : megatron::NameStyle::megatron;
   request.reference = job.target.reference;

@@ -57,6 +57,8 @@ SETTINGS = {
     "llama, tied": Setting(dense("Llama", tie_word_embeddings=True)),
     "qwen3-moe, norm_topk_prob": Setting(dense("Qwen3Moe", **QWEN_MOE, norm_topk_prob=True)),
     "qwen3-moe, no norm_topk_prob": Setting(dense("Qwen3Moe", **QWEN_MOE, norm_topk_prob=False)),
+    "gpt-oss, sliding_window": Setting(dense("GptOss", **ROUTED, sliding_window=9), quick=True),
+    "nemotron, norm_eps": Setting(dense("Nemotron", norm_eps=0.03), quick=True),
 }
 
 

@@ -53,7 +53,7 @@ def test_a_target_has_the_keys_that_its_common_state_announces(program, scratch)
     assert_same_tensors({key: meant(key, tensor) for key, tensor in resumed.items()}, {key: meant(key, tensor) for key, tensor in uninterrupted.items()})
 
 
-@pytest.mark.parametrize("format, layout, way", [("torch_dist", Layout(tp=2), "target.layout.ep above 1"), ("megatron", Layout(ep=2), 'target.format = "torch_dist"')])
+@pytest.mark.parametrize("format, layout, way", [("torch_dist", Layout(tp=2, etp=2), "target.layout.ep above 1"), ("megatron", Layout(ep=2), 'target.format = "torch_dist"')])
 def test_what_cannot_hold_the_chain_is_refused_with_a_way(format, layout, way, program, scratch):
     dcp_checkpoints.train_and_save(muon(EXPERTS, Layout(ep=2)), scratch / "source", PLAIN)
     outcome = program.attempt(scratch / "source", scratch / "there", format, target_options={"layout": layout.toml()})

@@ -115,7 +115,8 @@ class Walk:
         pick = self.random.choice
         target_format = pick(targets_of(a))
         model, source_options, target_options, run = {}, {}, {}, {"memory": pick(["1 MiB", "4 MiB", "64 MiB"])}
-        if a.state and (target_format in ("huggingface", "dcp") or self.random.random() < 0.05):
+        dropped = target_format in ("huggingface", "dcp") or self.random.random() < 0.05
+        if a.state and dropped and target_format != "deepspeed":  # which is a form of state
             source_options["optimizer"] = "drop"
         if a.rng:
             source_options["rng"] = "drop"

@@ -165,9 +165,8 @@ class DistTarget {
   }
 
   /// Megatron keeps layers apart where args spell out which have experts, even when the answer is
-  /// all.
+  /// all or none.
   bool has_layer_pattern() const {
-    if (job_.count("expert") == 0) return false;
     Json pattern = fact(job_.read.args, "moe_layer_freq");
     for (auto const& [key, value] : names_.args())
       if (key == "moe_layer_freq") pattern = value;
@@ -211,7 +210,8 @@ class DistTarget {
       return;
     megatron::MeshSizes const then = megatron::stated_sizes(args, job_.source.place);
     megatron::MeshSizes const now = megatron::sizes_of(request().mesh);
-    if (megatron::are_experts_apart(then, args) == record.experts_apart) return;
+    if (megatron::are_experts_apart(then, megatron::release_of(args)) == record.experts_apart)
+      return;
     draft_.warnings.push_back(fmt::format(
         "experts {} in the target, because target.layout is {}; the source was saved with {}. Set "
         "target.layout to the sizes that training will use",
@@ -240,11 +240,12 @@ class DistTarget {
     record.expert_biases = bias && job_.model.exists(*bias);
     record.experts_apart =
         job_.count("expert") > 0 &&
-        megatron::are_experts_apart(megatron::sizes_of(request().mesh), job_.read.args);
+        megatron::are_experts_apart(megatron::sizes_of(request().mesh), names_.release());
     bool const from_dist = same_objects() && record.record != nullptr;
-    MegatronNames::Args const sizes = megatron::target_args(
-        {megatron::sizes_of(request().mesh), request().pipeline, side.padded_size("vocab")},
-        names_.args_before());
+    MegatronNames::Args const sizes =
+        megatron::target_args({megatron::sizes_of(request().mesh), request().pipeline,
+                               side.padded_size("vocab"), names_.release()},
+                              names_.args_before());
     // Rows of adapters and of quantisers lie by the tensor parallelism that args state.
     if (from_dist && (!job_.model.adapter_ranks().empty() || find_fused_part(job_.model, true)))
       record.args = sizes;

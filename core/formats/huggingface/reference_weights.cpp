@@ -102,13 +102,29 @@ void ReferenceWeights::read_headers(std::vector<std::string> const& files) {
   }
 }
 
-bool ReferenceWeights::has_index_of(
-    std::map<std::string, std::string, std::less<>> const& file_of) const {
-  return reference_ && reference_->weight_map.size() == file_of.size() &&
-         std::ranges::all_of(reference_->weight_map, [&](auto const& entry) {
-           auto const found = file_of.find(entry.first);
-           return found != file_of.end() && found->second == entry.second;
-         });
+bool ReferenceWeights::has_index_of(std::map<std::string, std::string, std::less<>> const& file_of,
+                                    std::uint64_t bytes) {
+  if (!reference_ || reference_->weight_map.size() != file_of.size()) return false;
+  bool const same_places = std::ranges::all_of(reference_->weight_map, [&](auto const& entry) {
+    auto const found = file_of.find(entry.first);
+    return found != file_of.end() && found->second == entry.second;
+  });
+  if (!same_places) return false;
+  Json const* const stated = reference_->index_metadata.find("total_size");
+  return stated == nullptr || *stated == Json(bytes) || data_bytes() == bytes;
+}
+
+/// Of all files of the index; 0 where one cannot be read.
+std::uint64_t ReferenceWeights::data_bytes() {
+  std::set<std::string_view> files;
+  for (auto const& [tensor, file] : reference_->weight_map) files.insert(file);
+  std::uint64_t result = 0;
+  for (std::string_view const file : files) {
+    auto const header = header_of(std::string(file));
+    if (!header) return 0;
+    result += header->file_bytes - header->bytes.size();
+  }
+  return result;
 }
 
 }  // namespace reshard::huggingface

@@ -35,10 +35,13 @@ class ReferenceWeights {
   };
   std::optional<FileHeader> header_of(std::string const& file);
 
-  /// Whether the index places exactly these tensors in these files.
-  bool has_index_of(std::map<std::string, std::string, std::less<>> const& file_of) const;
+  /// Whether the index says what one of these tensors says, of so many bytes in these files: where
+  /// its total_size is another, that of its own files is asked.
+  bool has_index_of(std::map<std::string, std::string, std::less<>> const& file_of,
+                    std::uint64_t bytes);
 
  private:
+  std::uint64_t data_bytes();
   void read_headers(std::vector<std::string> const& files);
 
   std::optional<Folder> const& reference_;

@@ -72,11 +72,15 @@ namespace {
 /// That of the reference as it is, where it says the same.
 void add_index(TargetDraft& job, std::span<huggingface::ShardFile const> shards,
                std::span<TensorSpec const> specs, HuggingFaceTarget const& target,
-               huggingface::ReferenceWeights const& reference) {
+               huggingface::ReferenceWeights& reference) {
   std::map<std::string, std::string, std::less<>> file_of;
+  std::uint64_t bytes = 0;
   for (huggingface::ShardFile const& shard : shards)
-    for (std::size_t const t : shard.tensors) file_of.emplace(specs[t].name, shard.name);
-  if (reference.has_index_of(file_of)) {
+    for (std::size_t const t : shard.tensors) {
+      file_of.emplace(specs[t].name, shard.name);
+      bytes += safetensors::tensor_bytes(specs[t]);
+    }
+  if (reference.has_index_of(file_of, bytes)) {
     auto const index = readable_member(target.reference->path, huggingface::index_name);
     job.texts.push_back({std::string(huggingface::index_name), {}, true, [index] {
                            return read_text_file(index, huggingface::largest_index_bytes);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 
 #include <fmt/format.h>
 
@@ -159,15 +160,8 @@ struct YarnArg {
   Json usual;
 };
 
-void name_yarn_as_older(Json& args) {
-  Json const* const position = args.find("position_embedding_type");
-  Json const* const latent = args.find("multi_latent_attention");
-  if (position == nullptr || position->text() == nullptr || *position->text() != "yarn" ||
-      (latent != nullptr && latent->boolean() != nullptr && *latent->boolean()) ||
-      args.find("yarn_original_max_position_embeddings") == nullptr ||
-      args.find("yarn_rotary_scaling_factor") != nullptr)
-    return;
-  std::array<YarnArg, 7> const settings{
+std::array<YarnArg, 7> yarn_args() {
+  return {
       {{"yarn_rotary_scaling_factor", "rotary_scaling_factor", Json(1.0)},
        {"yarn_original_max_position_embeddings", "yarn_original_max_position_embeddings",
         Json(4096)},
@@ -176,7 +170,17 @@ void name_yarn_as_older(Json& args) {
        {"yarn_mscale", "mscale", Json(1.0)},
        {"yarn_mscale_all_dim", "mscale_all_dim", Json(0.0)},
        {"yarn_correction_range_round_to_int", "yarn_correction_range_round_to_int", Json(true)}}};
-  for (auto const& [name, newer, usual] : settings) {
+}
+
+void name_yarn_as_older(Json& args) {
+  Json const* const position = args.find("position_embedding_type");
+  Json const* const latent = args.find("multi_latent_attention");
+  if (position == nullptr || position->text() == nullptr || *position->text() != "yarn" ||
+      (latent != nullptr && latent->boolean() != nullptr && *latent->boolean()) ||
+      args.find("yarn_original_max_position_embeddings") == nullptr ||
+      args.find("yarn_rotary_scaling_factor") != nullptr)
+    return;
+  for (auto const& [name, newer, usual] : yarn_args()) {
     Json const* const stated = args.find(newer);
     Json value = stated == nullptr || stated->is_null() ? usual : *stated;
     args.set(std::string(name), std::move(value));
@@ -199,6 +203,18 @@ Json args_as_json(Document const& document, NodeId args) {
     if (auto fact = reader.value(node, 0)) facts.emplace_back(key, std::move(*fact));
   Json result(std::move(facts));
   name_as_older(result);
+  return result;
+}
+
+ArgValues newer_args(ArgValues const& values) {
+  std::map<std::string_view, std::string_view> names;
+  for (auto const& [name, newer] : newer_names) names.emplace(name, newer);
+  for (YarnArg const& arg : yarn_args())
+    if (arg.name != arg.newer) names.emplace(arg.name, arg.newer);
+  ArgValues result;
+  for (auto const& [key, value] : values)
+    if (auto const found = names.find(key); found != names.end())
+      result.emplace_back(found->second, value);
   return result;
 }
 

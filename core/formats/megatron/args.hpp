@@ -29,6 +29,10 @@ Json args_as_json(pickle::Document const& document, pickle::NodeId args);
 /// Namespace stays as it was.
 void set_args(pickle::Document& document, pickle::NodeId args, ArgValues const& values);
 
+/// What releases since 0.17 have besides: values of args_as_json() under the names that they have
+/// there.
+ArgValues newer_args(ArgValues const& values);
+
 /// A new argparse.Namespace with these attributes; returns its node.
 pickle::NodeId add_namespace(pickle::Document& document, ArgValues const& values);
 
@@ -57,10 +61,15 @@ ArgsSizes args_sizes(Json const& args, std::string_view place);
 /// The same as the sizes of a mesh: what args do not state is 1, and etp is tp.
 MeshSizes stated_sizes(Json const& args, std::string_view place);
 
+/// The newest release of Megatron-Core that is tested with, 0.19, as releases are given here.
+inline constexpr int newest_release = 19;
+/// The release of the run that saved these args (null for none), as far as they show it: only since
+/// 0.19 they count the shards of a weight. Otherwise 18, also for older ones.
+int release_of(Json const& args);
+
 /// Whether experts have an optimizer of their own in a run of these sizes: with expert parallelism,
-/// and since Megatron-Core 0.19 where they are cut otherwise than dense weights. `args` (null for
-/// none) show the release: only 0.19 counts the shards of a weight.
-bool are_experts_apart(MeshSizes const& sizes, Json const& args);
+/// and since Megatron-Core 0.19 where they are cut otherwise than dense weights.
+bool are_experts_apart(MeshSizes const& sizes, int release);
 
 /// The arg that says that weights are sharded along one more axis (GTP, since 0.19): "args.X is 2".
 /// Nothing where none does.
@@ -77,6 +86,7 @@ struct TargetArgs {
   MeshSizes sizes;
   PipelineSpec pipeline;
   Index padded_vocab = 0;  ///< 0: leave as it is
+  int release = 0;         ///< as release_of() gives it; 0: leave args of a release as they are
 };
 
 /// The attributes to change so that args describe the target: parallel sizes, pipeline settings,

@@ -82,10 +82,13 @@ std::optional<std::string> weight_sharding(Json const& args, std::string_view sl
 
 }  // namespace
 
-bool are_experts_apart(MeshSizes const& sizes, Json const& args) {
+int release_of(Json const& args) {
+  return integer(args, "tensor_parallel_num_weight_shards") ? 19 : 18;
+}
+
+bool are_experts_apart(MeshSizes const& sizes, int release) {
   int const etp = sizes.etp == 0 ? sizes.tp : sizes.etp;
-  bool const since_0_19 = args.find("tensor_parallel_num_weight_shards") != nullptr;
-  return sizes.ep > 1 || (since_0_19 && etp != sizes.tp);
+  return sizes.ep > 1 || (release >= 19 && etp != sizes.tp);
 }
 
 std::optional<std::string> weight_sharding(Json const& args) {
@@ -175,19 +178,27 @@ ArgValues inherited_args(TargetArgs const& target, Json const& source_args,
   auto const& [tp, pp, vpp, ep, etp] = target.sizes;
   ArgValues const values = {
       {"transformer_pipeline_model_parallel_size", Json(pp)},
-      {"tensor_parallel_num_weight_shards", Json(tp)},
-      {"expert_tensor_parallel_num_weight_shards", Json(etp == 0 ? tp : etp)},
-      {"gtp_weight_remat_size", Json(1)},
-      {"expert_gtp_weight_remat_size", Json(1)},
       {"num_virtual_stages_per_pipeline_rank", vpp > 1 && !chunk_size_stated ? Json(vpp) : Json()},
       {"standalone_embedding_stage", Json(false)},
       {"custom_pipeline_layers", Json()},
       {"use_dist_ckpt", Json(false)},
   };
-  ArgValues present;
+  ArgValues result;
   for (auto const& value : values)
-    if (source_args.find(value.first) != nullptr) present.push_back(value);
-  return present;
+    if (source_args.find(value.first) != nullptr) result.push_back(value);
+  bool const asked = target.release > 0;
+  for (auto const& [key, value] : std::initializer_list<std::pair<std::string, int>>{
+           {"tensor_parallel_num_weight_shards", tp},
+           {"expert_tensor_parallel_num_weight_shards", etp == 0 ? tp : etp},
+           {"gtp_weight_remat_size", 1},
+           {"expert_gtp_weight_remat_size", 1}}) {
+    bool const present = source_args.find(key) != nullptr;
+    if (asked ? target.release >= 19 : present)
+      result.emplace_back(key, Json(value));
+    else if (present)
+      result.emplace_back(key, Json());
+  }
+  return result;
 }
 
 /// The pattern of a hybrid model whose `|` bound other stages before: Megatron takes them instead

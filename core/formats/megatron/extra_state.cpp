@@ -130,8 +130,9 @@ std::vector<std::string> ExtraStates::keys_of(std::string_view name) const {
       dot == std::string_view::npos || dot == 0 ? std::string_view::npos : name.rfind('.', dot - 1);
   std::string_view const last =
       std::string_view(module).substr(before == std::string_view::npos ? 0 : before + 1);
-  bool const linear =
-      last.starts_with("linear_") || last.ends_with("_proj.");  // eh_proj, in_proj, fc1_latent_proj
+  bool const linear = last.starts_with("linear_") ||
+                      last.ends_with("_proj.") ||  // eh_proj, in_proj, fc1_latent_proj
+                      module.ends_with("projector.proj.");
   bool const norm = last.find("norm") != std::string_view::npos &&
                     !module.ends_with("mixer.norm.");  // Mamba's own is none of TE's
   if (linear || rest.starts_with("output_layer.") || (norm && norms_keep_state()))

@@ -63,6 +63,7 @@ SideOptions MegatronNames::side_options(bool local) const {
       {"form", request.form},
       {"spec", request.spec},
       {"paired", paired_ ? 1 : 0},
+      {"release", release()},
       {"mtp_block", source_names_prediction() ? job_.read.traits.mtp_block : "mtp_model_layer"}};
   add_names(options, job_.read.target_trainer);
   options.place = "[target] layout.";
@@ -154,9 +155,16 @@ bool MegatronNames::makes_args() const {
   return !describe_a_model(args_as_json(document, find_args(document)));
 }
 
+int MegatronNames::release() const {
+  if (request.release > 0) return request.release;
+  return makes_args() ? newest_release : release_of(job_.read.args);
+}
+
 MegatronNames::Args MegatronNames::args() const {
   bool const made = makes_args();
   Args result = made ? made_args() : Args();
+  if (made && release() >= 17)
+    for (auto& value : newer_args(result)) result.push_back(std::move(value));
   Json const vocab = fact(job_.read.args, "vocab_size");
   if (!made && request.true_vocab_size > 0 && !vocab.is_null())
     result.emplace_back("vocab_size", vocab);
@@ -226,7 +234,8 @@ Json MegatronNames::all_args(Side const& side) const {
   for (auto& [key, value] : args()) result.set(key, std::move(value));
   check_counted_layers(result);
   for (auto& [key, value] : megatron::target_args(
-           {sizes_of(request.mesh), request.pipeline, side.padded_size("vocab")}, args_before()))
+           {sizes_of(request.mesh), request.pipeline, side.padded_size("vocab"), release()},
+           args_before()))
     result.set(key, std::move(value));
   return result;
 }

@@ -50,6 +50,8 @@ class MegatronNames {
 
   /// Whether the source has no args that describe the model, so that the target's are made.
   bool makes_args() const;
+  /// The release of Megatron-Core that the target is written for: 19 for 0.19.
+  int release() const;
 
  private:
   std::string default_form() const;

@@ -28,7 +28,8 @@ std::map<std::string, std::size_t> parts_beside(std::set<std::string_view> const
 }
 
 bool is_of_tower(std::string_view name) {
-  for (std::string_view const part : {"vision_model.", "vision_projection."})
+  for (std::string_view const part :
+       {"vision_model.", "vision_projection.", "multi_modal_projector."})
     if (std::size_t const at = name.find(part);
         at == 0 || (at != std::string_view::npos && name[at - 1] == '.'))
       return true;

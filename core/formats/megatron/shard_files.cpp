@@ -122,8 +122,8 @@ class MegatronPlanner {
 
  private:
   void set_args() {
-    megatron::TargetArgs stated{sizes_, parts_.request->pipeline,
-                                parts_.side->padded_size("vocab")};
+    megatron::TargetArgs stated{sizes_, parts_.request->pipeline, parts_.side->padded_size("vocab"),
+                                target_.release};
     content_.args = target_.args;
     auto const sizes = megatron::target_args(stated, target_.source_args);
     content_.args.insert(content_.args.end(), sizes.begin(), sizes.end());

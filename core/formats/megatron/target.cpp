@@ -59,7 +59,7 @@ class StatePlan {
                        : asked.files == OptimizerFiles::distributed;
     std::optional<TensorId> const bias = job.model.find_tensor("experts.down_bias");
     bool const apart =
-        job.count("expert") > 0 && are_experts_apart(sizes_of(names.request.mesh), job.read.args);
+        job.count("expert") > 0 && are_experts_apart(sizes_of(names.request.mesh), names.release());
     settings_ = optimizer_settings(job.source, *job.record, apart, bias && job.model.exists(*bias));
     set_args(job, asked);
   }
@@ -125,6 +125,7 @@ void MegatronFormat::lay_out(MappedTarget const& job, TargetDraft& draft) const 
   target.chunks = pipeline_chunks(request.pipeline);
   target.record = job.record;
   target.source_args = names.args_before();
+  target.release = names.release();
   target.args = names.args();
   target.extras = &extras;
   TargetParts const parts{&job.model, &side, job.dtypes, &request};

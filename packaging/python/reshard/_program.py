@@ -18,7 +18,7 @@ from ._errors import ReshardError, error_of
 MPI_LIBRARY = "libmpi.so.40"  # of Open MPI 4 and 5
 OPENMPI_LAUNCHERS = ("mpirun", "mpiexec", "orterun", "orted", "prterun", "prted", "prte")
 # Beginnings of the names that launchers set for a process. A program that this process starts is none of their ranks.
-OF_LAUNCHERS = ("OMPI_COMM_WORLD_", "PMIX_", "PMI_", "PRTE_LAUNCHED", "ORTE_", "HYDI_", "MPI_LOCAL")
+OF_LAUNCHERS: tuple[str, ...] = ("OMPI_COMM_WORLD_", "PMIX_", "PMI_", "PRTE_LAUNCHED", "ORTE_", "HYDI_", "MPI_LOCAL")
 OF_LAUNCHERS += ("SLURM_STEP_", "ALPS_APP_", "PALS_", "JSM_", "FLUX_TASK_", "LSB_PJL_TASK")
 
 

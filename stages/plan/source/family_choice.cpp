@@ -53,11 +53,21 @@ class FamilyChooser {
     std::vector<MapFile> result;
     for (MapFile& family : family_maps(request_.map_folders)) {
       if (family.name == chosen.name || family.config.empty() || !family.facts.empty()) continue;
+      if (asks_own_arg(family) && !matches_args(family, args_)) continue;
       auto const read = reading(family);
       if (read && read->untold == 0 && read->tensors == own.tensors)
         result.push_back(std::move(family));
     }
     return result;
+  }
+
+  /// Whether the condition of a family asks an argument that no Megatron has, and which therefore
+  /// names a family; `stated`: one that the args have.
+  bool asks_own_arg(MapFile const& family, bool stated = false) const {
+    return std::ranges::any_of(family.match_args.keys(), [&](std::string const& key) {
+      return std::ranges::count(core_.own_args, key) > 0 &&
+             (!stated || !fact(args_, key).is_null());
+    });
   }
 
  private:
@@ -99,6 +109,7 @@ FamilyChoice settled_family(MapChoice const& maps, TargetRequest const& request,
       }
   }
   FamilyChooser const chooser(maps, request, args);
+  if (chooser.asks_own_arg(chosen, true)) return result;
   auto const own = chooser.reading(chosen);
   if (!own || (own->untold == 0 && origin.empty())) return result;
   std::vector<MapFile> others = chooser.others(chosen, *own);

@@ -62,7 +62,7 @@ class FlatStates {
         model_(*read.model),
         sizes_(source.storage == Storage::shares ? megatron::sizes_of(source.mesh)
                                                  : sizes_of_args(read.args, source.place)),
-        experts_apart_(megatron::are_experts_apart(sizes_, read.args)),
+        experts_apart_(megatron::are_experts_apart(sizes_, megatron::release_of(read.args))),
         mesh_(megatron::mesh_of(sizes_)) {
     PipelineSpec spec = megatron::pipeline_spec(read.args, sizes_);
     spec.decoder_layers = count("L");

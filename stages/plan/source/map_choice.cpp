@@ -89,14 +89,6 @@ bool may_name(fs::path const& file, std::string const& model_type) {
   return read_text_file(file, largest_map_bytes).find(model_type) != std::string::npos;
 }
 
-bool matches_args(MapFile const& map, Json const& args) {
-  if (map.match_args.empty() || args.is_null()) return false;
-  ExpressionScope scope;
-  scope.absent_spreads = true;
-  scope.key = [&args](std::string_view key) { return std::optional<Json>(fact(args, key)); };
-  return map.match_args.holds(scope);
-}
-
 std::optional<MapFile> find_family(std::vector<fs::path> const& files,
                                    std::vector<fs::path> const& folders, Json const& config,
                                    Json const& args) {
@@ -139,6 +131,14 @@ std::vector<std::string> known_types(std::vector<fs::path> const& files,
 }
 
 }  // namespace
+
+bool matches_args(MapFile const& map, Json const& args) {
+  if (map.match_args.empty() || args.is_null()) return false;
+  ExpressionScope scope;
+  scope.absent_spreads = true;
+  scope.key = [&args](std::string_view key) { return std::optional<Json>(fact(args, key)); };
+  return map.match_args.holds(scope);
+}
 
 MapChoice choose_maps(std::string const& map, std::vector<fs::path> const& folders,
                       Json const& config, Json const& args, bool need_family,

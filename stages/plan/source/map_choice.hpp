@@ -17,6 +17,9 @@ MapChoice choose_maps(std::string const& map, std::vector<std::filesystem::path>
                       Json const& config, Json const& args, bool need_family,
                       std::string const& origin = {});
 
+/// Whether [match] args of a map holds for the args; false without either.
+bool matches_args(MapFile const& map, Json const& args);
+
 /// The map that a key of the job names: "[target] map". An Error of kind usage when there is none.
 MapFile named_map(std::string_view key, std::string const& map,
                   std::vector<std::filesystem::path> const& folders);

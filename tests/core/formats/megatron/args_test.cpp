@@ -250,13 +250,13 @@ TEST(ExpertsApart, WithExpertParallelismAndSince019WhereTheyAreCutOtherwise) {
   Json const old = args_json(R"({"num_experts": 8})");
   Json const of_0_19 = args_json(R"({"num_experts": 8, "tensor_parallel_num_weight_shards": 2})");
   for (Json const& args : {old, of_0_19, Json()}) {
-    EXPECT_TRUE(are_experts_apart({.tp = 2, .ep = 2, .etp = 2}, args));
-    EXPECT_FALSE(are_experts_apart({.tp = 2, .etp = 2}, args));
-    EXPECT_FALSE(are_experts_apart({.tp = 2, .etp = 0}, args)) << "etp is tp";
+    EXPECT_TRUE(are_experts_apart({.tp = 2, .ep = 2, .etp = 2}, release_of(args)));
+    EXPECT_FALSE(are_experts_apart({.tp = 2, .etp = 2}, release_of(args)));
+    EXPECT_FALSE(are_experts_apart({.tp = 2, .etp = 0}, release_of(args))) << "etp is tp";
   }
-  EXPECT_TRUE(are_experts_apart({.tp = 2, .etp = 1}, of_0_19));
-  EXPECT_FALSE(are_experts_apart({.tp = 2, .etp = 1}, old));
-  EXPECT_FALSE(are_experts_apart({.tp = 2, .etp = 1}, Json()));
+  EXPECT_TRUE(are_experts_apart({.tp = 2, .etp = 1}, release_of(of_0_19)));
+  EXPECT_FALSE(are_experts_apart({.tp = 2, .etp = 1}, release_of(old)));
+  EXPECT_FALSE(are_experts_apart({.tp = 2, .etp = 1}, release_of(Json())));
 }
 
 TEST(WeightSharding, IsSlicesBeyondTensorParallelism) {

@@ -77,7 +77,7 @@ TEST(RevisedConfig, KnowsWhereTransformersPutsRope) {
 }
 
 TEST(RevisedConfig, IsRefusedWhereAFamilyCannotSayIt) {
-  Json const config = published("gemma3-1b");
+  Json const config = published("exaone-4.5-33b");
   Json args = args_of(maps_of(config), config);
   EXPECT_TRUE(revised(config, args).changes.empty());
   args.set("rotary_base", 5);

@@ -38,6 +38,16 @@ TEST(FamilyChoice, GoesByWhatOnlyOneFamilyHolds) {
   EXPECT_FALSE(settled(stated_by("deepseek-v3.2"), "").family);
 }
 
+TEST(FamilyChoice, GoesByAFamilyThatTheSettingsName) {
+  std::string const origin = "run_config.yaml: hf_model_id = a/model";
+  Json args = stated_by("qwen3-32b");
+  args.set("bridge_family", "exaone4");
+  EXPECT_EQ(chosen_by(args).family->name, "exaone4.toml");
+  FamilyChoice const choice = settled(args, origin);
+  EXPECT_FALSE(choice.family);
+  EXPECT_EQ(choice.warning, "");
+}
+
 TEST(FamilyChoice, NamesFamiliesOfOneStructureWhereAModelIsNamed) {
   Json const args = stated_by("qwen3-next-80b");
   EXPECT_EQ(settled(args, "").warning, "") << "the first is as good";
