@@ -36,9 +36,11 @@ def cpu_of(device):
 def one_rank():
     """The world that a trainer has, of this process alone."""
     megatron_release.write_in_this_process()
-    torch.cuda.set_device = torch.cuda.synchronize = torch.cuda.empty_cache = lambda *_, **__: None
+    for name in ("set_device", "synchronize", "empty_cache"):
+        setattr(torch.cuda, name, answering(None))
+    for name in ("memory_allocated", "max_memory_allocated"):
+        setattr(torch.cuda, name, answering(0))
     torch.cuda.get_rng_state = lambda *_: torch.get_rng_state()
-    torch.cuda.memory_allocated = torch.cuda.max_memory_allocated = lambda *_, **__: 0
     torch.nn.Module.cuda = lambda module, *_, **__: module
     from megatron.core.extensions import transformer_engine
     from megatron.core.ssm import mamba_mixer
@@ -56,6 +58,11 @@ def one_rank():
     parallel_state.initialize_model_parallel(1, 1, expert_model_parallel_size=1)
     with OnTheCpu():
         yield
+
+
+def answering(value):
+    """A function of its own for each name: torch's compiler goes by functions."""
+    return lambda *_, **__: value
 
 
 class GatedNorm(torch.nn.Module):

@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+from dataclasses import replace
 
 import pytest
 import torch
@@ -182,3 +183,16 @@ def test_why_files_differ(ranks, tmp_path):
     assert compare(a, a, ranks=ranks).returncode == 0
     assert compare(a, b / "config.json").returncode == 2
     assert "does not exist" in compare(a, tmp_path / "nothing").stderr
+
+
+def test_an_index_of_another_dtype_has_the_size_of_the_target(program, scratch):
+    """Megatron-Bridge makes F32 of a folder whose config gives the dtype of the text model alone; the files and places are the reference's."""
+    family = FAMILIES["llama-tied"]
+    folder = save_family(scratch / "folder", family)
+    size = sum(tensor.numel() * tensor.element_size() for tensor in read_hf(folder).values())
+    sharded(folder, metadata={"total_size": size})
+    wide = save_family(scratch / "wide", replace(family, dtype=torch.float32))
+    tree = program.run(wide, scratch / "tree", "megatron", target_options={"layout": family.a.toml()})
+    back = program.to_hf(tree, scratch / "back", target_options={"reference": folder})
+    index = json.loads((back / "model.safetensors.index.json").read_text())
+    assert index["metadata"]["total_size"] == 2 * size

@@ -111,7 +111,9 @@ bool ReferenceWeights::has_index_of(std::map<std::string, std::string, std::less
   });
   if (!same_places) return false;
   Json const* const stated = reference_->index_metadata.find("total_size");
-  return stated == nullptr || *stated == Json(bytes) || data_bytes() == bytes;
+  bool const same_size = stated == nullptr || *stated == Json(bytes) ||
+                         *stated == Json(static_cast<double>(bytes));  // some write 1.5e10
+  return same_size || data_bytes() == bytes;
 }
 
 /// Of all files of the index; 0 where one cannot be read.

@@ -1,0 +1,65 @@
+"""Writes docs/peers.md from what the tests assert of programs in their newest releases: python tests/peers/peers_page.py"""
+
+from pathlib import Path
+
+import bridge_families
+import test_trainer
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "peers.md"
+RELEASES = Path(__file__).resolve().parent / "releases.txt"
+HEAD = """# Programs that the tests run
+
+Which releases run beside this program, in which direction, and what comes of it. The tests in `tests/peers` assert each row; `tests/peers/peers_page.py`
+writes this page. Beside `requirements.txt` (Megatron-Core 0.16.1, torch, transformers, DeepSpeed, ModelOpt, compressed-tensors, peft), which all tests
+use, `scripts/install_peers.sh RELEASE` installs what `tests/peers/releases.txt` names:
+
+{releases}
+
+All of them run on CPUs. What needs CUDA is replaced: names of `torch.cuda`, compiled kernels, and for Megatron-Bridge Transformer Engine
+(`tests/peers/te_package.py`, which has its parameters and states by name and shape). Names of objects that only the real Transformer Engine has are
+therefore not proved.
+
+"""
+
+
+def table(head, rows):
+    lines = [head, ["---"] * len(head), *sorted(rows)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def trainer_section():
+    rows = [(name, source.layout.label(), f"{form}, {target.layout.label()}", "weights and the next step are the same")
+            for name, (source, form, target) in test_trainer.CASES.items()]
+    return ("## The trainer of Megatron-Core 0.19.2\n\n`megatron.training` with its own parser, model builders, optimizers, `save_checkpoint` and "
+            "`load_checkpoint --dist-ckpt-strictness raise_all`. It saves, the program converts, it loads and trains on (`test_trainer.py`).\n\n"
+            + table(["case", "saved as", "converted into", "result"], rows))
+
+
+def bridge_section():
+    families = bridge_families
+    rows = []
+    for name in families.FAMILIES:
+        if name in families.NOT_TAKEN:
+            rows.append((name, "not run", f"Megatron-Bridge refuses the folder: {families.NOT_TAKEN[name]}"))
+        elif name in families.BRIDGES_FAULT:
+            rows.append((name, "not compared", f"Megatron-Bridge changes the model: {families.BRIDGES_FAULT[name]}"))
+        else:
+            given = {"config": "`source.config`", "reference": "`target.reference`"}.get(families.NEEDS.get(name), "nothing")
+            wide = ", as F32: Megatron-Bridge saves F32 where only `text_config` states the dtype" if name in families.IN_FLOAT32 else ""
+            rows.append((name, "same, both ways", f"its save into Hugging Face needs {given}{wide}"))
+    same = sum(row[1].startswith("same") for row in rows)
+    refused = sum(row[1] == "not run" for row in rows)
+    return ("## Megatron-Bridge 0.6.2\n\nIt imports a small folder and saves it, and the program makes the folder again; the program makes `torch_dist` of the "
+            "folder, and Megatron-Bridge's loader gets the weights of its own import (`test_bridge.py`). "
+            f"Of {len(rows)} folders {same} are the same in both directions, {refused} are such as Megatron-Bridge does not take with transformers 5.23, and "
+            f"{len(rows) - same - refused} it takes for another model.\n\n" + table(["folder", "result", "remark"], rows))
+
+
+def page():
+    lines = [line for line in RELEASES.read_text().splitlines() if line and not line.startswith("#")]
+    releases = "\n".join(f"- `{line.split()[0]}`" + (f" with `{'`, `'.join(line.split()[2:])}`" if line.split()[2:] else "") for line in lines)
+    return HEAD.format(releases=releases) + trainer_section() + "\n" + bridge_section()
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
