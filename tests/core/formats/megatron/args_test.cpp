@@ -317,6 +317,33 @@ Json target_json(TargetArgs const& target, Json const& source) {
   return result;
 }
 
+TEST(TargetArgs, HaveTheShardsOfAWeightWhereTheReleaseCountsThem) {
+  TargetArgs target{.sizes = {.tp = 4, .etp = 2}, .pipeline = {}, .release = 19};
+  Json const newest = target_json(target, Json());
+  EXPECT_EQ(*newest.find("tensor_parallel_num_weight_shards"), Json(4));
+  EXPECT_EQ(*newest.find("expert_tensor_parallel_num_weight_shards"), Json(2));
+  EXPECT_EQ(release_of(newest), 19);
+  target.release = 18;
+  EXPECT_EQ(target_json(target, Json()).find("tensor_parallel_num_weight_shards"), nullptr);
+  Json const older = target_json(target, newest);
+  EXPECT_TRUE(older.find("tensor_parallel_num_weight_shards")->is_null());
+  EXPECT_EQ(release_of(older), 18);
+  target.release = 0;
+  EXPECT_EQ(release_of(target_json(target, newest)), 19) << "those of the source";
+}
+
+TEST(NewerArgs, HaveTheNamesOfLaterReleases) {
+  ArgValues const newer = newer_args({{"norm_epsilon", Json(1e-6)},
+                                      {"apply_layernorm_1p", Json(true)},
+                                      {"yarn_beta_fast", Json(32.0)},
+                                      {"yarn_mscale", Json(1.0)},
+                                      {"num_layers", Json(4)}});
+  ArgValues const expected = {{"layernorm_epsilon", Json(1e-6)},
+                              {"layernorm_zero_centered_gamma", Json(true)},
+                              {"mscale", Json(1.0)}};
+  EXPECT_EQ(newer, expected);
+}
+
 TEST(TargetArgs, DescribeTheTarget) {
   TargetArgs const target{.sizes = {.tp = 2, .pp = 2, .vpp = 2, .ep = 4, .etp = 1},
                           .pipeline = {.ranks = 2, .chunks_per_rank = 2, .decoder_layers = 8},
