@@ -10,7 +10,7 @@ if [[ -z $wheel ]]; then
   echo "packaging/wheel/test.sh: skipped: no wheel in build/dist. packaging/wheel/build.sh makes one."
   exit 77
 fi
-wheel=${1:-$({ find "$root/build/dist" -name 'reshard-*.whl' 2>/dev/null || true; } | sort | tail -1)}
+wheel=$(realpath "$wheel")
 sample=$root/tests/data
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
