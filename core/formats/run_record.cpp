@@ -130,14 +130,24 @@ std::string tensor_bytes(RunRecord const& record, pickle::TensorRef const& tenso
   return bytes;
 }
 
-fs::path run_folder(RunRecord const* record) {
-  if (record == nullptr || !record->folder_iteration) return fs::path(megatron::release_name);
-  return fs::path(megatron::iteration_directory_name(*record->folder_iteration));
+namespace {
+
+std::optional<std::int64_t> folder_iteration(RunRecord const* record, bool numbered) {
+  if (record != nullptr && record->folder_iteration) return record->folder_iteration;
+  return numbered ? std::optional<std::int64_t>(0) : std::nullopt;
 }
 
-std::string run_tracker(RunRecord const* record) {
-  if (record == nullptr || !record->folder_iteration) return std::string(megatron::release_name);
-  return megatron::tracker_text(*record->folder_iteration);
+}  // namespace
+
+fs::path run_folder(RunRecord const* record, bool numbered) {
+  auto const iteration = folder_iteration(record, numbered);
+  if (!iteration) return fs::path(megatron::release_name);
+  return fs::path(megatron::iteration_directory_name(*iteration));
+}
+
+std::string run_tracker(RunRecord const* record, bool numbered) {
+  auto const iteration = folder_iteration(record, numbered);
+  return iteration ? megatron::tracker_text(*iteration) : std::string(megatron::release_name);
 }
 
 }  // namespace reshard

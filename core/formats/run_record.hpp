@@ -63,9 +63,10 @@ void check_carried(RunRecord const& record, pickle::NodeId node, std::string_vie
 /// of kind source.
 std::string tensor_bytes(RunRecord const& record, pickle::TensorRef const& tensor);
 
-/// The folder of the target: iter_0000010, or release for a source without a run.
-std::filesystem::path run_folder(RunRecord const* record);
+/// The folder of the target: iter_0000010, or release for a source without a run; `numbered`:
+/// iter_0000000 for such a one.
+std::filesystem::path run_folder(RunRecord const* record, bool numbered = false);
 /// What the tracker says of it.
-std::string run_tracker(RunRecord const* record);
+std::string run_tracker(RunRecord const* record, bool numbered = false);
 
 }  // namespace reshard

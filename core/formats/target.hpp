@@ -45,6 +45,11 @@ struct OptimizerRequest {
 /// MLP of a layer are two layers.
 enum class TargetModel { as_source, gpt, hybrid };
 
+/// The program that starts from a torch_dist target. Megatron-Bridge reads what describes the model
+/// from run_config.yaml, Megatron-LM from args. as_source: settings of the source's program go
+/// along.
+enum class TargetProgram { as_source, megatron_lm, megatron_bridge };
+
 /// What the target shall be, independent of how a job file says it.
 struct TargetRequest {
   FormatId format = FormatId::megatron;  ///< never automatic
@@ -55,6 +60,9 @@ struct TargetRequest {
   std::string form;       ///< "grouped", "sequential", or "" for as the source, else grouped
   TargetModel model = TargetModel::as_source;
   int release = 0;  ///< of Megatron-Core: 19 for 0.19; 0: that of the source, else the newest
+  TargetProgram program = TargetProgram::as_source;  ///< torch_dist
+  std::filesystem::path
+      folder;  ///< absolute, where the target will be; empty where none is written
   megatron::NameStyle style = megatron::NameStyle::megatron;
   std::filesystem::path reference;  ///< Hugging Face folder; empty for none
   std::uint64_t shard_bytes = 0;    ///< of safetensors files: the largest

@@ -24,6 +24,8 @@ enum class ExpertStorage { automatic, grouped, sequential };
 /// Folder names: as Megatron writes them (mp_rank_TT[_PPP][_EEE]), or always with all three
 /// numbers.
 enum class MpRankStyle { megatron, full3d };
+/// The program that starts from a torch_dist target; automatic: that of the source.
+enum class TrainerChoice { automatic, megatron_lm, megatron_bridge };
 enum class MegatronRelease { automatic, v0_16, v0_17, v0_18, v0_19 };
 /// Where optimizer state lies in mp_rank folders: inside model_optim_rng.pt, or in distrib_optim.pt
 /// of Megatron's distributed optimizer; automatic: as in the source.
@@ -149,6 +151,7 @@ struct JobSpec {
     ExpertStorage experts = ExpertStorage::automatic;               ///< Megatron only
     ModelClass model = ModelClass::automatic;                       ///< Megatron only
     MegatronRelease megatron = MegatronRelease::automatic;          ///< Megatron only
+    TrainerChoice program = TrainerChoice::automatic;               ///< torch_dist only
     MpRankStyle mp_rank_style = MpRankStyle::megatron;              ///< Megatron only
     OptimizerChoice optimizer = OptimizerChoice::automatic;         ///< Megatron only
     Switch overlap_grad_reduce = Switch::automatic;                 ///< Megatron only

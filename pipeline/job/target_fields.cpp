@@ -194,6 +194,14 @@ void add_megatron(std::vector<Field>& out) {
           "Megatron formats: the release of Megatron-Core that loads it, where names, args and "
           "optimizers depend on it;\n\"auto\": that of the source, else the newest of these.")));
   out.push_back(with_scope(
+      only_for(FormatId::torch_dist),
+      choice<TrainerChoice>(
+          "target", "program", [](JobSpec& job) -> TrainerChoice& { return job.target.program; },
+          {"auto", "megatron-lm", "megatron-bridge"},
+          "torch_dist only: the program that starts from it. \"megatron-bridge\" needs a "
+          "run_config.yaml, which is written for families\nthat it has; \"megatron-lm\" needs "
+          "args; \"auto\": as the source, else Megatron-LM.")));
+  out.push_back(with_scope(
       scope,
       choice<MpRankStyle>(
           "target", "mp_rank_style",

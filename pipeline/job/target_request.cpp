@@ -106,6 +106,8 @@ TargetRequest target_request(JobSpec const& job,
   request.model = static_cast<TargetModel>(job.target.model);
   if (job.target.megatron != MegatronRelease::automatic)
     request.release = 15 + static_cast<int>(job.target.megatron);
+  request.program = static_cast<TargetProgram>(job.target.program);
+  request.folder = std::filesystem::absolute(job.target.path);
   request.style = job.target.mp_rank_style == MpRankStyle::full3d ? megatron::NameStyle::full3d
                                                                   : megatron::NameStyle::megatron;
   request.reference = job.target.reference;

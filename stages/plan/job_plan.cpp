@@ -6,7 +6,9 @@
 
 #include "core/base/capture.hpp"
 #include "core/base/counted.hpp"
+#include "core/base/file.hpp"
 #include "core/base/text.hpp"
+#include "core/base/yaml.hpp"
 #include "core/containers/dcp/directory.hpp"
 #include "core/formats/format.hpp"
 #include "core/formats/model_files.hpp"
@@ -15,6 +17,7 @@
 #include "stages/plan/adapter/adapter_places.hpp"
 #include "stages/plan/adapter/merged_adapter.hpp"
 #include "stages/plan/adapter/shared_matrices.hpp"
+#include "stages/plan/bridge/run_config.hpp"
 #include "stages/plan/check/args_proof.hpp"
 #include "stages/plan/config/carried_config.hpp"
 #include "stages/plan/config/config_conflicts.hpp"
@@ -116,6 +119,7 @@ class JobPlanner {
     job_.target.tensors.resize(job_.model->tensors().size());
     target_.lay_out(
         {source_, request_, *job_.model, model_, dtypes_, record_ ? &*record_ : nullptr}, job_);
+    add_run_config();
     restate_vocabulary(request_.true_vocab_size, job_);
     job_.target.shrink();
     if (adapter) check_adapter_places(*job_.model, model_.maps.core, job_.target);
@@ -215,6 +219,41 @@ class JobPlanner {
     std::string const lost = unheld_warning(*model_.maps.family, model_.maps.core, model_.config,
                                             job_.reference.has_value());
     if (!lost.empty()) job_.warnings.push_back(lost);
+  }
+
+  /// What Megatron-Bridge reads a model from: that of a source of Megatron-Bridge, or one that is
+  /// made.
+  void add_run_config() {
+    bool const of_bridge = source_.shape && source_.format->id() == FormatId::torch_dist &&
+                           source_.shape->settings.ends_with(run_config_name);
+    bool const asked = request_.program == TargetProgram::megatron_bridge;
+    if (request_.format != FormatId::torch_dist || !job_.stated ||
+        !(asked || (of_bridge && request_.program == TargetProgram::as_source)))
+      return;
+    std::string const family = std::filesystem::path(job_.map_name).stem().string();
+    BridgeTarget target{
+        job_.stated->args, family, job_.model_config, request_.folder, {}, false, false};
+    std::string text;
+    if (of_bridge) {
+      text = resized_run_config(read_text_file(source_.shape->settings, largest_yaml_bytes),
+                                target.args);
+    } else if (!job_.model->adapter_ranks().empty()) {
+      fail(ErrorKind::usage,
+           "[target] program = \"megatron-bridge\": settings for a LoRA adapter cannot be made. "
+           "Leave the key out: Megatron-Bridge takes the adapter's settings from its own job.");
+    } else {
+      if (job_.reference && !job_.reference->config.is_null())
+        target.hf_folder = request_.folder / job_.reference_to;
+      target.has_optimizer = job_.model->slots().size() > 1;
+      target.has_random_state =
+          source_.format->id() == FormatId::torch_dist && !request_.drop_rng &&
+          std::ranges::any_of(source_.stored.objects, [](StoredObject const& object) {
+            return object.name.starts_with("rng_state");
+          });
+      text = run_config_text(target, request_.map_folders);
+    }
+    std::filesystem::path const folder = run_folder(record_ ? &*record_ : nullptr, asked);
+    job_.texts.push_back({folder / run_config_name, std::move(text), false, {}});
   }
 
   /// Whether any layer has routed experts: a config can count experts that no layer uses.

@@ -132,5 +132,5 @@ def start_from(_, checkpoint):
     from megatron.bridge.training.model_load_save import load_megatron_model
 
     with one_rank():
-        model = load_megatron_model(str(checkpoint), use_cpu_init=True, skip_temp_dist_context=True)
+        model = load_megatron_model(str(checkpoint), use_cpu_init=True, skip_temp_dist_context=True, mp_overrides=SETTINGS)
         return weights_of(model[0] if isinstance(model, list) else model)

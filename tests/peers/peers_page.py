@@ -40,19 +40,22 @@ def bridge_section():
     rows = []
     for name in families.FAMILIES:
         if name in families.NOT_TAKEN:
-            rows.append((name, "not run", f"Megatron-Bridge refuses the folder: {families.NOT_TAKEN[name]}"))
+            rows.append((name, "not run", "", f"Megatron-Bridge refuses the folder: {families.NOT_TAKEN[name]}"))
         elif name in families.BRIDGES_FAULT:
-            rows.append((name, "not compared", f"Megatron-Bridge changes the model: {families.BRIDGES_FAULT[name]}"))
+            rows.append((name, "not compared", "", f"Megatron-Bridge changes the model: {families.BRIDGES_FAULT[name]}"))
         else:
             given = {"config": "`source.config`", "reference": "`target.reference`"}.get(families.NEEDS.get(name), "nothing")
             wide = ", as F32: Megatron-Bridge saves F32 where only `text_config` states the dtype" if name in families.IN_FLOAT32 else ""
-            rows.append((name, "same, both ways", f"its save into Hugging Face needs {given}{wide}"))
+            started = f"no: {families.NOT_STARTED[name]}" if name in families.NOT_STARTED else "yes"
+            rows.append((name, "same, both ways", started, f"its save into Hugging Face needs {given}{wide}"))
     same = sum(row[1].startswith("same") for row in rows)
     refused = sum(row[1] == "not run" for row in rows)
+    started = sum(row[2] == "yes" for row in rows)
     return ("## Megatron-Bridge 0.6.2\n\nIt imports a small folder and saves it, and the program makes the folder again; the program makes `torch_dist` of the "
             "folder, and Megatron-Bridge's loader gets the weights of its own import (`test_bridge.py`). "
             f"Of {len(rows)} folders {same} are the same in both directions, {refused} are such as Megatron-Bridge does not take with transformers 5.23, and "
-            f"{len(rows) - same - refused} it takes for another model.\n\n" + table(["folder", "result", "remark"], rows))
+            f"{len(rows) - same - refused} it takes for another model. Of the {same} it starts from {started} as `target.program = \"megatron-bridge\"` "
+            "writes them, by nothing but the target (`load_megatron_model`).\n\n" + table(["folder", "weights", "starts from it", "remark"], rows))
 
 
 def page():

@@ -5,11 +5,13 @@ import json
 
 import pytest
 
-from bridge_families import BRIDGES_FAULT, COPIES, FAMILIES, IN_FLOAT32, NEEDS, NOT_TAKEN, save_with_tokenizer
+from bridge_families import BRIDGES_FAULT, COPIES, FAMILIES, IN_FLOAT32, NEEDS, NOT_STARTED, NOT_TAKEN, save_with_tokenizer
 from hf_models import read_hf
+from peer_types import Layout
 from tensor_patterns import assert_same_tensors
 
 with_bridge = pytest.mark.skipif(importlib.util.find_spec("megatron.bridge") is None, reason="Megatron-Bridge is not installed")
+FOR_BRIDGE = {"program": "megatron-bridge"}
 TAKEN = [name for name in FAMILIES if name not in NOT_TAKEN and name not in BRIDGES_FAULT]
 
 
@@ -36,12 +38,42 @@ def test_bridge_and_the_program_make_the_same(name, program, scratch):
     folder = save_with_tokenizer(scratch / "folder", FAMILIES[name])
     model = model_options(folder)
     imported = of_bridge("import_folder", folder, scratch / "bridge")
-    there = program.run(folder, scratch / "there", "torch_dist", ranks=1, model=model)
-    assert_same_tensors(of_bridge("load_target", folder, there / "release"), imported)
+    if name in NOT_STARTED:
+        there = program.run(folder, scratch / "there", "torch_dist", ranks=1, model=model)
+        assert_same_tensors(of_bridge("load_target", folder, there / "release"), imported)
+    else:
+        there = program.run(folder, scratch / "there", "torch_dist", ranks=1, target_options=FOR_BRIDGE)
+        assert_same_tensors(without_padding(of_bridge("start_from", there / "iter_0000000"), imported), imported)
     given = {"source_options": {"config": folder}} if NEEDS.get(name) == "config" else {"target_options": {"reference": folder}} if name in NEEDS else {}
     back = program.to_hf(scratch / "bridge", scratch / "back", model=model, ranks=1, **given)
     kept = in_one_dtype if name in IN_FLOAT32 else dict
     assert_same_tensors(kept(read_hf(back)), kept(without_copies(read_hf(folder))))
+
+
+def without_padding(tensors, like):
+    """Without rows behind the vocabulary, which Megatron-Bridge's import does not make."""
+    return {name: tensor[:len(like[name])] if name in like and name.endswith(("word_embeddings.weight", "output_layer.weight")) else tensor
+            for name, tensor in tensors.items()}
+
+
+@with_bridge
+@pytest.mark.long
+@pytest.mark.parametrize("name", NOT_STARTED)
+def test_settings_are_refused_where_bridge_would_build_another_model(name, program, scratch):
+    folder = save_with_tokenizer(scratch / "folder", FAMILIES[name])
+    refused = program.attempt(folder, scratch / "there", "torch_dist", ranks=1, target_options=FOR_BRIDGE, model=model_options(folder))
+    assert refused.returncode == 2 and "[target] program" in refused.stderr, refused.stderr
+
+
+@with_bridge
+@pytest.mark.long
+def test_bridge_starts_from_its_own_save_in_another_layout(program, scratch):
+    folder = save_with_tokenizer(scratch / "folder", FAMILIES["usual-qwen3-moe"])
+    imported = of_bridge("import_folder", folder, scratch / "bridge")
+    there = program.run(scratch / "bridge", scratch / "there", "torch_dist", ranks=1, target_options={"layout": Layout(tp=2, ep=2).toml()})
+    assert_same_tensors(of_bridge("start_from", there / "iter_0000000"), imported)
+    settings = (there / "iter_0000000" / "run_config.yaml").read_text()
+    assert "  tensor_model_parallel_size: 2\n  " in settings and "  expert_model_parallel_size: 2\n" in settings
 
 
 def without_copies(tensors):

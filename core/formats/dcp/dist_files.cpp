@@ -164,18 +164,19 @@ std::string common_bytes(DistRecord const& dist, Checkpoint const& source) {
 }  // namespace
 
 void add_dist_files(TargetDraft& job, DistRecord const& dist, Checkpoint const& source) {
-  fs::path const folder = run_folder(dist.record);
+  fs::path const folder = run_folder(dist.record, dist.numbered);
   job.texts.push_back({folder / dcp::common_name, common_bytes(dist, source), false, {}});
   for (std::string const& name : source.side_files)
-    if (!dcp::is_rank_optimizer(name) && !dcp::is_rank_rng(name) &&
+    if (!dcp::is_rank_optimizer(name) && !dcp::is_rank_rng(name) && name != dist.without &&
         !(name == huggingface::carried_name && job.reference))
       job.side_copies.push_back({source.folder / name, folder / name});
   job.texts.push_back({folder / dcp::backend_name, dcp::backend_json(), true, {}});
-  add_tracker(job, dist.record);
+  add_tracker(job, dist.record, dist.numbered);
 }
 
-void add_tracker(TargetDraft& job, RunRecord const* record) {
-  job.texts.push_back({std::string(megatron::tracker_name), run_tracker(record), true, {}});
+void add_tracker(TargetDraft& job, RunRecord const* record, bool numbered) {
+  job.texts.push_back(
+      {std::string(megatron::tracker_name), run_tracker(record, numbered), true, {}});
 }
 
 std::string common_text(RunRecord const& record) {

@@ -26,6 +26,8 @@ struct DistRecord {
   /// does.
   pickle::Document const* settings = nullptr;
   bool plain_states = false;  ///< the optimizer is not distributed: its keys differ
+  bool numbered = false;      ///< run_folder()
+  std::string without = {};   ///< a file beside a torch_dist source that is not copied; "": none
 };
 
 /// The objects of a Megatron-FSDP checkpoint that say what it is: args, checkpoint_version,
@@ -39,7 +41,7 @@ std::string common_text(RunRecord const& record);
 std::string made_common_text(DistRecord const& dist);
 
 /// The tracker of a Megatron root.
-void add_tracker(TargetDraft& job, RunRecord const* record);
+void add_tracker(TargetDraft& job, RunRecord const* record, bool numbered = false);
 
 /// Adds what is beside the items of a torch_dist checkpoint: common.pt, metadata.json, the
 /// tracker, and files of other programs beside a torch_dist source. Errors of kind source: state

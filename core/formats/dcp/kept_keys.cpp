@@ -51,7 +51,7 @@ class KeptKeys {
       target.add_tensor(tensors[t].key, tensors[t].dtype, tensors[t].shape, boxes[t], false);
     }
     draft_.opaque = target.finish(planner_data());
-    if (dist) add_dist_files(draft_, {record, {}, false, false, false, false, false}, job_.source);
+    if (dist) add_dist_files(draft_, {record, {}}, job_.source);
     if (fsdp && record != nullptr) add_tracker(draft_, record);
     if (job_.source.storage == Storage::chunks && !dist)
       copy_side_files(record != nullptr ? run_folder(record) : fs::path());

@@ -42,7 +42,7 @@ class DistTarget {
     TargetParts const parts{&job_.model, &side, job_.dtypes, &request()};
     DistTensors const tensors{pipeline_chunks(request().pipeline), fsdp_,
                               job_.read.target_trainer.root};
-    DcpTarget target(draft_, run_folder(job_.record));
+    DcpTarget target(draft_, run_folder(job_.record, is_numbered()));
     if (fsdp_)
       finish_fsdp(target, parts, tensors);
     else
@@ -220,9 +220,13 @@ class DistTarget {
         megatron::layout_text(now), megatron::layout_text(then)));
   }
 
+  /// Megatron-Bridge looks for folders of iterations.
+  bool is_numbered() const { return request().program == TargetProgram::megatron_bridge; }
+
   /// Whether what is copied along with the source's common state says which model it is: its
   /// config.json, or the settings of another program in the folder of the tensors.
   bool carries_facts() const {
+    if (request().program == TargetProgram::megatron_lm) return false;
     if (job_.read.files && !job_.read.files->config.is_null()) return true;
     auto const& shape = job_.source.shape;
     if (!shape || shape->facts.is_null()) return false;
@@ -235,6 +239,11 @@ class DistTarget {
   DistRecord dist_record(Side const& side) const {
     DistRecord record;
     record.record = job_.record;
+    record.numbered = is_numbered();
+    // Megatron-LM does not read it, and it describes the source; for Megatron-Bridge a new one is
+    // written.
+    if (job_.source.shape && job_.source.shape->program == "Megatron-Bridge")
+      record.without = std::filesystem::path(job_.source.shape->settings).filename().string();
     record.has_states = job_.model.slots().size() > 1;
     std::optional<TensorId> const bias = job_.model.find_tensor("experts.down_bias");
     record.expert_biases = bias && job_.model.exists(*bias);

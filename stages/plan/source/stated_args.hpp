@@ -14,6 +14,10 @@ namespace reshard {
 /// one with a mistake. Of kind source: a number in the settings that is NaN or infinite.
 Json stated_args(Checkpoint const& checkpoint, std::span<std::filesystem::path const> map_folders);
 
+/// settings/NAME.toml of the first map folder that has it. Errors of kind usage: none has, or one
+/// with a mistake.
+MapFile settings_table(std::string const& name, std::span<std::filesystem::path const> map_folders);
+
 /// Whether stated_args() are made of settings.
 bool from_settings(Checkpoint const& checkpoint);
 

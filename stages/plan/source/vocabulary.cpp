@@ -12,6 +12,7 @@
 #include "core/base/yaml.hpp"
 #include "core/formats/megatron/vocab_rows.hpp"
 #include "core/mapping/config_defaults.hpp"
+#include "stages/plan/bridge/run_config.hpp"
 #include "stages/plan/config/config_conflicts.hpp"
 
 namespace reshard {
@@ -21,9 +22,6 @@ namespace {
 Index padded(Json const& args, Index vocab, Index ranks) {
   return megatron::padded_rows(vocab, megatron::vocab_multiple(args, ranks));
 }
-
-/// Settings of Megatron-Bridge, which travel with a checkpoint.
-constexpr char const* run_config_name = "run_config.yaml";
 
 /// The members of a config.json that count the vocabulary otherwise: its own, and those of the
 /// language model inside, `inner`.
@@ -139,22 +137,24 @@ void state_vocabulary(TargetRequest const& request, SourceModel& read) {
 
 void restate_vocabulary(Index vocab, TargetDraft& draft) {
   if (vocab == 0) return;
-  for (auto copy = draft.side_copies.begin(); copy != draft.side_copies.end();) {
-    if (copy->from.filename() != run_config_name) {
-      ++copy;
-      continue;
-    }
-    auto text = with_vocabulary(read_text_file(copy->from, largest_yaml_bytes), vocab);
-    if (!text) {
+  auto const restate = [&](std::filesystem::path const& file, std::string text) {
+    auto restated = with_vocabulary(std::move(text), vocab);
+    if (!restated)
       draft.warnings.push_back(fmt::format(
           "{} is copied as it is: it has no model.vocab_size that model.true_vocab_size "
           "could change",
-          copy->from.string()));
-      ++copy;
-      continue;
-    }
-    draft.texts.push_back({copy->to, std::move(*text), false, {}});
-    copy = draft.side_copies.erase(copy);
+          file.string()));
+    return restated;
+  };
+  for (TextFile& text : draft.texts)
+    if (text.path.filename() == run_config_name)
+      if (auto restated = restate(text.path, text.text)) text.text = std::move(*restated);
+  for (auto copy = draft.side_copies.begin(); copy != draft.side_copies.end();) {
+    bool const settings = copy->from.filename() == run_config_name;
+    auto text = settings ? restate(copy->from, read_text_file(copy->from, largest_yaml_bytes))
+                         : std::nullopt;
+    if (text) draft.texts.push_back({copy->to, std::move(*text), false, {}});
+    copy = text ? draft.side_copies.erase(copy) : copy + 1;
   }
 }
 

@@ -1,4 +1,5 @@
 #include "core/base/yaml.hpp"
+#include "core/base/yaml_text.hpp"
 
 #include <string>
 
@@ -188,6 +189,31 @@ TEST(Yaml, WhatPyYamlDumpsOfAProvider) {
   EXPECT_EQ(*model->find("layernorm_epsilon")->real(), 1e-6);
   EXPECT_EQ(model->find("moe_layer_freq")->items()->size(), 2U);
   EXPECT_EQ(*model->find("activation_func")->find("_target_")->text(), "torch.nn.functional.silu");
+}
+
+/// What yaml_text() writes is read back as the same value, and by people as these lines.
+TEST(Yaml, AValueThatIsWrittenIsReadBack) {
+  Json const value = Json::object()
+                         .set("model", Json::object()
+                                           .set("_target_", "a.B")
+                                           .set("epsilon", 1e-6)
+                                           .set("large", 1e20)
+                                           .set("whole", 3.0)
+                                           .set("count", -7)
+                                           .set("flag", true)
+                                           .set("nothing", Json()))
+                         .set("list", Json(Json::Array{1, Json(Json::Array{}), Json::object()}))
+                         .set("nested", Json(Json::Array{Json::object().set("a", 1)}))
+                         .set("yes", "yes")
+                         .set("1:30", "1:30\n\"x\"")
+                         .set("Key", "");
+  std::string const text = yaml_text(value);
+  EXPECT_EQ(parse_yaml(text, "text"), value) << text;
+  EXPECT_TRUE(
+      text.starts_with("model:\n  _target_: \"a.B\"\n  epsilon: 1.0e-06\n"
+                       "  large: 1.0e+20\n  whole: 3.0\n  count: -7\n"))
+      << text;
+  EXPECT_NE(text.find("\"yes\": \"yes\"\n"), std::string::npos) << text;
 }
 
 }  // namespace

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "core/base/json.hpp"
+
+namespace reshard {
+
+/// The name of Megatron-Bridge's settings in the folder of an iteration.
+inline constexpr char const* run_config_name = "run_config.yaml";
+
+/// What the settings of a target are made of.
+struct BridgeTarget {
+  Json args;                     ///< every argument of Megatron that the target states
+  std::string family;            ///< name of the map
+  Json config;                   ///< config.json of the model; null for none
+  std::filesystem::path folder;  ///< absolute, where the target will be
+  std::optional<std::filesystem::path> hf_folder;  ///< with config.json and a tokenizer
+  bool has_optimizer = false;
+  bool has_random_state = false;
+};
+
+/// The run_config.yaml from which Megatron-Bridge builds the model of a target, by
+/// settings/megatron_bridge_target.toml of a map folder. An Error of kind usage for a family that
+/// it does not describe, and where no map folder has that file.
+std::string run_config_text(BridgeTarget const& target,
+                            std::span<std::filesystem::path const> map_folders);
+
+/// The run_config.yaml of a source with the parallel sizes of the target, which `args` state, in
+/// its section `model`. All else stays as it is written.
+std::string resized_run_config(std::string_view text, Json const& args);
+
+}  // namespace reshard
