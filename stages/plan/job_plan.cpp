@@ -24,6 +24,7 @@
 #include "stages/plan/config/config_members.hpp"
 #include "stages/plan/config/expected_names.hpp"
 #include "stages/plan/identity_plan.hpp"
+#include "stages/plan/source/map_choice.hpp"
 #include "stages/plan/source/master_weights.hpp"
 #include "stages/plan/source/megatron_form.hpp"
 #include "stages/plan/source/settled_configs.hpp"
@@ -221,6 +222,18 @@ class JobPlanner {
     if (!lost.empty()) job_.warnings.push_back(lost);
   }
 
+  /// The map whose layers a target has. Between Megatron's formats no job needs to know it; where
+  /// a config.json travels with the source, that says it.
+  std::string bridge_family() const {
+    std::string name = job_.map_name;
+    if (name.empty() && model_.files && !model_.files->config.is_null())
+      for (MapFile const& map : family_maps(request_.map_folders))
+        if (Json const type = fact(model_.files->config, "model_type");
+            type.text() != nullptr && std::ranges::count(map.model_types, *type.text()) > 0)
+          name = map.name;
+    return std::filesystem::path(name).stem().string();
+  }
+
   /// What Megatron-Bridge reads a model from: that of a source of Megatron-Bridge, or one that is
   /// made.
   void add_run_config() {
@@ -230,9 +243,11 @@ class JobPlanner {
     if (request_.format != FormatId::torch_dist || !job_.stated ||
         !(asked || (of_bridge && request_.program == TargetProgram::as_source)))
       return;
-    std::string const family = std::filesystem::path(job_.map_name).stem().string();
-    BridgeTarget target{
-        job_.stated->args, family, job_.model_config, request_.folder, {}, false, false};
+    BridgeTarget target{.args = job_.stated->args,
+                        .family = bridge_family(),
+                        .own_args = model_.maps.core.own_args,
+                        .config = job_.model_config,
+                        .folder = request_.folder};
     std::string text;
     if (of_bridge) {
       text = resized_run_config(read_text_file(source_.shape->settings, largest_yaml_bytes),

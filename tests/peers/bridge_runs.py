@@ -6,8 +6,11 @@ import types
 import torch
 from megatron.core import parallel_state
 
+import dcp_checkpoints
+import dcp_models
 import megatron_release
 from gloo_ranks import run_ranks
+from peer_types import Layout
 
 PRELOAD = "bridge_preload"
 UNSET = 77.0  # what weights are before a load: what keeps it was not loaded
@@ -134,3 +137,48 @@ def start_from(_, checkpoint):
     with one_rank():
         model = load_megatron_model(str(checkpoint), use_cpu_init=True, skip_temp_dist_context=True, mp_overrides=SETTINGS)
         return weights_of(model[0] if isinstance(model, list) else model)
+
+
+def resume_from(_, checkpoint, batch):
+    """Goes on from a checkpoint as a training job of Bridge does, with the settings of the folder and the optimizer of megatron_trainer.BASE. Gives the weights
+    before and after the next step, and how far the run is."""
+    from megatron.bridge.training.checkpointing import load_checkpoint
+    from megatron.bridge.training.config import CheckpointConfig, DistributedDataParallelConfig, LoggerConfig, OptimizerConfig, RNGConfig, SchedulerConfig
+    from megatron.bridge.training.model_load_save import load_model_config
+    from megatron.bridge.training.optim import setup_optimizer
+    from megatron.bridge.training.state import GlobalState
+    from megatron.core.num_microbatches_calculator import init_num_microbatches_calculator
+    from megatron.core.rerun_state_machine import initialize_rerun_state_machine
+    from megatron.core.utils import unwrap_model
+
+    with one_rank():
+        dcp_models.prepare_distributed_checkpoints()
+        dcp_models.use_fused_adam()
+        initialize_rerun_state_machine()
+        init_num_microbatches_calculator(0, None, batch, 1, 1)
+        [folder] = checkpoint.glob("iter_*")
+        provider, _ = load_model_config(str(folder))
+        for name, value in SETTINGS.items():
+            setattr(provider, name, value)
+        provider.finalize()
+        ddp = DistributedDataParallelConfig(use_distributed_optimizer=True, overlap_grad_reduce=False, overlap_param_gather=False, grad_reduce_in_fp32=True)
+        chunks = provider.provide_distributed_model(ddp_config=ddp, use_cpu_initialization=True)
+        settings = OptimizerConfig(optimizer="adam", lr=0.01, min_lr=0.001, weight_decay=0.1, clip_grad=0.0, bf16=True, params_dtype=torch.bfloat16,
+                                   use_distributed_optimizer=True)
+        settings.finalize()
+        schedule = SchedulerConfig(lr_decay_style="cosine", start_weight_decay=0.1, end_weight_decay=0.1, weight_decay_incr_style="constant")
+        schedule.lr_decay_steps = schedule.wd_incr_steps = 100 * batch
+        schedule.lr_warmup_steps, schedule.wsd_decay_steps = 0, None
+        optimizer, scheduler = setup_optimizer(settings, schedule, chunks)
+        with torch.no_grad():
+            for each in (parameter for chunk in chunks for parameter in chunk.parameters()):
+                each.fill_(UNSET)
+        state = GlobalState()
+        state.cfg = types.SimpleNamespace(
+            checkpoint=CheckpointConfig(load=str(checkpoint), save=f"{checkpoint}-next", ckpt_format="torch_dist", fully_parallel_load=False), model=provider,
+            optimizer=settings, ddp=ddp, peft=None, rng=RNGConfig(), dist=None, logger=LoggerConfig(), ft=None, train=None)
+        progress = load_checkpoint(state, chunks, optimizer, scheduler)
+        models = unwrap_model(chunks)
+        loaded = dcp_checkpoints.pieces(models, parallel_state)
+        dcp_models.train_step(chunks, optimizer, 2, Layout())
+        return loaded, dcp_checkpoints.pieces(models, parallel_state), progress

@@ -55,7 +55,8 @@ def bridge_section():
             "folder, and Megatron-Bridge's loader gets the weights of its own import (`test_bridge.py`). "
             f"Of {len(rows)} folders {same} are the same in both directions, {refused} are such as Megatron-Bridge does not take with transformers 5.23, and "
             f"{len(rows) - same - refused} it takes for another model. Of the {same} it starts from {started} as `target.program = \"megatron-bridge\"` "
-            "writes them, by nothing but the target (`load_megatron_model`).\n\n" + table(["folder", "weights", "starts from it", "remark"], rows))
+            "writes them, by nothing but the target (`load_megatron_model`). A run of Megatron-LM 0.19.2 (`dense`, "
+            "`experts-default-etp` above) goes on in Megatron-Bridge from such a target: the next step is that of a run that never stopped.\n\n" + table(["folder", "weights", "starts from it", "remark"], rows))
 
 
 def page():

@@ -5,10 +5,13 @@ import json
 
 import pytest
 
+import dcp_checkpoints
+import megatron_trainer as trainer
 from bridge_families import BRIDGES_FAULT, COPIES, FAMILIES, IN_FLOAT32, NEEDS, NOT_STARTED, NOT_TAKEN, save_with_tokenizer
 from hf_models import read_hf
 from peer_types import Layout
 from tensor_patterns import assert_same_tensors
+from test_trainer import CASES
 
 with_bridge = pytest.mark.skipif(importlib.util.find_spec("megatron.bridge") is None, reason="Megatron-Bridge is not installed")
 FOR_BRIDGE = {"program": "megatron-bridge"}
@@ -74,6 +77,23 @@ def test_bridge_starts_from_its_own_save_in_another_layout(program, scratch):
     assert_same_tensors(of_bridge("start_from", there / "iter_0000000"), imported)
     settings = (there / "iter_0000000" / "run_config.yaml").read_text()
     assert "  tensor_model_parallel_size: 2\n  " in settings and "  expert_model_parallel_size: 2\n" in settings
+
+
+@with_bridge
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["dense", "experts-default-etp"])
+def test_bridge_goes_on_from_a_run_of_megatron_lm(name, program, scratch):
+    """With its optimizer and scheduler: the next step is that of a run that never stopped. The trainer builds norms of its own, Bridge those of Transformer
+    Engine, and Megatron-Core calls the norm before experts otherwise there."""
+    saved, uninterrupted = trainer.train_and_save(CASES[name][0], scratch / "source")
+    there = program.run(scratch / "source", scratch / "there", "torch_dist", source_options={"rng": "drop"},
+                        target_options=FOR_BRIDGE | {"transformer_impl": "transformer_engine"})
+    *sides, progress = of_bridge("resume_from", there, 8)
+    assert progress == (trainer.ITERATION, trainer.OPERATIONS)
+    for side, expected in zip(sides, (saved, uninterrupted), strict=True):
+        of_experts = any(".experts." in key for key in expected)
+        norm = ("mlp.linear_fc1.layer_norm_weight", "pre_mlp_layernorm.weight") if of_experts else ("", "")
+        assert_same_tensors(trainer.within_vocabulary(dcp_checkpoints.joined([side])), {key.replace(*norm): tensor for key, tensor in expected.items()})
 
 
 def without_copies(tensors):

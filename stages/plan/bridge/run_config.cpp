@@ -49,9 +49,21 @@ std::string place_of(std::string const& name) {
   return apart ? name : "model." + name;
 }
 
+[[noreturn]] void refuse(BridgeTarget const& target, std::string const& reason) {
+  fail(ErrorKind::usage,
+       "[target] program = \"megatron-bridge\": {}{}. Remove the key: without it Megatron-Bridge "
+       "loads the weights into a model that it builds from the Hugging Face folder (AutoBridge).",
+       reason, target.family.empty() ? "" : fmt::format(" ({}.toml)", target.family));
+}
+
 }  // namespace
 
 std::string run_config_text(BridgeTarget const& target, std::span<fs::path const> map_folders) {
+  if (target.family.empty())
+    for (std::string const& arg : target.own_args)
+      if (Json const value = fact(target.args, arg); !value.is_null() && value != Json(false))
+        refuse(target, fmt::format("args.{} = {} is of layers that Megatron-Core does not have",
+                                   arg, value.dump()));
   Json facts = target.args;
   facts.set("family", target.family);
   facts.set("config", target.config);
@@ -64,12 +76,7 @@ std::string run_config_text(BridgeTarget const& target, std::span<fs::path const
   result.set("_target_", "megatron.bridge.training.config.ConfigContainer");
   for (auto& [name, value] : Model(table, table, {facts, "args"}).evaluate(table.args)) {
     if (value.is_null()) continue;
-    if (name == "refused")
-      fail(ErrorKind::usage,
-           "[target] program = \"megatron-bridge\": {} ({}.toml). Remove the key: without it "
-           "Megatron-Bridge loads the weights into a model that it builds from the Hugging Face "
-           "folder (AutoBridge).",
-           *value.text(), target.family);
+    if (name == "refused") refuse(target, *value.text());
     set_in(result, place_of(name), value == Json(none) ? Json() : std::move(value));
   }
   return yaml_text(result);

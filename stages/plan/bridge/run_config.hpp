@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/base/json.hpp"
 
@@ -15,11 +16,13 @@ inline constexpr char const* run_config_name = "run_config.yaml";
 
 /// What the settings of a target are made of.
 struct BridgeTarget {
-  Json args;                     ///< every argument of Megatron that the target states
-  std::string family;            ///< name of the map
-  Json config;                   ///< config.json of the model; null for none
-  std::filesystem::path folder;  ///< absolute, where the target will be
-  std::optional<std::filesystem::path> hf_folder;  ///< with config.json and a tokenizer
+  Json args;           ///< every argument of Megatron that the target states
+  std::string family;  ///< name of the map; "": a run of Megatron-LM, whose args say it all
+  std::vector<std::string> own_args = {};  ///< that Megatron-Core has no layers for
+  Json config = {};                        ///< config.json of the model; null for none
+  std::filesystem::path folder;            ///< absolute, where the target will be
+  std::optional<std::filesystem::path> hf_folder =
+      {};  ///< with config.json and a tokenizer, absolute
   bool has_optimizer = false;
   bool has_random_state = false;
 };

@@ -207,5 +207,12 @@ TEST(AdapterRefuses, MergingIntoWeightsWithOptimizerState) {
                  "holds optimizer state, which belongs to the weights before the adapter");
 }
 
+TEST(AdapterRefuses, ATargetForMegatronBridge) {
+  TargetRequest request = request_for(FormatId::torch_dist);
+  request.program = TargetProgram::megatron_bridge;
+  expect_refused(bridge(sample_model("llama"), 6), request, ErrorKind::usage,
+                 "settings for a LoRA adapter cannot be made");
+}
+
 }  // namespace
 }  // namespace reshard::test

@@ -113,6 +113,25 @@ TEST(RunConfig, IsRefusedForFamiliesWhoseSettingsAreNotKnown) {
                  "its settings for models of this family are not known (mixtral.toml)");
 }
 
+TEST(RunConfig, OfARunOfMegatronLmIsMadeOfItsArgs) {
+  SampleModel const sample = sample_model("mixtral");
+  JobPlan const plan = planned(made_megatron(sample, {}), for_bridge());
+  Json const config = parse_yaml(text_named(plan, run_config_name), run_config_name);
+  EXPECT_EQ(*config.find("model")->find("num_moe_experts"), Json(8));
+
+  BridgeTarget target{
+      .args = sample.args, .family = "", .own_args = {"no_input_norm"}, .folder = "/t"};
+  std::vector const folders{maps_folder()};
+  target.args.set("no_input_norm", true);
+  EXPECT_NE(refused(ErrorKind::usage, [&] { run_config_text(target, folders); })
+                .find("args.no_input_norm = true is of layers that Megatron-Core does not have"),
+            std::string::npos);
+  target.args.set("no_input_norm", false).set("swiglu", false).set("gated_linear_unit", true);
+  EXPECT_NE(refused(ErrorKind::usage, [&] { run_config_text(target, folders); })
+                .find("args do not say which activation the gated layers have"),
+            std::string::npos);
+}
+
 TEST(RunConfig, OfASourceGetsTheSizesOfTheTarget) {
   std::string const text =
       "checkpoint:\n  tensor_model_parallel_size: 1\nmodel:\n  _target_: a.B\n"
