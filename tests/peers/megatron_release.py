@@ -157,16 +157,23 @@ def stand_in_for_emerging_optimizers(momentum_optimizer, orthogonalize):
 
 def muon_optimizer(config, wrapped, layer_wise):
     """Muon for matrices and Adam for all else, over data parallel ranks layer by layer or not."""
-    if RELEASE < (0, 19):
+    from megatron.core import optimizer
+
+    if RELEASE < (0, 18):
+        if RELEASE == (0, 17):  # it asks for the package's version, once
+            optimizer.HAVE_EMERGING_OPTIMIZERS = optimizer.HAVE_EO_V02 = True
+            importlib.reload(importlib.import_module("megatron.core.optimizer.muon"))
         from megatron.core.optimizer.muon import get_megatron_muon_optimizer
 
         return get_megatron_muon_optimizer(config, wrapped, layer_wise_distributed_optimizer=layer_wise)
-    from megatron.core import optimizer
     from megatron.core.optimizer import emerging_optimizers
 
     importlib.reload(emerging_optimizers)  # it was imported before there was the package
     optimizer._EMERGING_OPTIMIZERS, optimizer.HAVE_EMERGING_OPTIMIZERS = emerging_optimizers._EMERGING_OPTIMIZERS, True
-    config.optimizer, config.use_layer_wise_distributed_optimizer = "muon", layer_wise
+    if RELEASE < (0, 19):
+        config.optimizer = "dist_muon" if layer_wise else "muon"
+    else:
+        config.optimizer, config.use_layer_wise_distributed_optimizer = "muon", layer_wise
     return optimizer.get_megatron_optimizer(config, wrapped)
 
 
@@ -213,3 +220,45 @@ def put_common_item(folder, common):
     (folder / ".metadata").write_bytes(pickle.dumps(catalogue))
     (folder / "metadata.json").write_text(json.dumps(ONE_BACKEND))
     (folder / COMMON_FILE).unlink(missing_ok=True)
+
+
+# --- the trainer --------------------------------------------------------------------------------------------------
+
+
+def gpt_of(args, stage):
+    """GPTModel as the trainer builds it of its args. The wheels of 0.17 and 0.18 have no builder: it stands beside pretrain_gpt.py, and is followed here."""
+    from megatron.core.process_groups_config import ProcessGroupCollection
+
+    if RELEASE >= (0, 19):
+        from megatron.training.argument_utils import gpt_config_from_args
+        from megatron.training.models.gpt import GPTModelBuilder
+
+        return GPTModelBuilder(gpt_config_from_args(args)).build_model(ProcessGroupCollection.use_mpu_process_groups(), vp_stage=stage)
+    from megatron.core import parallel_state
+    from megatron.core.models.gpt import GPTModel, gpt_layer_specs
+    from megatron.training.arguments import core_transformer_config_from_args
+
+    config = core_transformer_config_from_args(args)
+    if args.num_experts:
+        spec = gpt_layer_specs.get_gpt_decoder_block_spec(config, use_transformer_engine=False, normalization=args.normalization, vp_stage=stage)
+    else:
+        spec = gpt_layer_specs.get_gpt_layer_local_spec(qk_layernorm=args.qk_layernorm, normalization=args.normalization)
+    return GPTModel(
+        config, spec, args.padded_vocab_size, args.max_position_embeddings,
+        pre_process=parallel_state.is_pipeline_first_stage(ignore_virtual=False, vp_stage=stage),
+        post_process=parallel_state.is_pipeline_last_stage(ignore_virtual=False, vp_stage=stage),
+        fp16_lm_cross_entropy=args.fp16_lm_cross_entropy, parallel_output=True,
+        share_embeddings_and_output_weights=not args.untie_embeddings_and_output_weights, position_embedding_type=args.position_embedding_type,
+        rotary_percent=args.rotary_percent, rotary_base=args.rotary_base, vp_stage=stage)
+
+
+def ddp_settings(args):
+    """0.17 makes them inside of the function that builds the model."""
+    from megatron.core.distributed import DistributedDataParallelConfig
+    from megatron.training import training
+
+    if hasattr(training, "get_megatron_ddp_config"):
+        return training.get_megatron_ddp_config(args)
+    return DistributedDataParallelConfig(
+        grad_reduce_in_fp32=args.accumulate_allreduce_grads_in_fp32, overlap_grad_reduce=args.overlap_grad_reduce,
+        use_distributed_optimizer=args.use_distributed_optimizer, bucket_size=args.ddp_bucket_size)

@@ -9,7 +9,10 @@ import contextlib
 import copy
 import io
 import os
+import pickle
+import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,6 +23,7 @@ import torch.distributed as dist
 import dcp_checkpoints
 import dcp_models
 import megatron_models
+import megatron_release
 from peer_types import Layout
 
 VOCABULARY, ITERATION, OPERATIONS = 300, 10, 123456789.0
@@ -116,20 +120,17 @@ def started(rank, run, is_loading=False):
     from megatron.core import parallel_state
     from megatron.core.distributed import DistributedDataParallel
     from megatron.core.optimizer import get_megatron_optimizer
-    from megatron.core.process_groups_config import ProcessGroupCollection
     from megatron.core.rerun_state_machine import initialize_rerun_state_machine
     from megatron.core.transformer.module import Float16Module
     from megatron.training import arguments, global_vars, training
-    from megatron.training.argument_utils import gpt_config_from_args
-    from megatron.training.models.gpt import GPTModelBuilder
-    from megatron.training.vocab_utils import calculate_padded_vocab_size
 
     prepare()
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(run.ranks), LOCAL_RANK=str(rank), CUDA_DEVICE_MAX_CONNECTIONS="1")
     sys.argv = run.command_line(is_loading)
     args = arguments.parse_args()
     arguments.validate_args(args, {})
-    args.padded_vocab_size = calculate_padded_vocab_size(args.vocab_size, args.make_vocab_size_divisible_by, args.tensor_model_parallel_size, False)
+    multiple = args.make_vocab_size_divisible_by * args.tensor_model_parallel_size
+    args.padded_vocab_size = -(-args.vocab_size // multiple) * multiple
     global_vars.set_global_variables(args, build_tokenizer=False)
     parallel_state.initialize_model_parallel(
         args.tensor_model_parallel_size, args.pipeline_model_parallel_size, args.virtual_pipeline_model_parallel_size,
@@ -137,15 +138,15 @@ def started(rank, run, is_loading=False):
     initialize_rerun_state_machine()
     torch.manual_seed(1)
 
-    builder, groups, models = GPTModelBuilder(gpt_config_from_args(args)), ProcessGroupCollection.use_mpu_process_groups(), []
+    models = []
     for stage in range(run.layout.vpp):
         if run.layout.vpp > 1:
             parallel_state.set_virtual_pipeline_model_parallel_rank(stage)
-        models.append(builder.build_model(groups, vp_stage=stage if run.layout.vpp > 1 else None))
+        models.append(megatron_release.gpt_of(args, stage if run.layout.vpp > 1 else None))
     config = models[0].config
     if args.bf16:
         models = [Float16Module(config, model) for model in models]
-    ddp = training.get_megatron_ddp_config(args)
+    ddp = megatron_release.ddp_settings(args)
     chunks = [DistributedDataParallel(config, ddp, model, disable_bucketing=index > 0) for index, model in enumerate(models)]
     optimizer_config, overrides = training.get_megatron_optimizer_config(args)
     optimizer = get_megatron_optimizer(optimizer_config, chunks, overrides)
@@ -206,3 +207,20 @@ def train_and_save(run, root):
 def load_and_train(run, root):
     """The trainer loads strictly and trains the second step: the weights before and after it."""
     return on_all(load_and_train_on_rank, run, root)
+
+
+def save_by(python, run, root):
+    """train_and_save() of another release, in its Python."""
+    Path(root).mkdir(parents=True)
+    with tempfile.TemporaryDirectory() as folder:
+        call, result = Path(folder) / "run", Path(folder) / "result"
+        call.write_bytes(pickle.dumps((run, str(root))))
+        subprocess.run([python, __file__, call, result], check=True, cwd=Path(__file__).parent, capture_output=True, text=True)
+        return torch.load(result)
+
+
+if __name__ == "__main__":
+    import megatron_trainer  # under its own name, which the ranks import
+
+    wanted, root = pickle.loads(Path(sys.argv[1]).read_bytes())
+    torch.save(megatron_trainer.on_all(megatron_trainer.train_and_save_on_rank, wanted, root), sys.argv[2])

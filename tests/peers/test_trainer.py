@@ -1,7 +1,9 @@
 """The trainer of megatron-core's wheels, megatron.training: it saves, the program changes layout and format, and the trainer loads strictly and trains on to
 the bits of a run that never stopped. The release of requirements.txt has no trainer: scripts/install_peers.sh installs one that has."""
 
+import importlib.metadata
 import importlib.util
+from pathlib import Path
 
 import pytest
 
@@ -56,3 +58,27 @@ def test_the_trainer_goes_on_in_another_layout(name, program, scratch):
     assert_same_tensors(resumed, uninterrupted)
     compared = command("verify", scratch / "source", there)
     assert compared.returncode == 0, compared.stdout + compared.stderr
+
+
+OTHERS = ("0.17.1", "0.18.2", "0.19.2")
+ACROSS = ("dense", "dense-from-rank-files", "experts-default-etp", "experts-cut-otherwise", "experts-to-cut-otherwise")
+
+
+def python_of(release):
+    return Path(__file__).resolve().parents[2] / ".cache" / f"peers-megatron-core-{release}" / "bin" / "python"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ACROSS)
+@pytest.mark.parametrize("release", OTHERS)
+def test_the_trainer_goes_on_from_another_release(release, name, program, scratch):
+    here = importlib.metadata.version("megatron-core")
+    if release == here or not python_of(release).exists():
+        pytest.skip(f"{release} is this release, or not installed")
+    source, target_format, target = CASES[name]
+    saved, uninterrupted = trainer.save_by(python_of(release), source, scratch / "source")
+    there = program.run(scratch / "source", scratch / "there", target_format, source_options={"rng": "drop"},
+                        target_options={"layout": target.layout.toml(), "megatron": here.rpartition(".")[0]})
+    loaded, resumed = trainer.load_and_train(target, there)
+    assert_same_tensors(loaded, saved)
+    assert_same_tensors(resumed, uninterrupted)

@@ -12,6 +12,5 @@ import megatron.core.distributed  # noqa: E402,F401
 import megatron.core.optimizer  # noqa: E402,F401
 import megatron.training.argument_utils  # noqa: E402,F401
 import megatron.training.checkpointing  # noqa: E402,F401
-import megatron.training.models.gpt  # noqa: E402,F401
 import megatron.training.training  # noqa: E402,F401
 import megatron_trainer  # noqa: E402,F401
