@@ -34,7 +34,7 @@ def trainer_section():
     return ("## The trainer of Megatron-Core 0.17.1, 0.18.2 and 0.19.2\n\n`megatron.training` with its own parser, optimizers, `save_checkpoint` and "
             "`load_checkpoint --dist-ckpt-strictness raise_all`, and since 0.19 its own model builder, which older wheels lack. It saves, the program converts, "
             f"it loads and trains on (`test_trainer.py`). The same in each of the three, and across them (`{others}`): what one of them saved goes on in "
-            "each other one, with `target.megatron` set to its release. `test_args_table.py` asks that `configs/models/args.toml` has every argument of "
+            "0.18.2 and 0.19.2, with `target.megatron` set to that release. `test_args_table.py` asks that `configs/models/args.toml` has every argument of "
             "their parsers.\n\n" + table(["case", "saved as", "converted into", "result"], rows))
 
 

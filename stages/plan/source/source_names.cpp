@@ -113,11 +113,11 @@ void fail_unexplained(std::string const& file, std::string const& tensor,
   if (is_adapter(tensor))
     fail(
         ErrorKind::source,
-        "{}: '{}' matches no entry of {}: it is part of an adapter (LoRA). {} To leave adapters out, add their names to `drop` in a copy of {}.",
+        "{}: '{}' matches no entry of {} for this model: it is part of an adapter (LoRA). {} To leave adapters out, add their names to `drop` in a copy of {}.",
         file, tensor, map_names, merge_adapters, droppable(map_names));
   if (std::string const weight = weight_of(tensor, known); !weight.empty() && !method.empty())
     fail(ErrorKind::source,
-         "{}: '{}' stands beside the weight '{}', and matches no entry of {}. By config.json the "
+         "{}: '{}' stands beside the weight '{}', and matches no entry of {} for this model. By config.json the "
          "model is quantised by {}, and no map describes this form. model.map = \"none\" keeps the "
          "stored tensors as they are, in a Hugging Face folder, DCP or HDF5; or take the model as "
          "it was before.",
@@ -125,7 +125,7 @@ void fail_unexplained(std::string const& file, std::string const& tensor,
   std::string const near = nearest(tensor, known);
   fail(
       ErrorKind::source,
-      "{}: '{}' matches no entry of {}{}. Name another map with model.map, or leave the tensor out: add its name to `drop` in a copy of {}.",
+      "{}: '{}' matches no entry of {} for this model{}. Name another map with model.map, or leave the tensor out: add its name to `drop` in a copy of {}.",
       file, tensor, map_names, near.empty() ? "" : "; the nearest name is '" + near + "'",
       droppable(map_names));
 }

@@ -41,7 +41,7 @@ TEST(Unexplained, ANameBeyondTheSizesIsTold) {
 
 TEST(Unexplained, TheNearestNameIsTold) {
   expect_says(Names().unexplained("model.layers.0.mlp.up_pro.weight"),
-              "matches no entry of llama.toml; the nearest name is "
+              "matches no entry of llama.toml for this model; the nearest name is "
               "'model.layers.0.mlp.up_proj.weight'");
   std::string const strange = Names().unexplained("zzzzzzzz");
   EXPECT_EQ(strange.find("nearest"), std::string::npos) << strange;
