@@ -243,13 +243,14 @@ def gpt_of(args, stage):
         spec = gpt_layer_specs.get_gpt_decoder_block_spec(config, use_transformer_engine=False, normalization=args.normalization, vp_stage=stage)
     else:
         spec = gpt_layer_specs.get_gpt_layer_local_spec(qk_layernorm=args.qk_layernorm, normalization=args.normalization)
+    prediction = gpt_layer_specs.get_gpt_mtp_block_spec(config, spec, use_transformer_engine=False, vp_stage=stage) if args.mtp_num_layers else None
     return GPTModel(
         config, spec, args.padded_vocab_size, args.max_position_embeddings,
         pre_process=parallel_state.is_pipeline_first_stage(ignore_virtual=False, vp_stage=stage),
         post_process=parallel_state.is_pipeline_last_stage(ignore_virtual=False, vp_stage=stage),
         fp16_lm_cross_entropy=args.fp16_lm_cross_entropy, parallel_output=True,
         share_embeddings_and_output_weights=not args.untie_embeddings_and_output_weights, position_embedding_type=args.position_embedding_type,
-        rotary_percent=args.rotary_percent, rotary_base=args.rotary_base, vp_stage=stage)
+        rotary_percent=args.rotary_percent, rotary_base=args.rotary_base, mtp_block_spec=prediction, vp_stage=stage)
 
 
 def ddp_settings(args):
