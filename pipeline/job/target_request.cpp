@@ -107,7 +107,7 @@ TargetRequest target_request(JobSpec const& job,
   if (job.target.megatron != MegatronRelease::automatic)
     request.release = 15 + static_cast<int>(job.target.megatron);
   request.program = static_cast<TargetProgram>(job.target.program);
-  request.folder = std::filesystem::absolute(job.target.path);
+  request.folder = std::filesystem::absolute(job.target.path).lexically_normal();
   request.style = job.target.mp_rank_style == MpRankStyle::full3d ? megatron::NameStyle::full3d
                                                                   : megatron::NameStyle::megatron;
   request.reference = job.target.reference;

@@ -114,6 +114,7 @@ class JobPlanner {
           "(consumed_train_samples = 0)");
     if (record_) settle_foreign_classes(*record_, request_.foreign_classes, job_.warnings);
     complete_request();
+    settle_program();
     model_.target_names = target_names(model_, *job_.model, request_);
     if (to_megatron()) carry_config();
     tensors_read();
@@ -234,24 +235,49 @@ class JobPlanner {
     return std::filesystem::path(name).stem().string();
   }
 
+  /// Whether the source has settings of Megatron-Bridge that describe its model.
+  bool has_run_config() const {
+    return source_.shape && source_.format->id() == FormatId::torch_dist &&
+           source_.shape->settings.ends_with(run_config_name) && !source_.shape->facts.is_null();
+  }
+
+  /// Megatron-Bridge builds models with Transformer Engine's modules. Where a job asks for others,
+  /// what came from it goes on in Megatron-LM.
+  void settle_program() {
+    if (request_.format != FormatId::torch_dist) return;
+    bool const hybrid = request_.model == TargetModel::hybrid;
+    if (request_.program == TargetProgram::as_source && has_run_config() &&
+        (request_.spec == "local" || request_.model != TargetModel::as_source))
+      request_.program = TargetProgram::megatron_lm;
+    if (request_.program != TargetProgram::megatron_bridge) return;
+    if (request_.spec == "local" || hybrid)
+      fail(ErrorKind::usage,
+           "[target] program = \"megatron-bridge\" and {}: Megatron-Bridge does not build such a "
+           "model. Remove one of the keys.",
+           hybrid ? "model = \"hybrid\"" : "transformer_impl = \"local\"");
+    request_.spec = "te";
+  }
+
   /// What Megatron-Bridge reads a model from: that of a source of Megatron-Bridge, or one that is
   /// made.
   void add_run_config() {
-    bool const of_bridge = source_.shape && source_.format->id() == FormatId::torch_dist &&
-                           source_.shape->settings.ends_with(run_config_name);
     bool const asked = request_.program == TargetProgram::megatron_bridge;
+    bool const kept = has_run_config() && request_.model == TargetModel::as_source;
     if (request_.format != FormatId::torch_dist || !job_.stated ||
-        !(asked || (of_bridge && request_.program == TargetProgram::as_source)))
+        !(asked || (kept && request_.program == TargetProgram::as_source)))
       return;
     BridgeTarget target{.args = job_.stated->args,
                         .family = bridge_family(),
                         .own_args = model_.maps.core.own_args,
                         .config = job_.model_config,
                         .folder = request_.folder};
+    target.layers_apart = std::ranges::any_of(job_.target.blobs, [](Blob const& blob) {
+      return blob.name.find("decoder.layers.0.") != std::string::npos;
+    });
     std::string text;
-    if (of_bridge) {
-      text = resized_run_config(read_text_file(source_.shape->settings, largest_yaml_bytes),
-                                target.args);
+    if (kept) {
+      text = revised_run_config(read_text_file(source_.shape->settings, largest_yaml_bytes),
+                                target.args, target.layers_apart);
     } else if (!job_.model->adapter_ranks().empty()) {
       fail(ErrorKind::usage,
            "[target] program = \"megatron-bridge\": settings for a LoRA adapter cannot be made. "

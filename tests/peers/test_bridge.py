@@ -70,13 +70,16 @@ def test_settings_are_refused_where_bridge_would_build_another_model(name, progr
 
 @with_bridge
 @pytest.mark.long
-def test_bridge_starts_from_its_own_save_in_another_layout(program, scratch):
-    folder = save_with_tokenizer(scratch / "folder", FAMILIES["usual-qwen3-moe"])
+@pytest.mark.parametrize(("name", "layers"), [("llama", "stacked"), ("llama", "separate"), ("qwen3-vl", "stacked")])
+def test_bridge_starts_from_its_own_save_in_another_layout(name, layers, program, scratch):
+    folder = save_with_tokenizer(scratch / "folder", FAMILIES[name])
     imported = of_bridge("import_folder", folder, scratch / "bridge")
-    there = program.run(scratch / "bridge", scratch / "there", "torch_dist", ranks=1, target_options={"layout": Layout(tp=2, ep=2).toml()})
+    options = {"source_options": {"config": folder}, "model": {"unmapped": "keep"}} if name == "qwen3-vl" else {}
+    there = program.run(scratch / "bridge", scratch / "there", "torch_dist", ranks=1, **options,
+                        target_options={"layout": Layout(tp=2, pp=5).toml(), "layers": layers})
     assert_same_tensors(of_bridge("start_from", there / "iter_0000000"), imported)
     settings = (there / "iter_0000000" / "run_config.yaml").read_text()
-    assert "  tensor_model_parallel_size: 2\n  " in settings and "  expert_model_parallel_size: 2\n" in settings
+    assert "  tensor_model_parallel_size: 2\n  " in settings and "  pipeline_model_parallel_size: 5\n" in settings
 
 
 @with_bridge

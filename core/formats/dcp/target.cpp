@@ -242,7 +242,9 @@ class DistTarget {
     record.numbered = is_numbered();
     // Megatron-LM does not read it, and it describes the source; for Megatron-Bridge a new one is
     // written.
-    if (job_.source.shape && job_.source.shape->program == "Megatron-Bridge")
+    bool const describes = job_.source.shape && !job_.source.shape->facts.is_null();
+    if (job_.source.shape && job_.source.shape->program == "Megatron-Bridge" &&
+        (describes || request().program != TargetProgram::as_source))
       record.without = std::filesystem::path(job_.source.shape->settings).filename().string();
     record.has_states = job_.model.slots().size() > 1;
     std::optional<TensorId> const bias = job_.model.find_tensor("experts.down_bias");

@@ -1,10 +1,12 @@
 #include "stages/plan/bridge/run_config.hpp"
 
-#include <array>
+#include <algorithm>
 #include <utility>
 #include <vector>
 
+#include "core/base/capture.hpp"
 #include "core/base/text.hpp"
+#include "core/base/yaml.hpp"
 #include "core/base/yaml_text.hpp"
 #include "core/mapping/config_defaults.hpp"
 #include "core/mapping/model.hpp"
@@ -18,17 +20,75 @@ namespace fs = std::filesystem;
 constexpr char const* table_name = "megatron_bridge_target";
 constexpr std::string_view none = "None";
 
-/// Member of `model`, and the argument that it is.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 8> sizes = {{
-    {"tensor_model_parallel_size", "tensor_model_parallel_size"},
-    {"pipeline_model_parallel_size", "pipeline_model_parallel_size"},
-    {"virtual_pipeline_model_parallel_size", "virtual_pipeline_model_parallel_size"},
-    {"expert_model_parallel_size", "expert_model_parallel_size"},
-    {"expert_tensor_parallel_size", "expert_tensor_parallel_size"},
-    {"num_layers_in_first_pipeline_stage", "decoder_first_pipeline_num_layers"},
-    {"num_layers_in_last_pipeline_stage", "decoder_last_pipeline_num_layers"},
-    {"pipeline_model_parallel_layout", "pipeline_model_parallel_layout"},
-}};
+using Members = std::vector<std::pair<std::string, Json>>;
+
+/// What the section `model` has to say of the target, by its members; null: nothing.
+Members members_of_layout(Json const& args, Json const& model, bool layers_apart) {
+  Members result;
+  for (char const* name : {"tensor_model_parallel_size", "pipeline_model_parallel_size",
+                           "virtual_pipeline_model_parallel_size", "expert_model_parallel_size",
+                           "expert_tensor_parallel_size", "pipeline_model_parallel_layout"})
+    result.emplace_back(name, fact(args, name));
+  result.emplace_back("num_layers_in_first_pipeline_stage",
+                      fact(args, "decoder_first_pipeline_num_layers"));
+  result.emplace_back("num_layers_in_last_pipeline_stage",
+                      fact(args, "decoder_last_pipeline_num_layers"));
+  // A hybrid model has them without a word.
+  bool const hybrid = !fact(model, "hybrid_layer_pattern").is_null();
+  bool const said = fact(model, "hetereogenous_dist_checkpoint") == Json(true);
+  if (said != layers_apart && !hybrid)
+    result.emplace_back("hetereogenous_dist_checkpoint", layers_apart);
+  Json const rows = fact(args, "padded_vocab_size");
+  Json const vocabulary = fact(model, "vocab_size");
+  if (rows.integer() != nullptr && vocabulary.integer() != nullptr && rows != vocabulary)
+    result.emplace_back("should_pad_vocab", true);
+  return result;
+}
+
+/// The members set in lines of their own in the section `model`, in block style.
+std::string with_lines(std::string_view text, Members members) {
+  std::string result;
+  bool inside = false;
+  auto const add_missing = [&] {
+    for (auto const& [member, value] : members)
+      if (!value.is_null()) result += fmt::format("  {}: {}\n", member, value.dump());
+    members.clear();
+  };
+  while (!text.empty()) {
+    std::size_t const end = std::min(text.find('\n'), text.size() - 1) + 1;
+    std::string line(text.substr(0, end));
+    text.remove_prefix(end);
+    bool const top = line.front() != ' ' && line.front() != '\n' && line.front() != '#';
+    if (top && inside) add_missing();
+    if (top) inside = line.starts_with("model:");
+    for (auto member = members.begin(); inside && member != members.end();) {
+      std::string const begin = fmt::format("  {}: ", member->first);
+      bool const here = line.starts_with(begin);
+      if (here) line = begin + member->second.dump() + "\n";
+      member = here ? members.erase(member) : member + 1;
+    }
+    result += line;
+  }
+  if (inside) {
+    if (!result.ends_with('\n')) result += '\n';
+    add_missing();
+  }
+  return result;
+}
+
+/// The document with these members of its section `model`, or of `transformer` in it.
+Json with_members(Json document, Members const& members) {
+  for (auto& [section, model] : *document.members()) {
+    if (section != "model") continue;
+    for (auto const& [member, value] : members) {
+      Json* place = &model;
+      for (auto& [key, inner] : *model.members())
+        if (key == "transformer" && inner.find(member) != nullptr) place = &inner;
+      if (!value.is_null() || place->find(member) != nullptr) place->set(member, value);
+    }
+  }
+  return document;
+}
 
 /// Sets a member of a member: "transformer_layer_spec._target_".
 void set_in(Json& object, std::string_view path, Json value) {
@@ -69,6 +129,7 @@ std::string run_config_text(BridgeTarget const& target, std::span<fs::path const
   facts.set("config", target.config);
   facts.set("target_folder", target.folder.string());
   facts.set("hf_folder", target.hf_folder ? Json(target.hf_folder->string()) : Json());
+  facts.set("layers_apart", target.layers_apart);
   facts.set("has_optimizer", target.has_optimizer);
   facts.set("has_random_state", target.has_random_state);
   MapFile const table = settings_table(table_name, map_folders);
@@ -82,22 +143,17 @@ std::string run_config_text(BridgeTarget const& target, std::span<fs::path const
   return yaml_text(result);
 }
 
-std::string resized_run_config(std::string_view text, Json const& args) {
-  std::string result;
-  bool in_model = false;
-  while (!text.empty()) {
-    std::size_t const end = std::min(text.find('\n'), text.size() - 1) + 1;
-    std::string line(text.substr(0, end));
-    text.remove_prefix(end);
-    if (line.front() != ' ' && line.front() != '\n') in_model = line.starts_with("model:");
-    for (auto const& [member, arg] : sizes) {
-      std::string const begin = fmt::format("  {}: ", member);
-      if (in_model && line.starts_with(begin))
-        line = begin + fact(args, std::string(arg)).dump() + "\n";
-    }
-    result += line;
-  }
-  return result;
+std::string revised_run_config(std::string const& text, Json const& args, bool layers_apart) {
+  Json const document = parse_yaml(text, run_config_name);
+  Members const members = members_of_layout(args, fact(document, "model"), layers_apart);
+  Json const wanted = with_members(document, members);
+  std::string const edited = with_lines(text, members);
+  auto const read = [&](std::string const& written) {
+    Json again;
+    auto const failed = capture([&] { again = parse_yaml(written, run_config_name); });
+    return failed ? Json() : again;
+  };
+  return read(edited) == read(yaml_text(wanted)) ? edited : yaml_text(wanted);
 }
 
 }  // namespace reshard

@@ -22,7 +22,8 @@ struct BridgeTarget {
   Json config = {};                        ///< config.json of the model; null for none
   std::filesystem::path folder;            ///< absolute, where the target will be
   std::optional<std::filesystem::path> hf_folder =
-      {};  ///< with config.json and a tokenizer, absolute
+      {};                     ///< with config.json and a tokenizer, absolute
+  bool layers_apart = false;  ///< torch_dist keys have layer numbers
   bool has_optimizer = false;
   bool has_random_state = false;
 };
@@ -33,8 +34,10 @@ struct BridgeTarget {
 std::string run_config_text(BridgeTarget const& target,
                             std::span<std::filesystem::path const> map_folders);
 
-/// The run_config.yaml of a source with the parallel sizes of the target, which `args` state, in
-/// its section `model`. All else stays as it is written.
-std::string resized_run_config(std::string_view text, Json const& args);
+/// The run_config.yaml of a source with what the target has otherwise in its section `model`: the
+/// parallel sizes that `args` state, whether layers have keys of their own, and whether rows are
+/// behind the vocabulary. All else stays as it is written; where that cannot be (flow style, quoted
+/// keys), the document is written anew with its values.
+std::string revised_run_config(std::string const& text, Json const& args, bool layers_apart);
 
 }  // namespace reshard

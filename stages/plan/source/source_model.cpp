@@ -161,10 +161,11 @@ class SourceReader {
   }
 
   /// Whether a Megatron source has parts beside its language model that args say nothing of: then
-  /// the config.json that was copied with it describes the model.
+  /// a config.json describes the model, that of the job or the one that was copied with it.
   bool take_config_of_parts() {
-    if (source_.names != NameOwner::megatron || !result_.config.is_null() || !result_.files ||
-        result_.files->config.is_null() || request_.unmapped == Unmapped::drop)
+    bool const copied = result_.files && !result_.files->config.is_null();
+    if (source_.names != NameOwner::megatron || (result_.config.is_null() && !copied) ||
+        request_.unmapped == Unmapped::drop)
       return false;
     bool found = false;
     each_stored(source_, result_.view, [&](std::string const& name, std::vector<Index> const&) {
@@ -173,7 +174,7 @@ class SourceReader {
                           return matches_glob(pattern, name);
                         }));
     });
-    if (found) result_.config = result_.files->config;
+    if (found && result_.config.is_null()) result_.config = result_.files->config;
     return found;
   }
 

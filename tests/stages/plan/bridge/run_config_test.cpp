@@ -132,18 +132,62 @@ TEST(RunConfig, OfARunOfMegatronLmIsMadeOfItsArgs) {
             std::string::npos);
 }
 
-TEST(RunConfig, OfASourceGetsTheSizesOfTheTarget) {
-  std::string const text =
-      "checkpoint:\n  tensor_model_parallel_size: 1\nmodel:\n  _target_: a.B\n"
-      "  virtual_pipeline_model_parallel_size: 2\n  tensor_model_parallel_size: 1\n"
-      "  nested:\n    tensor_model_parallel_size: 1\noptimizer:\n"
-      "  tensor_model_parallel_size: 1";
-  Json const args = Json::object().set("tensor_model_parallel_size", 4);
-  EXPECT_EQ(resized_run_config(text, args),
+TEST(RunConfig, IsRefusedForModelsThatMegatronBridgeDoesNotBuild) {
+  TargetRequest request = for_bridge();
+  request.spec = "local";
+  expect_refused(made_huggingface(sample_model("llama")), request, ErrorKind::usage,
+                 "and transformer_impl = \"local\": Megatron-Bridge does not build such a model");
+  request = for_bridge();
+  request.model = TargetModel::hybrid;
+  expect_refused(made_huggingface(sample_model("llama")), request, ErrorKind::usage,
+                 "and model = \"hybrid\"");
+}
+
+TEST(RunConfig, SaysThatLayersHaveKeysOfTheirOwn) {
+  TargetRequest request = for_bridge();
+  request.layers = LayerKeys::separate;
+  JobPlan const plan = planned(made_huggingface(sample_model("llama")), request);
+  Json const config = parse_yaml(text_named(plan, run_config_name), run_config_name);
+  EXPECT_EQ(fact(config, "model.hetereogenous_dist_checkpoint"), Json(true));
+}
+
+Json const sizes_of_target = Json::object()
+                                 .set("tensor_model_parallel_size", 4)
+                                 .set("decoder_first_pipeline_num_layers", 2)
+                                 .set("padded_vocab_size", 8);
+
+TEST(RunConfig, OfASourceGetsWhatTheTargetHasOtherwise) {
+  EXPECT_EQ(revised_run_config(
+                "checkpoint:\n  tensor_model_parallel_size: 1\nmodel:\n  _target_: a.B\n"
+                "  virtual_pipeline_model_parallel_size: 2\n  tensor_model_parallel_size: 1\n"
+                "  nested:\n    tensor_model_parallel_size: 1\noptimizer:\n"
+                "  tensor_model_parallel_size: 1",
+                sizes_of_target, false),
             "checkpoint:\n  tensor_model_parallel_size: 1\nmodel:\n  _target_: a.B\n"
             "  virtual_pipeline_model_parallel_size: null\n  tensor_model_parallel_size: 4\n"
-            "  nested:\n    tensor_model_parallel_size: 1\noptimizer:\n"
+            "  nested:\n    tensor_model_parallel_size: 1\n"
+            "  num_layers_in_first_pipeline_stage: 2\noptimizer:\n"
             "  tensor_model_parallel_size: 1");
+}
+
+TEST(RunConfig, OfASourceInAnotherStyleIsWrittenAnew) {
+  for (char const* text :
+       {"model: {_target_: a.B, vocab_size: 7, tensor_model_parallel_size: 1}\nother: 1\n",
+        "other: 1\nmodel:\n    _target_: a.B\n    vocab_size: 7\n"
+        "    tensor_model_parallel_size: 1\n",
+        "\"model\":\n  \"vocab_size\": 7\n  \"tensor_model_parallel_size\": 1\nother: 1",
+        "model:\n  vocab_size: 7\n  transformer:\n    tensor_model_parallel_size: 1\nother: 1"}) {
+    Json const read = parse_yaml(revised_run_config(text, sizes_of_target, true), "text");
+    bool const inner = !fact(read, "model.transformer").is_null();
+    EXPECT_EQ(fact(read, inner ? "model.transformer.tensor_model_parallel_size"
+                               : "model.tensor_model_parallel_size"),
+              Json(4))
+        << text;
+    EXPECT_EQ(fact(read, "model.num_layers_in_first_pipeline_stage"), Json(2)) << text;
+    EXPECT_EQ(fact(read, "model.hetereogenous_dist_checkpoint"), Json(true)) << text;
+    EXPECT_EQ(fact(read, "model.should_pad_vocab"), Json(true)) << text;
+    EXPECT_EQ(fact(read, "other"), Json(1)) << text;
+  }
 }
 
 }  // namespace
