@@ -147,13 +147,10 @@ std::string revised_run_config(std::string const& text, Json const& args, bool l
   Json const document = parse_yaml(text, run_config_name);
   Members const members = members_of_layout(args, fact(document, "model"), layers_apart);
   Json const wanted = with_members(document, members);
-  std::string const edited = with_lines(text, members);
-  auto const read = [&](std::string const& written) {
-    Json again;
-    auto const failed = capture([&] { again = parse_yaml(written, run_config_name); });
-    return failed ? Json() : again;
-  };
-  return read(edited) == read(yaml_text(wanted)) ? edited : yaml_text(wanted);
+  std::string edited = with_lines(text, members);
+  Json read;
+  auto const failed = capture([&] { read = parse_yaml(edited, run_config_name); });
+  return !failed && read == wanted ? edited : yaml_text(wanted);
 }
 
 }  // namespace reshard

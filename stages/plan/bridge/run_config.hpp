@@ -34,10 +34,10 @@ struct BridgeTarget {
 std::string run_config_text(BridgeTarget const& target,
                             std::span<std::filesystem::path const> map_folders);
 
-/// The run_config.yaml of a source with what the target has otherwise in its section `model`: the
-/// parallel sizes that `args` state, whether layers have keys of their own, and whether rows are
-/// behind the vocabulary. All else stays as it is written; where that cannot be (flow style, quoted
-/// keys), the document is written anew with its values.
+/// The run_config.yaml of a source with the members of its section `model` in which the target
+/// differs: the parallel sizes that `args` state, whether layers have keys of their own, and
+/// whether rows follow the vocabulary. The rest of the text stays as it is, except in flow style or
+/// with quoted keys, where the whole document is written in block style.
 std::string revised_run_config(std::string const& text, Json const& args, bool layers_apart);
 
 }  // namespace reshard

@@ -156,7 +156,7 @@ Json const sizes_of_target = Json::object()
                                  .set("decoder_first_pipeline_num_layers", 2)
                                  .set("padded_vocab_size", 8);
 
-TEST(RunConfig, OfASourceGetsWhatTheTargetHasOtherwise) {
+TEST(RunConfig, OfASourceGetsTheMembersInWhichTheTargetDiffers) {
   EXPECT_EQ(revised_run_config(
                 "checkpoint:\n  tensor_model_parallel_size: 1\nmodel:\n  _target_: a.B\n"
                 "  virtual_pipeline_model_parallel_size: 2\n  tensor_model_parallel_size: 1\n"
@@ -170,7 +170,7 @@ TEST(RunConfig, OfASourceGetsWhatTheTargetHasOtherwise) {
             "  tensor_model_parallel_size: 1");
 }
 
-TEST(RunConfig, OfASourceInAnotherStyleIsWrittenAnew) {
+TEST(RunConfig, OfASourceInAnotherStyleIsWrittenInBlockStyle) {
   for (char const* text :
        {"model: {_target_: a.B, vocab_size: 7, tensor_model_parallel_size: 1}\nother: 1\n",
         "other: 1\nmodel:\n    _target_: a.B\n    vocab_size: 7\n"
