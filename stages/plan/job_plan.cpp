@@ -228,10 +228,10 @@ class JobPlanner {
   std::string bridge_family() const {
     std::string name = job_.map_name;
     if (name.empty() && model_.files && !model_.files->config.is_null())
-      for (MapFile const& map : family_maps(request_.map_folders))
-        if (Json const type = fact(model_.files->config, "model_type");
-            type.text() != nullptr && std::ranges::count(map.model_types, *type.text()) > 0)
-          name = map.name;
+      capture([&] {
+        name =
+            choose_maps("auto", request_.map_folders, model_.files->config, {}, true).family->name;
+      });
     return std::filesystem::path(name).stem().string();
   }
 
@@ -267,7 +267,7 @@ class JobPlanner {
         !(asked || (kept && request_.program == TargetProgram::as_source)))
       return;
     BridgeTarget target{.args = job_.stated->args,
-                        .family = bridge_family(),
+                        .family = {},
                         .own_args = model_.maps.core.own_args,
                         .config = job_.model_config,
                         .folder = request_.folder};
@@ -291,6 +291,7 @@ class JobPlanner {
           std::ranges::any_of(source_.stored.objects, [](StoredObject const& object) {
             return object.name.starts_with("rng_state");
           });
+      target.family = bridge_family();
       text = run_config_text(target, request_.map_folders);
     }
     std::filesystem::path const folder = run_folder(record_ ? &*record_ : nullptr, asked);
