@@ -67,7 +67,7 @@ def save_family(folder, family, seed=""):
     for name, buffer in routing.items():  # decides ties between experts: kept in float32 whatever the weights are
         model.get_submodule(name.rpartition(".")[0]).register_buffer(name.rpartition(".")[2], buffer)
     for parameter_name, parameter in model.named_parameters():
-        if parameter_name.endswith("e_score_correction_bias"):
+        if parameter_name.endswith(("e_score_correction_bias", "expert_bias")):
             parameter.data = parameter.data.float()
     randomise(model, seed)
     model.save_pretrained(folder)

@@ -121,8 +121,10 @@ def internvl_chat(tensors):
     return result
 
 
-QWEN3 = ODD | dict(hidden_size=48, intermediate_size=60, num_hidden_layers=5, rope_theta=10000.0, rope_scaling=None, rms_norm_eps=1e-6, max_position_embeddings=128)
-INTERN = published("internvl3-8b-chat", llm_config=published("internvl3-8b-chat")["llm_config"] | QWEN3 | dict(model_type="qwen3"), rope_parameters=None)
+QWEN3 = ODD | dict(
+    model_type="qwen3", hidden_size=48, intermediate_size=60, num_hidden_layers=5, rope_theta=10000.0, rope_scaling=None, rms_norm_eps=1e-6,
+    max_position_embeddings=128)
+INTERN = published("internvl3-8b-chat", llm_config=published("internvl3-8b-chat")["llm_config"] | QWEN3, rope_parameters=None)
 
 FAMILIES = {
     "internvl-chat": Family(

@@ -10,6 +10,7 @@ import family_models
 import family_models_hybrid
 import family_models_kinds
 import family_models_more
+import family_models_recent
 import family_models_remote
 import family_models_vision
 from dcp_cases import names_of
@@ -18,7 +19,7 @@ from hf_models import assert_same_files, read_hf
 from tensor_patterns import assert_same_tensors
 
 FAMILIES = (family_models.FAMILIES | family_models_hybrid.FAMILIES | family_models_more.FAMILIES | family_models_vision.FAMILIES
-            | family_models_remote.FAMILIES | family_models_kinds.FAMILIES)
+            | family_models_remote.FAMILIES | family_models_kinds.FAMILIES | family_models_recent.FAMILIES)
 
 
 @pytest.mark.long_but(
