@@ -44,12 +44,16 @@ def small_config(kind):
     default = cls().to_dict()
     text = dict(text_of(default))
     kept = {key: value for key, value in SIZES.items() if key in text}
+    for key in kept.keys() & {"num_experts", "n_routed_experts"}:  # some classes insist on as many as a token chooses
+        kept[key] = max(kept[key], text.get("num_experts_per_tok") or 0)
     if kind == "nemotron_h":
         kept.pop("num_hidden_layers", None)
     alone = CONFIG_MAPPING[text["model_type"]]().to_dict() if text.get("model_type") in CONFIG_MAPPING else text  # some outer classes change its defaults
     heads = max(4, 2 * (alone.get("num_key_value_heads") or 0)) if "kv_lora_rank" not in text else 8
     if "num_attention_heads" in text:
         kept |= dict(num_attention_heads=heads, hidden_size=16 * heads)
+    if "kv_lora_rank" in text and text.get("num_key_value_heads") == text.get("num_attention_heads"):
+        kept |= dict(num_key_value_heads=heads)
     if outer := outer_of(default):
         kept = {"model_type": text["model_type"]} | kept
     for key in reversed(outer):

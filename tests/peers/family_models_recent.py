@@ -7,7 +7,7 @@ import torch
 
 from family_models import DENSE_A, DENSE_B, MOE, MOE_A, MOE_B, TOWER, Family, base, dense, random_like, vision_language
 from family_models_hybrid import DELTA, EYES
-from family_models_kinds import LATENT, SPARSE, WINDOWS, around, of
+from family_models_kinds import GEMMA_PLANES, LATENT, SPARSE, WINDOWS, around, of
 from family_models_remote import QWEN3
 from family_models_vision import ODD, ODD_A, ODD_B
 from peer_types import TE_GROUPED, TE_SEQUENTIAL, Layout
@@ -88,10 +88,10 @@ INKLING = base(
 
 
 def with_idle_keys(tensors):
-    """Keys and values of the layers that use those of others, as Gemma's folders are published."""
+    """Keys and values of the layers that use those of others, as Gemma's folders are published: layer 3 is as layer 2, layer 4 as layer 1."""
     return tensors | {
-        f"model.layers.{layer}.self_attn.{part}.weight": random_like(tensors[f"model.layers.1.self_attn.{part}.weight"], f"{part}{layer}")
-        for layer in (3, 4) for part in ("k_proj", "v_proj", "k_norm")}
+        f"model.layers.{layer}.self_attn.{part}.weight": random_like(tensors[f"model.layers.{like}.self_attn.{part}.weight"], f"{part}{layer}")
+        for layer, like in ((3, 2), (4, 1)) for part in ("k_proj", "v_proj", "k_norm")}
 
 
 WITHOUT_MEGATRON = {
@@ -113,6 +113,7 @@ WITHOUT_MEGATRON = {
         keeps_parts=True),
     "gemma3n": Family(of("Gemma3n", "Gemma3nText", **ALTUP), None, None),
     "gemma3n-published": Family(of("Gemma3n", "Gemma3nText", **ALTUP), None, None, add=with_idle_keys),
+    "gemma4-planes-published": Family(of("Gemma4", "Gemma4Text", **GEMMA_PLANES), None, None, add=with_idle_keys),
     "inkling": Family(
         vision_language("Inkling", INKLING, dict(patch_size=4, hidden_size=16, num_hidden_layers=2, num_attention_heads=2),
                         audio_config=dict(n_mel_bins=4, mel_vocab_size=8)), None, None, keeps_parts=True),

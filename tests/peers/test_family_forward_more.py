@@ -1,4 +1,4 @@
-"""test_family_forward.py for the families of family_models_more.py.
+"""test_family_forward.py for the families of family_models_more.py and family_models_recent.py.
 
 Megatron-Core has no multipliers but that of attention, no caps of scores and logits and one rotation for all layers: the models here have none of
 these.
@@ -13,6 +13,7 @@ from dcp_cases import names_of
 from family_forward import logits_in_megatron
 from family_models import MOE_A, TOKENS, Family, logits_of, save_family
 from family_models_more import FAMILIES, MULTIPLIERS, ROUTED, awkward, plain
+from family_models_recent import FAMILIES as RECENT
 from peer_types import LOCAL, Layout
 
 pytestmark = pytest.mark.long
@@ -41,6 +42,7 @@ CASES = {  # family -> layout
     "seed-oss": (FAMILIES["seed-oss"], TP_2), "smollm3-windows": (FAMILIES["smollm3-windows"], TP_2), "phi3": (FAMILIES["phi3"], Layout(tp=3)),
     "arcee": (FAMILIES["arcee"], TP_2), "arcee-biases": (FAMILIES["arcee-biases"], TP_2),
     "starcoder2": (FAMILIES["starcoder2"], TP_2), "flex-olmo": (FAMILIES["flex-olmo"], Layout(pp=2, ep=2, first_stage_layers=3)),
+    "trinity": (RECENT["trinity"], Layout(pp=2, ep=2, first_stage_layers=3)),
     "apertus": (replace(FAMILIES["apertus"], add=with_constants), TP_2),
 }
 
