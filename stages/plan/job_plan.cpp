@@ -291,6 +291,9 @@ class JobPlanner {
           std::ranges::any_of(source_.stored.objects, [](StoredObject const& object) {
             return object.name.starts_with("rng_state");
           });
+      target.has_parts = std::ranges::any_of(job_.target.blobs, [](Blob const& blob) {
+        return blob.name.starts_with("language_model.");
+      });
       target.family = bridge_family();
       text = run_config_text(target, request_.map_folders);
     }

@@ -35,6 +35,15 @@ def ordinary(model_type, published=None, **members):
     return Family(make, Layout(), Layout(), config=published)
 
 
+def seeing(name, text, vision, **members):
+    """A model with a tower; `text` and `vision` are members of its config."""
+    def make():
+        config = getattr(transformers, f"{name}Config")(text_config=SIZES | text, vision_config=vision, **members)
+        return getattr(transformers, f"{name}ForConditionalGeneration")(config)
+
+    return Family(make, Layout(), Layout(), keeps_parts=True)
+
+
 ORDINARY = {
     "usual-gpt-oss": ordinary("gpt_oss", num_local_experts=4, num_experts_per_tok=2, intermediate_size=40),
     "usual-qwen3-moe": ordinary("qwen3_moe", **ROUTED, num_experts=4, mlp_only_layers=[], decoder_sparse_step=1),
@@ -50,6 +59,10 @@ ORDINARY = {
     "usual-gemma3": ordinary("gemma3_text", **WINDOWS),
     "usual-exaone4": ordinary("exaone4", **WINDOWS, tie_word_embeddings=True),
     "usual-nemotron-h": ordinary("nemotron_h", **ROUTED, **HYBRID),
+    "usual-qwen2.5-vl": seeing(
+        "Qwen2_5_VL", dict(rope_parameters=dict(rope_type="default", rope_theta=1e4, mrope_section=[2, 3, 3])),
+        dict(depth=2, hidden_size=32, intermediate_size=40, num_heads=2, out_hidden_size=64, fullatt_block_indexes=[1])),
+    "usual-qwen3.5-vl": seeing("Qwen3_5", DELTA, dict(depth=2, hidden_size=32, intermediate_size=40, num_heads=2, out_hidden_size=64)),
     "usual-minimax-m2": ordinary("minimax_m2", num_local_experts=4, num_experts_per_tok=2, intermediate_size=24),
 }
 
@@ -104,19 +117,16 @@ BRIDGES_FAULT = {
     "qwen2-audio-in-memory": "it knows the published names alone", "qwen2.5-vl-in-memory": "it knows the published names alone"}
 IN_FLOAT32 = {
     "exaone4.5", "gemma3", "minimax-m3", "mistral3-ministral3", "qwen2-audio", "qwen3-vl", "qwen3-vl-moe", "qwen3-vl-moe-published",
-    "qwen3.5-moe"}
+    "qwen3.5-moe", "usual-qwen2.5-vl", "usual-qwen3.5-vl"}
 # Families that run_config.yaml does not lead to, and what a job gives besides: source.config, or target.reference where the settings that Megatron-Bridge
 # made contradict the folder's own.
 NEEDS = {
     **dict.fromkeys((
         "exaone4.5", "gemma3", "minimax-m3", "qwen2-audio", "qwen3-vl", "qwen3-vl-moe", "qwen3-vl-moe-published", "qwen3.5-moe", "qwen3.5-moe-text", "usual-hy-v3",
-        "usual-qwen3.5"), "config"),
-    **dict.fromkeys(("mistral3-ministral3", "usual-glm4-moe"), "reference")}
+        "usual-qwen3.5", "usual-qwen3.5-vl"), "config"),
+    **dict.fromkeys(("mistral3-ministral3", "usual-glm4-moe", "usual-qwen2.5-vl"), "reference")}
 # Why target.program = "megatron-bridge" is refused for a folder, or why Megatron-Bridge cannot start from it.
-TOWER = "settings of a tower are not made of args"
 NOT_STARTED = {
-    **dict.fromkeys(("exaone4.5", "gemma3", "minimax-m3", "mistral3-ministral3", "qwen2-audio", "qwen3-vl", "qwen3-vl-moe", "qwen3-vl-moe-published",
-                     "qwen3.5-moe"), TOWER),
     "ernie-4.5-moe": "Megatron-Bridge refuses its own settings of this family: they name a private function",
     "usual-gemma3": "Megatron-Bridge's Gemma 3 has windows in other layers"}
 # Copies that a published folder has in its prediction layers, and neither program writes.

@@ -40,16 +40,16 @@ def in_one_dtype(tensors):
 def test_bridge_and_the_program_make_the_same(name, program, scratch):
     folder = save_with_tokenizer(scratch / "folder", FAMILIES[name])
     model = model_options(folder)
+    kept = in_one_dtype if name in IN_FLOAT32 else dict
     imported = of_bridge("import_folder", folder, scratch / "bridge")
     if name in NOT_STARTED:
         there = program.run(folder, scratch / "there", "torch_dist", ranks=1, model=model)
         assert_same_tensors(of_bridge("load_target", folder, there / "release"), imported)
     else:
-        there = program.run(folder, scratch / "there", "torch_dist", ranks=1, target_options=FOR_BRIDGE)
-        assert_same_tensors(without_padding(of_bridge("start_from", there / "iter_0000000"), imported), imported)
+        there = program.run(folder, scratch / "there", "torch_dist", ranks=1, target_options=FOR_BRIDGE, model=model)
+        assert_same_tensors(kept(without_padding(of_bridge("start_from", there / "iter_0000000"), imported)), kept(imported))
     given = {"source_options": {"config": folder}} if NEEDS.get(name) == "config" else {"target_options": {"reference": folder}} if name in NEEDS else {}
     back = program.to_hf(scratch / "bridge", scratch / "back", model=model, ranks=1, **given)
-    kept = in_one_dtype if name in IN_FLOAT32 else dict
     assert_same_tensors(kept(read_hf(back)), kept(without_copies(read_hf(folder))))
 
 
@@ -66,6 +66,14 @@ def test_settings_are_refused_where_bridge_would_build_another_model(name, progr
     folder = save_with_tokenizer(scratch / "folder", FAMILIES[name])
     refused = program.attempt(folder, scratch / "there", "torch_dist", ranks=1, target_options=FOR_BRIDGE, model=model_options(folder))
     assert refused.returncode == 2 and "[target] program" in refused.stderr, refused.stderr
+
+
+@with_bridge
+@pytest.mark.long
+def test_settings_of_a_model_that_sees_are_refused_without_its_tower(program, scratch):
+    folder = save_with_tokenizer(scratch / "folder", FAMILIES["qwen3-vl"])
+    refused = program.attempt(folder, scratch / "there", "torch_dist", ranks=1, target_options=FOR_BRIDGE, model={"unmapped": "drop"})
+    assert refused.returncode == 2 and "parts that see or hear" in refused.stderr, refused.stderr
 
 
 @with_bridge

@@ -132,6 +132,7 @@ std::string run_config_text(BridgeTarget const& target, std::span<fs::path const
   facts.set("layers_apart", target.layers_apart);
   facts.set("has_optimizer", target.has_optimizer);
   facts.set("has_random_state", target.has_random_state);
+  facts.set("has_parts", target.has_parts);
   MapFile const table = settings_table(table_name, map_folders);
   Json result = Json::object();
   result.set("_target_", "megatron.bridge.training.config.ConfigContainer");

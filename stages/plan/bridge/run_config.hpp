@@ -26,6 +26,7 @@ struct BridgeTarget {
   bool layers_apart = false;  ///< torch_dist keys have layer numbers
   bool has_optimizer = false;
   bool has_random_state = false;
+  bool has_parts = false;  ///< that see or hear, beside the language model
 };
 
 /// The run_config.yaml from which Megatron-Bridge builds the model of a target, by
