@@ -1,6 +1,7 @@
 """Megatron-Bridge in processes of its own: it imports a Hugging Face folder and saves it, loads what the program wrote, and exports."""
 
 import contextlib
+import functools
 import types
 
 import torch
@@ -113,6 +114,29 @@ def import_folder(_, folder, target):
         bridge, model = build(folder, True)
         bridge.save_megatron_model([model], str(target), hf_tokenizer_path=str(folder), low_memory_save=False)
         return weights_of(model)
+
+
+def save_adapter(_, folder, target, exported, kind):
+    """Saves an adapter of random values as Bridge's training does, and as its export for peft does."""
+    import megatron.bridge.training.model_load_save as model_load_save
+    from megatron.bridge import AutoBridge
+    from megatron.bridge.peft.canonical_lora import CanonicalLoRA
+    from megatron.bridge.peft.lora import LoRA
+    from megatron.bridge.training.config import ConfigContainer
+
+    with one_rank():
+        bridge = AutoBridge.from_hf_pretrained(str(folder))
+        provider, adapter = provider_of(bridge, True), {"fused": LoRA, "canonical": CanonicalLoRA}[kind](dim=6, alpha=12)
+        provider.register_pre_wrap_hook(lambda model: adapter(model, training=True))
+        models = provider.provide_distributed_model(wrap_with_ddp=False, use_cpu_initialization=True)
+        generator = torch.Generator().manual_seed(7)
+        with torch.no_grad():
+            for name, parameter in models[0].named_parameters():
+                if ".adapter." in name:
+                    parameter.copy_(0.1 * torch.randn(parameter.shape, generator=generator))
+        model_load_save.ConfigContainer = functools.partial(ConfigContainer, peft=adapter)  # which save_megatron_model leaves out
+        model_load_save.save_megatron_model(models, str(target))
+        bridge.save_hf_adapter(models, str(exported), peft_config=adapter)
 
 
 def load_target(_, folder, save, exported=None):

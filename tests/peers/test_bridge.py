@@ -4,6 +4,7 @@ import importlib.util
 import json
 
 import pytest
+from safetensors.torch import load_file
 
 import dcp_checkpoints
 import megatron_trainer as trainer
@@ -66,6 +67,21 @@ def test_settings_are_refused_where_bridge_would_build_another_model(name, progr
     folder = save_with_tokenizer(scratch / "folder", FAMILIES[name])
     refused = program.attempt(folder, scratch / "there", "torch_dist", ranks=1, target_options=FOR_BRIDGE, model=model_options(folder))
     assert refused.returncode == 2 and "[target] program" in refused.stderr, refused.stderr
+
+
+@with_bridge
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["qwen3", "deepseek-v3", "usual-qwen3-moe"])
+@pytest.mark.parametrize("kind", ["fused", "canonical"])
+def test_an_adapter_of_bridge_is_that_of_its_own_export(name, kind, program, scratch):
+    folder = save_with_tokenizer(scratch / "folder", FAMILIES[name])
+    of_bridge("save_adapter", folder, scratch / "saved", scratch / "exported", kind)
+    back = program.to_hf(scratch / "saved", scratch / "back", ranks=1)
+    ours, theirs = (load_file(place / "adapter_model.safetensors") for place in (back, scratch / "exported"))
+    assert_same_tensors(ours, theirs)
+    terms = [json.loads((place / "adapter_config.json").read_text()) for place in (back, scratch / "exported")]
+    for member in "base_model_name_or_path", "r", "lora_alpha":
+        assert terms[0][member] == terms[1][member]
 
 
 @with_bridge

@@ -79,6 +79,15 @@ Json alpha_of(MappedTarget const& job) {
                   job.source.place));
 }
 
+/// The base model, where the settings of the source name one ("run_config.yaml: hf_model_id =
+/// Qwen/Qwen3-4B"); null where they do not.
+Json base_of(MappedTarget const& job) {
+  if (!job.source.shape) return {};
+  std::string const& origin = job.source.shape->origin;
+  std::size_t const equals = origin.find(" = ");
+  return equals == std::string::npos ? Json() : Json(origin.substr(equals + 3));
+}
+
 std::string made(MappedTarget const& job, Found const& found) {
   Index const rank = most_frequent(found);
   Json ranks = Json::object();
@@ -87,7 +96,8 @@ std::string made(MappedTarget const& job, Found const& found) {
       if (own != rank) ranks.set(name, own);
   Json config = Json::object();
   config.set("peft_type", "LORA").set("task_type", "CAUSAL_LM");
-  config.set("base_model_name_or_path", Json()).set("bias", "none").set("fan_in_fan_out", false);
+  config.set("base_model_name_or_path", base_of(job)).set("bias", "none");
+  config.set("fan_in_fan_out", false);
   config.set("inference_mode", true).set("init_lora_weights", true);
   config.set("r", rank).set("lora_alpha", alpha_of(job)).set("lora_dropout", 0.0);
   config.set("rank_pattern", std::move(ranks)).set("alpha_pattern", Json::object());
