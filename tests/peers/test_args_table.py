@@ -1,12 +1,15 @@
 """Every argument of the trainer has a meaning in configs/models/args.toml: a new release adds some, and what they do to a model has to be looked up."""
 
 import argparse
+import importlib.metadata
 import importlib.util
 import tomllib
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
+
+import args_page
 
 MAPS = Path(__file__).resolve().parents[2] / "configs" / "models"
 # Arguments that patterns of training take, though their names have a word of models: looked up in the trainer's source, a model computes the same.
@@ -43,3 +46,17 @@ def test_the_table_has_every_argument_of_the_trainer():
     named = {pattern for pattern in patterns if "*" not in pattern}
     by_pattern = {name for name in arguments - named if any(fnmatchcase(name, word) for word in table["model_words"])}
     assert not by_pattern - LOOKED_UP, "look up what they do to a model, then add them to a list of args.toml, or here"
+
+
+@pytest.mark.skipif(importlib.util.find_spec("megatron.training") is None, reason="this release of megatron-core has no megatron.training")
+def test_the_page_of_arguments_says_which_this_release_has():
+    import megatron_release
+
+    megatron_release.stand_in_for_cuda()
+    from megatron.training.arguments import add_megatron_arguments
+
+    release = ".".join(importlib.metadata.version("megatron-core").split(".")[:2])
+    arguments = {action.dest for action in add_megatron_arguments(argparse.ArgumentParser())._actions}
+    stated = args_page.releases_by_argument()
+    assert len(stated) > 100
+    assert {name for name, releases in stated.items() if release in releases} == arguments & stated.keys(), "run tests/peers/args_page.py"
