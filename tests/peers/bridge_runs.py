@@ -37,8 +37,8 @@ def cpu_of(device):
 
 
 @contextlib.contextmanager
-def one_rank():
-    """The world that a trainer has, of this process alone."""
+def one_rank(tp=1):
+    """The world that a trainer has, of this process alone; with tp of as many."""
     megatron_release.write_in_this_process()
     for name in ("set_device", "synchronize", "empty_cache"):
         setattr(torch.cuda, name, answering(None))
@@ -59,7 +59,7 @@ def one_rank():
     common.l2norm = common.causal_conv1d = None
     mamba_mixer.RMSNormGated = GatedNorm
     mamba_mixer.ExtendedRMSNorm = type("ExtendedRMSNorm", (GatedNorm,), {"sharded_state_dict": sharded_norm})
-    parallel_state.initialize_model_parallel(1, 1, expert_model_parallel_size=1)
+    parallel_state.initialize_model_parallel(tp, 1, expert_model_parallel_size=1, expert_tensor_parallel_size=1)
     with OnTheCpu():
         yield
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import bridge_families
+import mcore_bridge_families
 import test_trainer
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "peers.md"
@@ -15,7 +16,7 @@ use, `scripts/install_peers.sh RELEASE` installs what `tests/peers/releases.txt`
 
 {releases}
 
-All of them run on CPUs. What needs CUDA is replaced: names of `torch.cuda`, compiled kernels, and for Megatron-Bridge Transformer Engine
+All of them run on CPUs. What needs CUDA is replaced: names of `torch.cuda`, compiled kernels, and for Megatron-Bridge and mcore-bridge Transformer Engine
 (`tests/peers/te_package.py`, which has its parameters and states by name and shape). Names of objects that only the real Transformer Engine has are
 therefore not proved.
 
@@ -62,10 +63,29 @@ def bridge_section():
             "`experts-default-etp` above) goes on in Megatron-Bridge from such a target: the next step is that of a run that never stopped.\n\n" + table(["folder", "weights", "starts from it", "remark"], rows))
 
 
+def mcore_bridge_section():
+    families, rows = mcore_bridge_families, []
+    tables = {"refused by mcore-bridge": families.REFUSED, "changed by mcore-bridge": families.FAULTS, "refused by this program": families.NOT_READ}
+    for model_type, names in families.MODELS.items():
+        same = [name for name in names if not any(name in table for table in tables.values())]
+        said = {(word, table[name]): [each for each in names if table.get(each) == table[name]] for word, table in tables.items() for name in names if name in table}
+        remark = "; ".join(f"{', '.join(those)} {word}: {reason}" for (word, reason), those in said.items())
+        result = "same, both ways" if same else next(reversed(said))[0] if names else "not run"
+        rows.append((model_type, result, ", ".join(same), remark or ("" if names else families.WITHOUT.get(model_type, families.UNKNOWN))))
+    same, absent = (sum(row[1] == word for row in rows) for word in ("same, both ways", "not run"))
+    return ("## mcore-bridge 1.6.5\n\nThe library of models of ms-swift, with Megatron-Core 0.19.2. It loads a small folder and the model is saved as ms-swift saves "
+            "it, and the program makes the folder again with `source.config`; the program makes `torch_dist` of the folder, with `target.names = \"swift\"` for "
+            f"models with a tower and for {', '.join(families.OWN_NAMES)}, and mcore-bridge's model gets the weights of its own import (`test_mcore_bridge.py`). "
+            f"Of the {len(rows)} model types that it registers {same} are the same in both directions, {len(rows) - same - absent} are refused or changed, and "
+            f"{absent} are not run. The towers of internvl_chat, kimi_k25 and kimi_vl are code of the published folders: of them the test "
+            "has names and shapes alone. Biases of routers are compared after rounding to BF16, as `Float16Module` of Megatron-Core leaves them.\n\n"
+            + table(["model_type", "weights", "folders", "other folders"], rows))
+
+
 def page():
     lines = [line for line in RELEASES.read_text().splitlines() if line and not line.startswith("#")]
     releases = "\n".join(f"- `{line.split()[0]}`" + (f" with `{'`, `'.join(line.split()[2:])}`" if line.split()[2:] else "") for line in lines)
-    return HEAD.format(releases=releases) + trainer_section() + "\n" + bridge_section()
+    return HEAD.format(releases=releases) + trainer_section() + "\n" + bridge_section() + "\n" + mcore_bridge_section()
 
 
 if __name__ == "__main__":

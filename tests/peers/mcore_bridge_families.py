@@ -1,0 +1,129 @@
+"""Models for mcore-bridge 1.6.5, ms-swift's library: for each model_type that it registers, folders of the registry of test_families.py, and others."""
+
+from dataclasses import replace
+
+import transformers
+
+import bridge_families
+from bridge_families import DELTA, ROUTED, SIZES, ordinary
+from family_models import LLAMA4, LLAMA4_TOWER, SECTIONS, Family, base, dense, vision_language
+from family_models_hybrid import EYES, packed_experts
+from family_models_kinds import GEMMA_TOWER, OMNI_2, OMNI_3, around
+from family_models_remote import FIRST_LING, MIMO, ROUTED as ROUTED_LING, as_first_ling, published, renamed
+from family_models_vision import KIMI_TEXT, ODD
+from peer_types import Layout
+
+REGISTRY = bridge_families.FAMILIES
+
+
+def one_layout(make, **members):
+    return Family(make, Layout(), Layout(), **members)
+
+
+def named(name, **members):
+    """A folder of the registry with other members of config.json."""
+    return replace(REGISTRY[name], config=(REGISTRY[name].config or {}) | members)
+
+
+def omni(name, thinker):
+    """A whole model, with a thinker alone: what it speaks with is left out, as its config allows."""
+    config = getattr(transformers, f"{name}Config")
+    return one_layout(lambda: getattr(transformers, f"{name}ForConditionalGeneration")(config(thinker_config=thinker, enable_audio_output=False)))
+
+
+def with_text(name, text, vision, published, **members):
+    """A model with a tower, and members that published folders have in the config of its text model."""
+    config = getattr(transformers, f"{name}TextConfig")(**text).to_dict() | published | dict(dtype="bfloat16")
+    return one_layout(vision_language(name, text, vision, tie_word_embeddings=False), config=dict(text_config=config), **members)
+
+
+def published_kimi(name):
+    """And with the published name of a norm, which transformers 5.23 saves as it is called in memory."""
+    config = transformers.DeepseekV3Config(**{key: value for key, value in KIMI_TEXT.items() if key != "model_type"}).to_dict()
+    family = named(name, text_config=config | SIGMOID | dict(dtype="bfloat16"))
+    return replace(family, add=lambda tensors: renamed(REGISTRY[name].add(tensors), (r"^model\.mm_projector\.", "mm_projector.")))
+
+
+GEMMA = SIZES | dict(num_global_key_value_heads=2, global_head_dim=16, sliding_window=8, layer_types=["sliding_attention"] * 3 + ["full_attention"])
+SIGMOID = dict(scoring_func="sigmoid")
+LING_TWIN = ROUTED_LING | dict(use_qk_norm=False, attention_bias=False)
+QWEN_EYES = EYES | dict(out_hidden_size=64)
+INTERVAL = dict(full_attention_interval=2)
+OWN = {
+    "usual-qwen2-moe": ordinary("qwen2_moe", **ROUTED, num_experts=4, shared_expert_intermediate_size=24, mlp_only_layers=[], decoder_sparse_step=1),
+    "usual-llama4": one_layout(vision_language("Llama4", base(**LLAMA4 | dict(num_hidden_layers=4)), LLAMA4_TOWER)),
+    "usual-internlm3": one_layout(dense("Llama"), config=dict(model_type="internlm3", qkv_bias=False, bias=False)),
+    "usual-ling-1": one_layout(
+        dense("Glm4Moe", **LING_TWIN), add=as_first_ling, config=published("ling-lite", **FIRST_LING | dict(use_qkv_bias=False, attention_bias=False))),
+    "usual-mimo": one_layout(dense("Qwen2", **ODD), add=dict, config=published("mimo-7b", **MIMO | dict(num_nextn_predict_layers=0))),
+    "usual-gemma4": one_layout(around("Gemma4ForConditionalGeneration", "Gemma4Config", text_config=GEMMA, vision_config=GEMMA_TOWER), keeps_parts=True),
+    "kimi-k2": named("deepseek-v3", model_type="kimi_k2", **SIGMOID),
+    "usual-qwen3.5-vl": with_text("Qwen3_5", SIZES | DELTA | SECTIONS, QWEN_EYES, INTERVAL, keeps_parts=True),
+    "usual-qwen3.5-vl-moe": with_text(
+        "Qwen3_5Moe", SIZES | DELTA | SECTIONS | ROUTED | dict(num_experts=4, shared_expert_intermediate_size=24), QWEN_EYES, INTERVAL,
+        add=lambda tensors: packed_experts(tensors, "model.language_model.", 4, 4), keeps_parts=True),
+    "kimi-k2.5": published_kimi("kimi-k2.5"),
+    "qwen2.5-omni-whole": omni("Qwen2_5Omni", OMNI_2),
+    "qwen3-omni-whole": omni("Qwen3OmniMoe", OMNI_3),
+    # Members of config.json that published folders have, and the classes of transformers do not write.
+    **{name: named(name, **SIGMOID) for name in ("deepseek-v3", "deepseek-yarn", "deepseek-v3.2", "moonlight")},
+    **{name: named(name, use_qk_norm=True, **SIGMOID) for name in ("minimax-m2", "usual-minimax-m2")},
+    **{name: named(name, qk_norm=True, moe_router_use_sigmoid=True, moe_router_enable_expert_bias=True) for name in ("hy-v3", "usual-hy-v3")},
+    "usual-qwen3-next": named("usual-qwen3-next", **INTERVAL),
+}
+FAMILIES = REGISTRY | OWN
+# Arguments of ms-swift's command line that a folder needs: mcore-bridge does not take them from config.json.
+ARGUMENTS = {
+    **dict.fromkeys(("deepseek-v3", "kimi-k2"), dict(mtp_num_layers=2)),
+    **dict.fromkeys(("deepseek-v3.2", "glm-5", "glm4-moe-mtp", "mimo"), dict(mtp_num_layers=1)),
+    "ernie-4.5-moe": dict(moe_router_enable_expert_bias=True)}
+
+# Why mcore-bridge 1.6.5 does not take a folder with Megatron-Core 0.19.2 and transformers 5.23: it ends with an exception.
+LAYERS = "it takes numbers alone that say which layers are of which kind, and not lists"
+BIASES = "it knows no such biases"
+REFUSED = {
+    "llama-biases": BIASES, "internlm3": BIASES,
+    **dict.fromkeys(("qwen3-moe", "qwen2-moe", "glm-4.7-flash", "hy-v3", "qwen3-next", "qwen3.5-moe"), LAYERS),
+    "glm-5-shared-indexers": "it takes every layer for one with an indexer of its own",
+    "nemotron-3-latent": "it knows no experts in a smaller space",
+    "llama4": "it takes a multiple of 4 layers",
+    "kimi-k2.5-saved": "it knows the published names alone",
+    "qwen3-asr": "it takes the folder of the package `qwen_asr`, with other names, which no map here describes",
+    **dict.fromkeys(("deepseek-v4", "deepseek-v4-published"), "Megatron-Core 0.19.2 does not have its attention (`dsv4_hybrid`)"),
+    **dict.fromkeys(("gemma4", "usual-gemma4"), "it asks for members that the config of transformers 5.23 states layer by layer")}
+# Folders that it takes without a word for another model: what it lacks has the values from before the load, or it does not have it.
+NO_NORM = "with Megatron-Core 0.19.2 its model has a norm in front of q that no folder has"
+FAULTS = {
+    **dict.fromkeys(("deepseek-v2-lite", "moonlight", "kimi-vl"), NO_NORM),
+    "nemotron-h": "it does not load layers with a dense MLP",
+    "internvl": "of two statements in config.json whether the head is tied, it takes the inner one",
+    "ling-1": "it does not load `query_key_value.bias`", "mimo": "it does not know the names of the layers for multi-token prediction",
+    "qwen3-vl-moe": "it takes experts as transformers 5 saves them for the turned ones that are published",
+    "ernie-4.5-moe": "its model has no bias of the router, which the folder has", "ernie-4.5-biases": BIASES,
+    "gpt-oss-mxfp4": "it stores BF16 instead of MXFP4"}
+# Text models whose layout the program does not know by their names: it would have to know that ms-swift saved them.
+NOT_READ = {"usual-qwen3-next": "the rows of its delta net lie head by head, which the program knows of models with a tower alone"}
+UNKNOWN = "no map yet"
+MODELS = {
+    "llama": ("llama", "llama-scaled", "llama-tied", "llama-biases"), "qwen2": ("qwen2", "qwen2-tied"), "qwen3": ("qwen3",),
+    "qwen2_moe": ("usual-qwen2-moe", "qwen2-moe"), "qwen3_moe": ("usual-qwen3-moe", "qwen3-moe-fused", "qwen3-moe"),
+    "internlm3": ("usual-internlm3", "internlm3"), "mimo": ("usual-mimo", "mimo"), "deepseek_v2": ("usual-deepseek-v2", "deepseek-v2-lite"),
+    "deepseek_v3": ("deepseek-v3", "deepseek-yarn", "moonlight"), "deepseek_v32": ("deepseek-v3.2",), "kimi_k2": ("kimi-k2",), "dots1": ("dots1",),
+    "ernie4_5": ("ernie-4.5", "ernie-4.5-biases"), "ernie4_5_moe": ("ernie-4.5-moe",), "glm4_moe": ("glm4-moe", "glm4-moe-mtp", "usual-glm4-moe"),
+    "glm4_moe_lite": ("usual-glm-4.7-flash", "glm-4.7-flash"), "gpt_oss": ("gpt-oss", "gpt-oss-square", "usual-gpt-oss", "gpt-oss-mxfp4"),
+    "bailing_moe": ("usual-ling-1", "ling-1"), "deepseek_v4": ("deepseek-v4", "deepseek-v4-published"), "glm4": ("glm4", "glm4-tied"),
+    "glm_moe_dsa": ("glm-5", "usual-glm-5", "glm-5-shared-indexers"), "hy_v3": ("usual-hy-v3", "hy-v3"),
+    "minimax_m2": ("minimax-m2", "usual-minimax-m2"), "nemotron_h": ("nemotron-3", "usual-nemotron-h", "nemotron-h", "nemotron-3-latent"),
+    "olmoe": ("olmoe", "olmoe-normed", "usual-olmoe"), "gemma4": ("gemma4", "usual-gemma4"), "glm4v_moe": ("glm4v-moe", "glm4v-moe-fused"),
+    "glm4v": ("glm4v",), "internvl_chat": ("internvl-chat",), "internvl": ("internvl-qwen3-in-memory", "internvl-qwen3-moe", "internvl"),
+    "kimi_vl": ("kimi-vl",), "kimi_k25": ("kimi-k2.5", "kimi-k2.5-saved"), "llama4": ("usual-llama4", "llama4"),
+    "qwen3_next": ("usual-qwen3-next", "qwen3-next"), "qwen2_5_vl": ("qwen2.5-vl-flat", "qwen2.5-vl-in-memory"), "qwen2_vl": ("qwen2-vl",),
+    "qwen2_5_omni": ("qwen2.5-omni-whole",), "qwen3_5": ("usual-qwen3.5-vl",), "qwen3_5_moe": ("usual-qwen3.5-vl-moe", "qwen3.5-moe"),
+    "qwen3_asr": ("qwen3-asr",), "qwen3_vl": ("qwen3-vl",), "qwen3_vl_moe": ("qwen3-vl-moe-published", "qwen3-vl-moe"),
+    "qwen3_omni_moe": ("qwen3-omni-whole",),
+    **dict.fromkeys((
+        "deepseek", "llava_onevision1_5", "ovis2_5", "minicpmv4_6", "gemma4_unified", "glm5_next", "muse_glimmer", "qwen4_exp"), ()),
+    "bailing_hybrid": ()}
+WITHOUT = {"bailing_hybrid": "it is Ling 2.5 with lightning attention there; the map of that name is of Ling 2.6, whose attention Megatron-Core does not have"}
+# Families whose text models have names of ms-swift's own, as those with a tower have.
+OWN_NAMES = ("minimax_m2", "nemotron_h", "olmoe")
