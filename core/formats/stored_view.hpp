@@ -83,8 +83,8 @@ struct StoredView {
   std::vector<FlatBuffer> buffers;       ///< by chain, group, file and number
   std::vector<StateList> lists;          ///< state that is neither by name nor in buffers
   std::vector<std::string> fixed_state;  ///< other keys of optimizer state
-  std::string state_fault;  ///< a sentence without its dot: why those follow no weight, where the
-                            ///< names are not Megatron's
+  std::string state_fault;  ///< a sentence without its dot: why those follow no weight, where that
+                            ///< is known
   std::vector<std::string> unread;  ///< weights whose keys do not begin with the prefix asked for
   NameTraits traits;                ///< of Megatron's names; not meaningful for others
 };

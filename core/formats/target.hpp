@@ -46,9 +46,10 @@ struct OptimizerRequest {
 enum class TargetModel { as_source, gpt, hybrid };
 
 /// The program that starts from a torch_dist target. Megatron-Bridge reads what describes the model
-/// from run_config.yaml, Megatron-LM from args. as_source: settings of the source's program go
-/// along.
-enum class TargetProgram { as_source, megatron_lm, megatron_bridge };
+/// from run_config.yaml, Megatron-LM from args; ms-swift has names of its own for some families and
+/// wants a number for the iteration, as Megatron-Bridge does. as_source: settings of the source's
+/// program go along.
+enum class TargetProgram { as_source, megatron_lm, megatron_bridge, ms_swift };
 
 /// What the target shall be, independent of how a job file says it.
 struct TargetRequest {

@@ -25,7 +25,7 @@ enum class ExpertStorage { automatic, grouped, sequential };
 /// numbers.
 enum class MpRankStyle { megatron, full3d };
 /// The program that starts from a torch_dist target; automatic: that of the source.
-enum class TrainerChoice { automatic, megatron_lm, megatron_bridge };
+enum class TrainerChoice { automatic, megatron_lm, megatron_bridge, ms_swift };
 enum class MegatronRelease { automatic, v0_16, v0_17, v0_18, v0_19 };
 /// Where optimizer state lies in mp_rank folders: inside model_optim_rng.pt, or in distrib_optim.pt
 /// of Megatron's distributed optimizer; automatic: as in the source.

@@ -197,10 +197,11 @@ void add_megatron(std::vector<Field>& out) {
       only_for(FormatId::torch_dist),
       choice<TrainerChoice>(
           "target", "program", [](JobSpec& job) -> TrainerChoice& { return job.target.program; },
-          {"auto", "megatron-lm", "megatron-bridge"},
+          {"auto", "megatron-lm", "megatron-bridge", "ms-swift"},
           "torch_dist only: the program that starts from it. \"megatron-bridge\" needs a "
           "run_config.yaml, which is written for families\nthat it has; \"megatron-lm\" needs "
-          "args; \"auto\": as the source, else Megatron-LM.")));
+          "args; \"ms-swift\" has names of its own for some families; \"auto\": as the source, "
+          "else\nMegatron-LM.")));
   out.push_back(with_scope(
       scope,
       choice<MpRankStyle>(

@@ -46,6 +46,14 @@ def one_rank(tp=1):
         setattr(torch.cuda, name, answering(0))
     torch.cuda.get_rng_state = lambda *_: torch.get_rng_state()
     torch.nn.Module.cuda = lambda module, *_, **__: module
+    build_without_kernels()
+    parallel_state.initialize_model_parallel(tp, 1, expert_model_parallel_size=1, expert_tensor_parallel_size=1)
+    with OnTheCpu():
+        yield
+
+
+def build_without_kernels():
+    """Modules whose kernels are compiled for CUDA: they are built, saved and loaded without them."""
     from megatron.core.extensions import transformer_engine
     from megatron.core.ssm import mamba_mixer
     from megatron.core.ssm.gated_delta_net import common, gdn
@@ -59,9 +67,6 @@ def one_rank(tp=1):
     common.l2norm = common.causal_conv1d = None
     mamba_mixer.RMSNormGated = GatedNorm
     mamba_mixer.ExtendedRMSNorm = type("ExtendedRMSNorm", (GatedNorm,), {"sharded_state_dict": sharded_norm})
-    parallel_state.initialize_model_parallel(tp, 1, expert_model_parallel_size=1, expert_tensor_parallel_size=1)
-    with OnTheCpu():
-        yield
 
 
 def answering(value):

@@ -40,6 +40,7 @@ class World:
     torch_adam: bool = False
     muon: str = None  # "whole" or "layer_wise": matrices have this optimizer
     frozen: tuple = ()  # patterns of names: parameters that are not trained
+    scheduled: bool = False  # weight decay of groups as the trainer's scheduler sets it
     min_lr: float = None  # which groups of the optimizer state; since 0.19 a checkpoint's must be the same
 
     @property
@@ -296,6 +297,8 @@ def load(world, root, tokens=None, strict="raise_all"):
 def train_and_save_on_rank(rank, models, world, parallel_state, root, kind):
     fill(models, world, parallel_state)
     wrapped, optimizer = wrap_with_optimizer(models, kind not in (PLAIN, CHAINED), world.bucket_size, world.torch_adam, world.muon, world.min_lr)
+    for group in optimizer.param_groups if world.scheduled else ():
+        group["weight_decay"] *= group["wd_mult"]
     train_step(wrapped, optimizer, 1, world.layout)
     save_state(rank, state_of(models, world, parallel_state, content_of(kind), optimizer), root, content_of(kind))
     train_step(wrapped, optimizer, 2, world.layout)

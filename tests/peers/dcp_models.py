@@ -192,6 +192,28 @@ class MomentumOptimizer(torch.optim.Optimizer):
                 parameter.sub_(group["lr"] * (self.orthogonalize(parameter, momentum) + group["weight_decay"] * parameter))
 
 
+class LionOptimizer(torch.optim.Optimizer):
+    """Lion of the package emerging_optimizers: one moment, and steps in the direction of its sign."""
+
+    def __init__(self, params, lr, betas, weight_decay=0.0):
+        super().__init__(params, {"lr": lr, "betas": betas, "weight_decay": weight_decay})
+
+    def _init_group(self, group, skip_non_grad_params=True):
+        for parameter in group["params"]:
+            if not self.state[parameter] and not (skip_non_grad_params and parameter.grad is None):
+                self.state[parameter]["exp_avg"] = torch.zeros_like(parameter)
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            self._init_group(group)
+            first, second = group["betas"]
+            for parameter in (each for each in group["params"] if each.grad is not None):
+                moment = self.state[parameter]["exp_avg"]
+                parameter.sub_(group["lr"] * (torch.sign(torch.lerp(parameter.grad, moment, first)) + group["weight_decay"] * parameter))
+                moment.lerp_(parameter.grad, 1 - second)
+
+
 def gather_of_any_sizes(outputs, tensor, group=None):
     """gloo gathers tensors of one size only."""
     import torch.distributed as dist
@@ -202,10 +224,14 @@ def gather_of_any_sizes(outputs, tensor, group=None):
         dist.broadcast(output, dist.get_global_rank(group, rank), group=group)
 
 
+def stand_in_for_emerging_optimizers():
+    megatron_release.stand_in_for_emerging_optimizers(MomentumOptimizer, lambda gradient, **_: torch.tanh(gradient * 50), LionOptimizer)
+
+
 def muon_optimizer(config, wrapped, layer_wise):
     """megatron-core's chain of Muon and Adam. An element-wise function stands in for the orthogonalisation, so that all layouts compute the same bits."""
     torch.distributed.all_gather = gather_of_any_sizes
-    megatron_release.stand_in_for_emerging_optimizers(MomentumOptimizer, lambda gradient, **_: torch.tanh(gradient * 50))
+    stand_in_for_emerging_optimizers()
     return megatron_release.muon_optimizer(config, wrapped, layer_wise)
 
 

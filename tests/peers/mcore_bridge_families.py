@@ -5,15 +5,16 @@ from dataclasses import replace
 import transformers
 
 import bridge_families
+import family_models_recent
 from bridge_families import DELTA, ROUTED, SIZES, ordinary
-from family_models import LLAMA4, LLAMA4_TOWER, SECTIONS, Family, base, dense, vision_language
+from family_models import LLAMA4, LLAMA4_TOWER, SECTIONS, TOWER, Family, base, dense, vision_language
 from family_models_hybrid import EYES, packed_experts
 from family_models_kinds import GEMMA_TOWER, OMNI_2, OMNI_3, around
 from family_models_remote import FIRST_LING, MIMO, ROUTED as ROUTED_LING, as_first_ling, published, renamed
 from family_models_vision import KIMI_TEXT, ODD
 from peer_types import Layout
 
-REGISTRY = bridge_families.FAMILIES
+REGISTRY = bridge_families.FAMILIES | family_models_recent.FAMILIES
 
 
 def one_layout(make, **members):
@@ -62,6 +63,9 @@ OWN = {
     "usual-qwen3.5-vl-moe": with_text(
         "Qwen3_5Moe", SIZES | DELTA | SECTIONS | ROUTED | dict(num_experts=4, shared_expert_intermediate_size=24), QWEN_EYES, INTERVAL,
         add=lambda tensors: packed_experts(tensors, "model.language_model.", 4, 4), keeps_parts=True),
+    "usual-minicpm-v": one_layout(
+        vision_language("MiniCPMV4_6", SIZES | DELTA | dict(model_type="qwen3_5_text"), TOWER | dict(insert_layer_id=1), insert_layer_id=1, image_size=28),
+        config=dict(text_config=transformers.Qwen3_5TextConfig(**SIZES | DELTA).to_dict() | INTERVAL | dict(dtype="bfloat16")), keeps_parts=True),
     "kimi-k2.5": published_kimi("kimi-k2.5"),
     "qwen2.5-omni-whole": omni("Qwen2_5Omni", OMNI_2),
     "qwen3-omni-whole": omni("Qwen3OmniMoe", OMNI_3),
@@ -83,7 +87,7 @@ LAYERS = "it takes numbers alone that say which layers are of which kind, and no
 BIASES = "it knows no such biases"
 REFUSED = {
     "llama-biases": BIASES, "internlm3": BIASES,
-    **dict.fromkeys(("qwen3-moe", "qwen2-moe", "glm-4.7-flash", "hy-v3", "qwen3-next", "qwen3.5-moe"), LAYERS),
+    **dict.fromkeys(("qwen3-moe", "qwen2-moe", "glm-4.7-flash", "hy-v3", "qwen3-next", "qwen3.5-moe", "minicpm-v"), LAYERS),
     "glm-5-shared-indexers": "it takes every layer for one with an indexer of its own",
     "nemotron-3-latent": "it knows no experts in a smaller space",
     "llama4": "it takes a multiple of 4 layers",
@@ -101,9 +105,8 @@ FAULTS = {
     "qwen3-vl-moe": "it takes experts as transformers 5 saves them for the turned ones that are published",
     "ernie-4.5-moe": "its model has no bias of the router, which the folder has", "ernie-4.5-biases": BIASES,
     "gpt-oss-mxfp4": "it stores BF16 instead of MXFP4"}
-# Text models whose layout the program does not know by their names: it would have to know that ms-swift saved them.
-NOT_READ = {"usual-qwen3-next": "the rows of its delta net lie head by head, which the program knows of models with a tower alone"}
-UNKNOWN = "no map yet"
+REMOTE = "the model's own code would have to be fetched"
+NO_FORM = "the map has no form in Megatron's files: its layers there are mcore-bridge's own"
 MODELS = {
     "llama": ("llama", "llama-scaled", "llama-tied", "llama-biases"), "qwen2": ("qwen2", "qwen2-tied"), "qwen3": ("qwen3",),
     "qwen2_moe": ("usual-qwen2-moe", "qwen2-moe"), "qwen3_moe": ("usual-qwen3-moe", "qwen3-moe-fused", "qwen3-moe"),
@@ -121,9 +124,8 @@ MODELS = {
     "qwen2_5_omni": ("qwen2.5-omni-whole",), "qwen3_5": ("usual-qwen3.5-vl",), "qwen3_5_moe": ("usual-qwen3.5-vl-moe", "qwen3.5-moe"),
     "qwen3_asr": ("qwen3-asr",), "qwen3_vl": ("qwen3-vl",), "qwen3_vl_moe": ("qwen3-vl-moe-published", "qwen3-vl-moe"),
     "qwen3_omni_moe": ("qwen3-omni-whole",),
-    **dict.fromkeys((
-        "deepseek", "llava_onevision1_5", "ovis2_5", "minicpmv4_6", "gemma4_unified", "glm5_next", "muse_glimmer", "qwen4_exp"), ()),
-    "bailing_hybrid": ()}
-WITHOUT = {"bailing_hybrid": "it is Ling 2.5 with lightning attention there; the map of that name is of Ling 2.6, whose attention Megatron-Core does not have"}
-# Families whose text models have names of ms-swift's own, as those with a tower have.
-OWN_NAMES = ("minimax_m2", "nemotron_h", "olmoe")
+    "deepseek": ("deepseek-moe",), "minicpmv4_6": ("usual-minicpm-v", "minicpm-v"),
+    **dict.fromkeys(("llava_onevision1_5", "ovis2_5", "gemma4_unified", "glm5_next", "muse_glimmer", "qwen4_exp", "bailing_hybrid"), ())}
+WITHOUT = {
+    "llava_onevision1_5": REMOTE, "ovis2_5": REMOTE, **dict.fromkeys(("gemma4_unified", "glm5_next", "muse_glimmer", "qwen4_exp"), NO_FORM),
+    "bailing_hybrid": "it is Ling 2.5 with lightning attention there; the map of that name is of Ling 2.6, whose attention Megatron-Core does not have"}

@@ -136,23 +136,29 @@ def args_of_release(args):
 # --- Muon ---------------------------------------------------------------------------------------------------------
 
 
-def stand_in_for_emerging_optimizers(momentum_optimizer, orthogonalize):
-    """Modules of the package emerging_optimizers, which megatron-core takes Muon's parts from."""
+def stand_in_for_emerging_optimizers(momentum_optimizer, orthogonalize, lion=None):
+    """Modules of the package emerging_optimizers, which megatron-core takes Muon's parts and Lion from."""
 
     class OrthogonalizedOptimizer(momentum_optimizer):
         def __init__(self, params, lr, momentum, *_, **options):
             super().__init__(params, lr, momentum, options["scaled_orthogonalize_fn"], options["weight_decay"])
 
     contents = {
-        "": {"registry": types.SimpleNamespace(get_optimizer_name_list=lambda: [])},
+        "": {"registry": types.SimpleNamespace(get_optimizer_name_list=lambda: ["lion"] if lion else [], get_optimizer_cls=lambda _: lion)},
         ".orthogonalized_optimizers": {
             "OrthogonalizedOptimizer": OrthogonalizedOptimizer, "AdaptiveMuon": OrthogonalizedOptimizer, "get_muon_scale_factor": lambda *_, **__: 1.0},
         ".orthogonalized_optimizers.muon_utils": {"newton_schulz_tp": orthogonalize, "NSCoeffT": typing.Literal["quintic"]},
-        ".scalar_optimizers": {"Lion": None}, ".soap": {"SOAP": None}}
+        ".scalar_optimizers": {"Lion": lion}, ".soap": {"SOAP": None}}
     for name, content in contents.items():
         module = types.ModuleType("emerging_optimizers" + name)
         vars(module).update(content)
         sys.modules[module.__name__] = module
+
+
+def with_version_of(package, number):
+    """Later releases ask which one is installed."""
+    installed = importlib.metadata.version
+    importlib.metadata.version = lambda name: number if name.replace("_", "-") == package else installed(name)
 
 
 def muon_optimizer(config, wrapped, layer_wise):
@@ -225,6 +231,16 @@ def put_common_item(folder, common):
 # --- the trainer --------------------------------------------------------------------------------------------------
 
 
+def model_of(args, stage):
+    if getattr(args, "hybrid_layer_pattern", None) is None:
+        return gpt_of(args, stage)
+    from megatron.core.process_groups_config import ProcessGroupCollection
+    from megatron.training.argument_utils import hybrid_config_from_args
+    from megatron.training.models.hybrid import HybridModelBuilder
+
+    return HybridModelBuilder(hybrid_config_from_args(args)).build_model(ProcessGroupCollection.use_mpu_process_groups(), vp_stage=stage)
+
+
 def gpt_of(args, stage):
     """GPTModel as the trainer builds it of its args. The wheels of 0.17 and 0.18 have no builder: it stands beside pretrain_gpt.py, and is followed here."""
     from megatron.core.process_groups_config import ProcessGroupCollection
@@ -251,15 +267,3 @@ def gpt_of(args, stage):
         fp16_lm_cross_entropy=args.fp16_lm_cross_entropy, parallel_output=True,
         share_embeddings_and_output_weights=not args.untie_embeddings_and_output_weights, position_embedding_type=args.position_embedding_type,
         rotary_percent=args.rotary_percent, rotary_base=args.rotary_base, mtp_block_spec=prediction, vp_stage=stage)
-
-
-def ddp_settings(args):
-    """0.17 makes them inside of the function that builds the model."""
-    from megatron.core.distributed import DistributedDataParallelConfig
-    from megatron.training import training
-
-    if hasattr(training, "get_megatron_ddp_config"):
-        return training.get_megatron_ddp_config(args)
-    return DistributedDataParallelConfig(
-        grad_reduce_in_fp32=args.accumulate_allreduce_grads_in_fp32, overlap_grad_reduce=args.overlap_grad_reduce,
-        use_distributed_optimizer=args.use_distributed_optimizer, bucket_size=args.ddp_bucket_size)

@@ -20,10 +20,12 @@ from types import SimpleNamespace
 import torch
 import torch.distributed as dist
 
+import bridge_runs
 import dcp_checkpoints
 import dcp_models
 import megatron_models
 import megatron_release
+import sharded_trainer
 from peer_types import Layout
 
 VOCABULARY, ITERATION, OPERATIONS = 300, 10, 123456789.0
@@ -49,17 +51,31 @@ class Run:
     def ranks(self):
         return self.layout.world * self.replicas
 
-    def command_line(self, is_loading):
+    def command_line(self, without_rng):
         """The program leaves random state behind, and says that training then starts with --no-load-rng."""
-        layout = self.layout
+        layout, base = self.layout, list(BASE)
+        if "--fp16" in self.words:
+            base.remove("--bf16")
+        if "--hybrid-layer-pattern" in self.words:  # it counts the layers
+            at = base.index("--num-layers")
+            del base[at : at + 2]
         words = ["--tensor-model-parallel-size", layout.tp, "--pipeline-model-parallel-size", layout.pp]
         if "--num-experts" in self.words:
             words += ["--expert-model-parallel-size", layout.ep, "--expert-tensor-parallel-size", layout.etp]
             words += ["--sequence-parallel"] if layout.tp > 1 else []
         if layout.vpp > 1:
             words += ["--num-virtual-stages-per-pipeline-rank", layout.vpp]
-        words += ["--no-load-rng"] if is_loading else []
-        return ["pretrain_gpt.py", *BASE, *self.words, *map(str, words)]
+        words += ["--no-load-rng"] if without_rng else []
+        return ["pretrain_gpt.py", *base, *self.words, *map(str, words)]
+
+    @property
+    def is_fsdp(self):
+        return "--use-megatron-fsdp" in self.words or "--use-torch-fsdp2" in self.words
+
+    @property
+    def preload(self):
+        """Transformer Engine's modules, for what has no others."""
+        return "trainer_te_preload" if "transformer_engine" in self.words else "trainer_preload"
 
 
 # --- on each rank -------------------------------------------------------------------------------------------------
@@ -79,22 +95,43 @@ class Trainer:
 
         return unwrap_model(self.chunks)
 
+    def parameters(self):
+        return sharded_trainer.parameters(self).values() if self.run.is_fsdp else (each for chunk in self.chunks for each in chunk.parameters())
+
     def pieces(self):
+        if self.run.is_fsdp:
+            return sharded_trainer.pieces(self)
         return dcp_checkpoints.pieces(self.models(), self.parallel_state)
 
     def step(self, number):
-        dcp_models.train_step(self.chunks, self.optimizer, number, self.run.layout)
+        from megatron.training import training
+
+        if self.run.is_fsdp:
+            sharded_trainer.train_step(self, number)
+        else:
+            dcp_models.train_step(self.chunks, self.optimizer, number, self.run.layout)
+        if training.should_disable_forward_pre_hook(self.args):  # weights are gathered in the next forward pass otherwise
+            training.force_param_sync(self.chunks)
         self.scheduler.step(increment=self.args.global_batch_size)
 
 
 def prepare():
     from megatron.core import tensor_parallel
     from megatron.core.tensor_parallel import random as generators
+    from megatron.core.transformer import multi_latent_attention
     from megatron.core.transformer.torch_norm import WrappedTorchNorm
+    from megatron.training import checkpointing
 
+    have_transformer_engine = multi_latent_attention.HAVE_TE
     dcp_models.prepare_distributed_checkpoints()
+    if "trainer_te_preload" in sys.modules:
+        multi_latent_attention.HAVE_TE = have_transformer_engine
+        os.environ["NVTE_CUTEDSL_FUSED_GROUPED_MLP"] = "1"  # without it experts do not share one weight
+        bridge_runs.build_without_kernels()
     norm_without_sequence_parallelism(WrappedTorchNorm)
     dcp_models.use_fused_adam()
+    checkpointing.schedule_async_save = save_at_once
+    dist.all_gather = dcp_models.gather_of_any_sizes
     torch.nn.Module.cuda = lambda module, *_, **__: module
     torch.cuda.device_count = lambda: 1
     torch.cuda.get_rng_state, torch.cuda.set_rng_state = lambda *_: GENERATOR, lambda *_, **__: None
@@ -102,6 +139,11 @@ def prepare():
     tracker.get_states, tracker.set_states = lambda _: {"model-parallel-rng": GENERATOR}, lambda *_: None
     for module in (generators, tensor_parallel):
         module.convert_cuda_rng_state = lambda state, to_graphable=False: state
+
+
+def save_at_once(request):
+    """The process that writes asynchronous saves asks for a CUDA device; what it does is done here."""
+    request.execute_sync()
 
 
 def norm_without_sequence_parallelism(norm):
@@ -115,18 +157,19 @@ def norm_without_sequence_parallelism(norm):
     norm.__new__ = made
 
 
-def started(rank, run, is_loading=False):
-    """The trainer up to its first iteration, as its initialize_megatron and setup_model_and_optimizer go there."""
+def started(rank, run, without_rng=False):
+    """The trainer up to its first iteration, as its initialize_megatron and setup_model_and_optimizer go there. Weights have the values that their keys stand
+    for."""
     from megatron.core import parallel_state
-    from megatron.core.distributed import DistributedDataParallel
     from megatron.core.optimizer import get_megatron_optimizer
     from megatron.core.rerun_state_machine import initialize_rerun_state_machine
-    from megatron.core.transformer.module import Float16Module
     from megatron.training import arguments, global_vars, training
 
     prepare()
-    os.environ.update(RANK=str(rank), WORLD_SIZE=str(run.ranks), LOCAL_RANK=str(rank), CUDA_DEVICE_MAX_CONNECTIONS="1")
-    sys.argv = run.command_line(is_loading)
+    if run.is_fsdp:
+        sharded_trainer.prepare()
+    os.environ.update(RANK=str(rank), WORLD_SIZE=str(run.ranks), LOCAL_RANK=str(rank), CUDA_DEVICE_MAX_CONNECTIONS="8" if run.is_fsdp else "1")
+    sys.argv = run.command_line(without_rng)
     args = arguments.parse_args()
     arguments.validate_args(args, {})
     multiple = args.make_vocab_size_divisible_by * args.tensor_model_parallel_size
@@ -134,20 +177,17 @@ def started(rank, run, is_loading=False):
     global_vars.set_global_variables(args, build_tokenizer=False)
     parallel_state.initialize_model_parallel(
         args.tensor_model_parallel_size, args.pipeline_model_parallel_size, args.virtual_pipeline_model_parallel_size,
-        expert_model_parallel_size=args.expert_model_parallel_size, expert_tensor_parallel_size=args.expert_tensor_parallel_size)
+        context_parallel_size=args.context_parallel_size, expert_model_parallel_size=args.expert_model_parallel_size,
+        expert_tensor_parallel_size=args.expert_tensor_parallel_size)
     initialize_rerun_state_machine()
     torch.manual_seed(1)
 
-    models = []
-    for stage in range(run.layout.vpp):
-        if run.layout.vpp > 1:
-            parallel_state.set_virtual_pipeline_model_parallel_rank(stage)
-        models.append(megatron_release.gpt_of(args, stage if run.layout.vpp > 1 else None))
-    config = models[0].config
-    if args.bf16:
-        models = [Float16Module(config, model) for model in models]
-    ddp = megatron_release.ddp_settings(args)
-    chunks = [DistributedDataParallel(config, ddp, model, disable_bucketing=index > 0) for index, model in enumerate(models)]
+    def filled_model(vp_stage=None, **_):
+        model = megatron_release.model_of(args, vp_stage)
+        dcp_checkpoints.fill([model], SimpleNamespace(recipe=SimpleNamespace(config=SimpleNamespace(vocab=VOCABULARY))), parallel_state)
+        return model
+
+    chunks = training.get_model(filled_model)
     optimizer_config, overrides = training.get_megatron_optimizer_config(args)
     optimizer = get_megatron_optimizer(optimizer_config, chunks, overrides)
     return Trainer(run, args, chunks, optimizer, training.get_optimizer_param_scheduler(optimizer), parallel_state)
@@ -158,9 +198,6 @@ def train_and_save_on_rank(rank, run, root):
 
     with contextlib.redirect_stdout(io.StringIO()):
         trainer = started(rank, run)
-        vocabulary = SimpleNamespace(recipe=SimpleNamespace(config=SimpleNamespace(vocab=VOCABULARY)))
-        dcp_checkpoints.fill(trainer.models(), vocabulary, trainer.parallel_state)
-        trainer.optimizer.reload_model_params()
         trainer.step(1)
         saved = trainer.pieces()
         trainer.args.save, trainer.args.iteration = root, ITERATION
@@ -170,16 +207,16 @@ def train_and_save_on_rank(rank, run, root):
     return saved, trainer.pieces()
 
 
-def load_and_train_on_rank(rank, run, root):
+def load_and_train_on_rank(rank, run, root, without_rng, saved_iteration):
     from megatron.training import checkpointing
 
     with contextlib.redirect_stdout(io.StringIO()):
-        trainer = started(rank, run, is_loading=True)
-        for parameter in (each for chunk in trainer.chunks for each in chunk.parameters()):
+        trainer = started(rank, run, without_rng)
+        for parameter in trainer.parameters():
             torch.nn.init.constant_(parameter, 7.0)  # nothing of the source may already be there
         trainer.args.load = root
         iteration, operations = checkpointing.load_checkpoint(trainer.chunks, trainer.optimizer, trainer.scheduler)
-        assert (iteration, operations) == (ITERATION, OPERATIONS)
+        assert (iteration, operations) == (saved_iteration, 0 if trainer.args.use_megatron_fsdp else OPERATIONS)  # Megatron-FSDP does not load it
         loaded = trainer.pieces()
         trainer.step(2)
     return loaded, trainer.pieces()
@@ -188,8 +225,8 @@ def load_and_train_on_rank(rank, run, root):
 # --- on all -------------------------------------------------------------------------------------------------------
 
 
-def on_all(function, run, root):
-    results = megatron_models.run_ranks(function, run.ranks, run, str(root), preload="trainer_preload")
+def on_all(function, run, root, *arguments):
+    results = megatron_models.run_ranks(function, run.ranks, run, str(root), *arguments, preload=run.preload)
     return [within_vocabulary(dcp_checkpoints.joined(list(side))) for side in zip(*results)]
 
 
@@ -204,23 +241,20 @@ def train_and_save(run, root):
     return on_all(train_and_save_on_rank, run, root)
 
 
-def load_and_train(run, root):
+def load_and_train(run, root, without_rng=True, saved_iteration=ITERATION):
     """The trainer loads strictly and trains the second step: the weights before and after it."""
-    return on_all(load_and_train_on_rank, run, root)
+    return on_all(load_and_train_on_rank, run, root, without_rng, saved_iteration)
 
 
-def save_by(python, run, root):
-    """train_and_save() of another release, in its Python."""
-    Path(root).mkdir(parents=True)
+def by_release(python, function, *arguments):
+    """What the function gives in the Python of another release."""
     with tempfile.TemporaryDirectory() as folder:
-        call, result = Path(folder) / "run", Path(folder) / "result"
-        call.write_bytes(pickle.dumps((run, str(root))))
+        call, result = Path(folder) / "call", Path(folder) / "result"
+        call.write_bytes(pickle.dumps((function, arguments)))
         subprocess.run([python, __file__, call, result], check=True, cwd=Path(__file__).parent, capture_output=True, text=True)
         return torch.load(result)
 
 
 if __name__ == "__main__":
-    import megatron_trainer  # under its own name, which the ranks import
-
-    wanted, root = pickle.loads(Path(sys.argv[1]).read_bytes())
-    torch.save(megatron_trainer.on_all(megatron_trainer.train_and_save_on_rank, wanted, root), sys.argv[2])
+    function, arguments = pickle.loads(Path(sys.argv[1]).read_bytes())
+    torch.save(function(*arguments), sys.argv[2])

@@ -28,15 +28,30 @@ def table(head, rows):
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
 
+def rows_of(cases):
+    return [(name, source.layout.label(), f"{form}, {target.layout.label()}", "weights and the next step are the same")
+            for name, (source, form, target) in cases.items()]
+
+
 def trainer_section():
-    rows = [(name, source.layout.label(), f"{form}, {target.layout.label()}", "weights and the next step are the same")
-            for name, (source, form, target) in test_trainer.CASES.items()]
     others = "`, `".join(test_trainer.ACROSS)
-    return ("## The trainer of Megatron-Core 0.17.1, 0.18.2 and 0.19.2\n\n`megatron.training` with its own parser, optimizers, `save_checkpoint` and "
-            "`load_checkpoint --dist-ckpt-strictness raise_all`, and since 0.19 its own model builder, which older wheels lack. It saves, the program converts, "
-            f"it loads and trains on (`test_trainer.py`). The same in each of the three, and across them (`{others}`): what one of them saved goes on in "
-            "0.18.2 and 0.19.2, with `target.megatron` set to that release. `test_args_table.py` asks that `configs/models/args.toml` has every argument of "
-            "their parsers.\n\n" + table(["case", "saved as", "converted into", "result"], rows))
+    head = ["case", "saved as", "converted into", "result"]
+    refused = [(name, form, f"refused: “… {words} …”") for name, (_, form, words) in test_trainer.REFUSED.items()]
+    own = [(name, "it does not save this run", f"`{words}`") for name, (_, words) in test_trainer.NOT_SAVED.items()]
+    own += [(name, "it does not load what it saved", f"`{words}`") for name, (_, words) in test_trainer.NOT_LOADED.items()]
+    old = [(name, world.layout.label(), f"{form}, {target.layout.label()}", "the next step is the same")
+           for name, (world, _, form, target) in test_trainer.WITHOUT_TRAINER.items()]
+    return ("## The trainer of Megatron-Core 0.17.1, 0.18.2 and 0.19.2\n\n`megatron.training` with its own parser, wrappers, optimizers, `save_checkpoint` "
+            "and `load_checkpoint --dist-ckpt-strictness raise_all`, and since 0.19 its own model builder, which older wheels lack. It saves, the program "
+            f"converts, it loads and trains on (`test_trainer.py`). The same in each of the three, and across them (`{others}`): what one of them saved goes on "
+            "in 0.18.2 and 0.19.2, with `target.megatron` set to that release. `test_args_table.py` asks that `configs/models/args.toml` has every argument of "
+            "their parsers.\n\n" + table(head, rows_of(test_trainer.CASES))
+            + "\nIn 0.19.2 alone. Transformer Engine, the package of Muon and Lion, and kernels of Mamba are replaced by what has their parameters and states; "
+            "asynchronous saves are written by the process itself. Megatron-FSDP runs on a mesh of CPUs, where two ranks save and one loads.\n\n"
+            + table(head, rows_of(test_trainer.NEWER))
+            + "\nSaved by Megatron-Core 0.16.1, which has no trainer, with args of these tests:\n\n" + table(head, old)
+            + "\nRefused:\n\n" + table(["case", "target", "result"], refused)
+            + "\nFaults and limits of 0.19.2 itself, which its own files show without this program:\n\n" + table(["case", "the trainer", "its error"], own))
 
 
 def bridge_section():
@@ -65,17 +80,17 @@ def bridge_section():
 
 def mcore_bridge_section():
     families, rows = mcore_bridge_families, []
-    tables = {"refused by mcore-bridge": families.REFUSED, "changed by mcore-bridge": families.FAULTS, "refused by this program": families.NOT_READ}
+    tables = {"refused by mcore-bridge": families.REFUSED, "changed by mcore-bridge": families.FAULTS}
     for model_type, names in families.MODELS.items():
         same = [name for name in names if not any(name in table for table in tables.values())]
         said = {(word, table[name]): [each for each in names if table.get(each) == table[name]] for word, table in tables.items() for name in names if name in table}
         remark = "; ".join(f"{', '.join(those)} {word}: {reason}" for (word, reason), those in said.items())
         result = "same, both ways" if same else next(reversed(said))[0] if names else "not run"
-        rows.append((model_type, result, ", ".join(same), remark or ("" if names else families.WITHOUT.get(model_type, families.UNKNOWN))))
+        rows.append((model_type, result, ", ".join(same), remark or ("" if names else families.WITHOUT[model_type])))
     same, absent = (sum(row[1] == word for row in rows) for word in ("same, both ways", "not run"))
     return ("## mcore-bridge 1.6.5\n\nThe library of models of ms-swift, with Megatron-Core 0.19.2. It loads a small folder and the model is saved as ms-swift saves "
-            "it, and the program makes the folder again with `source.config`; the program makes `torch_dist` of the folder, with `target.names = \"swift\"` for "
-            f"models with a tower and for {', '.join(families.OWN_NAMES)}, and mcore-bridge's model gets the weights of its own import (`test_mcore_bridge.py`). "
+            "it, and the program makes the folder again with `source.config`; the program makes `torch_dist` of the folder, with "
+            "`target.program = \"ms-swift\"`, and mcore-bridge's model gets the weights of its own import (`test_mcore_bridge.py`). "
             f"Of the {len(rows)} model types that it registers {same} are the same in both directions, {len(rows) - same - absent} are refused or changed, and "
             f"{absent} are not run. The towers of internvl_chat, kimi_k25 and kimi_vl are code of the published folders: of them the test "
             "has names and shapes alone. Biases of routers are compared after rounding to BF16, as `Float16Module` of Megatron-Core leaves them.\n\n"

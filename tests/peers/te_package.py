@@ -75,17 +75,26 @@ class Linear(AnyLinear):
 class LayerNormLinear(Linear):
     def __init__(self, in_features, out_features, normalization="LayerNorm", zero_centered_gamma=False, params_dtype=None, device="cpu", **rest):
         super().__init__(in_features, out_features, params_dtype=params_dtype, device=device, **rest)
+        of_linear = dict(self._parameters)
+        self._parameters.clear()  # those of the norm are registered first: flat buffers have parameters in this order
         self.layer_norm_weight = parameter((in_features,), params_dtype, 0.0 if zero_centered_gamma else 1.0, device=device)
         self.layer_norm_bias = parameter((in_features,), params_dtype, device=device) if normalization == "LayerNorm" else None
+        self._parameters.update(of_linear)
 
 
 class GroupedLinear(AnyLinear):
+    """With `single_grouped_weight` one parameter for all, whose first axis counts them."""
+
     def __init__(self, num_gemms, in_features, out_features, tp_group=None, tp_size=1, bias=True, return_bias=False, params_dtype=None,
-                 parallel_mode=None, device="cpu", **_):
+                 parallel_mode=None, device="cpu", single_grouped_weight=False, **_):
         super().__init__()
-        self.num_gemms, self.tp_group = num_gemms, tp_group
+        self.num_gemms, self.tp_group, self.single_grouped_weight = num_gemms, tp_group, single_grouped_weight
         names = [f"weight{index}" for index in range(num_gemms)]
         self.make(names, in_features, out_features, parallel_mode, tp_size, bias, return_bias, params_dtype, device)
+        if single_grouped_weight:
+            for name in names:
+                del self._parameters[name]
+            self.weight = parameter((num_gemms, self.out_features, self.in_features), params_dtype, device=device)
 
 
 class RMSNorm(Module):

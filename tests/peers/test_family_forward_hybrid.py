@@ -4,6 +4,7 @@ import pytest
 import torch
 import transformers
 
+import megatron_release
 from dcp_cases import names_of
 from family_models import TOKENS, Family, dense, logits_of, save_family
 from family_models_hybrid import DELTA, LATENT, MAMBA2, mamba, mamba2
@@ -45,8 +46,9 @@ def test_mamba2(program, scratch):
 
 
 def agree(program, scratch, family, build, config=None):
+    megatron = ".".join(map(str, megatron_release.RELEASE))  # which has names of its own
     folder = save_family(scratch / "folder", family)
-    root = program.run(folder, scratch / "megatron", "megatron", target_options={"layout": family.a.toml()} | names_of(family.form))
+    root = program.run(folder, scratch / "megatron", "megatron", target_options={"layout": family.a.toml(), "megatron": megatron} | names_of(family.form))
     config = config or transformers.AutoConfig.from_pretrained(folder)
     expected = logits_of(folder, family)
     found = core_logits(root, config, family.a, build, TOKENS)

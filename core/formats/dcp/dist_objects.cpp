@@ -135,10 +135,16 @@ void make_objects(DcpTarget& target, ExtraStates& extras, std::vector<StoredName
   bool const hybrid = std::ranges::any_of(names, [&](StoredName const& name) {
     return megatron::behind_root(name.name, root) == "decoder.final_norm.weight";
   });
+  // TEDotProductAttention puts its state into the catalogue beside its sinks alone
+  // (sharded_state_dict of megatron.core.extensions.transformer_engine, 0.16 to 0.19).
+  bool const sinks = std::ranges::any_of(names, [](StoredName const& name) {
+    return name.name.ends_with(".core_attention.softmax_offset");
+  });
   for (StoredName const& name : names) {
     for (std::string const& key : extras.keys_of(name.name)) {
       bool const of_output = megatron::behind_root(key, root).starts_with("output_layer.");
-      if ((of_output && !hybrid) || !made.insert(key).second) continue;
+      bool const of_attention = key.ends_with(".core_attention._extra_state");
+      if ((of_output && !hybrid) || (of_attention && !sinks) || !made.insert(key).second) continue;
       ShardedObjectKey whole{key, {}, {}};
       for (FrontAxis const& front : name.front) {
         whole.offsets.push_back(0);

@@ -112,8 +112,10 @@ NodeId add_object(Checkpoint const& checkpoint, StoredObject const& object, Docu
       read_torch_file(FileRange(file, object.item.offset_bytes, object.item.size_bytes));
   if (!torch.document.tensors.empty())
     fail(ErrorKind::source,
-         "{}: '{}' has tensors among the settings of an optimizer, which this version cannot "
-         "reshard. Set source.optimizer = \"drop\" to continue without it.",
+         "{}: '{}' has tensors among the settings of an optimizer (the loss scale of fp16), which "
+         "this version cannot reshard in this form. Save the checkpoint with "
+         "--dist-ckpt-optim-fully-reshardable, or set source.optimizer = \"drop\" to continue "
+         "without it.",
          checkpoint.place, object.name);
   // Megatron keeps everything that shares a key in a list.
   NodeId root = torch.document.root;

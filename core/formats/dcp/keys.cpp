@@ -127,6 +127,9 @@ StoredView plain_keys(Checkpoint const& checkpoint, std::string const& prefix) {
   return view;
 }
 
+/// The input of a gated delta net, which Megatron-Core stores in parts and ms-swift as one tensor.
+constexpr std::string_view whole_projection = ".self_attention.in_proj.weight";
+
 }  // namespace
 
 std::string state_prefix(std::string_view state) {
@@ -159,6 +162,8 @@ StoredView sorted_keys(Checkpoint const& checkpoint, Flavour flavour, std::strin
     } else if (key.starts_with(cut)) {
       std::string name = key.substr(cut.size());
       megatron::note_traits(view.traits, name, tensors[t]);
+      if (flavour == Flavour::torch_dist && name.ends_with(whole_projection))
+        view.traits.names.trainer = "swift";
       view.weights.emplace(std::move(name), t);
     } else if (prefix.empty()) {
       view.weights.emplace(key, t);  // no entry describes it, and the user gets a message
@@ -166,7 +171,16 @@ StoredView sorted_keys(Checkpoint const& checkpoint, Flavour flavour, std::strin
       view.unread.push_back(key);
     }
   }
-  if (view.states.empty()) add_flat_buffers(checkpoint, in_buffers, view);
+  if (view.states.empty()) {
+    add_flat_buffers(checkpoint, in_buffers, view);
+  } else if (!in_buffers.empty()) {
+    view.fixed_state.push_back(tensors[in_buffers.front()].name);
+    view.state_fault = fmt::format(
+        "some of its optimizer state follows weights, and some lies in flat buffers ('{}'), as a "
+        "layer-wise optimizer (Muon) saves it by default, which this version cannot reshard. Save "
+        "the checkpoint with --dist-ckpt-optim-fully-reshardable",
+        view.fixed_state.back());
+  }
   bool const fsdp = flavour == Flavour::fsdp_dtensor;
   view.traits.parts = !fsdp;
   if (view.traits.form.empty()) view.traits.form = fsdp ? "fsdp" : "dist";

@@ -299,7 +299,7 @@ StateInventory DcpFormat::inventory(Checkpoint const& checkpoint, StoredView con
   if (has_gathered_states(checkpoint) && !result.optimizer)
     result.optimizer = {StateForm::in_buffers, std::string(gathered_name)};
   if (!view.fixed_state.empty())
-    result.optimizer = {StateForm::by_layout, view.fixed_state.front()};
+    result.optimizer = {StateForm::by_layout, view.fixed_state.front(), view.state_fault};
   for (StoredObject const& object : checkpoint.stored.objects)
     if (is_run_state(object.name) && !result.rng) result.rng = {StateForm::by_layout, object.name};
   for (StoredTensor const& tensor : checkpoint.stored.tensors)

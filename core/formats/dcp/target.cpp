@@ -220,8 +220,11 @@ class DistTarget {
         megatron::layout_text(now), megatron::layout_text(then)));
   }
 
-  /// Megatron-Bridge looks for folders of iterations.
-  bool is_numbered() const { return request().program == TargetProgram::megatron_bridge; }
+  /// Megatron-Bridge looks for folders of iterations, and ms-swift reads the tracker as a number.
+  bool is_numbered() const {
+    return request().program == TargetProgram::megatron_bridge ||
+           request().program == TargetProgram::ms_swift;
+  }
 
   /// Whether what is copied along with the source's common state says which model it is: its
   /// config.json, or the settings of another program in the folder of the tensors.

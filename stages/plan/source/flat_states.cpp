@@ -151,7 +151,10 @@ class FlatStates {
     SideOptions options{
         true,
         mesh_,
-        {{"form", form}, {"spec", read_.traits.spec}, {"mtp_block", read_.traits.mtp_block}},
+        {{"form", form},
+         {"spec", read_.traits.spec},
+         {"mtp_block", read_.traits.mtp_block},
+         {"release", megatron::release_of(read_.args)}},
         {},
         {},
         source_.place + ", args: "};

@@ -40,6 +40,7 @@ class Settler {
     find();
     if (of_megatron_) source_trainer_ = trainer_of(trainers(), names());
     if (of_megatron_) apply(source_trainer_, result_.source);
+    if (of_megatron_ && source_trainer_ == nullptr) name_layers();
     if (maps_.family && !config_.is_null()) tower_.emplace(maps_, config_);
     choose_target();
     if (found_.empty()) return std::move(result_);
@@ -83,6 +84,18 @@ class Settler {
     return result;
   }
 
+  MapKept const* trainer_called(std::string const& name) const {
+    auto const found = std::ranges::find(trainers(), name, &MapKept::name);
+    return found == trainers().end() ? nullptr : &*found;
+  }
+
+  /// A trainer may have names of its own for layers of a language model alone.
+  void name_layers() {
+    bool const swift = source_.shape && source_.shape->program == "ms-swift";
+    result_.source.trainer = swift ? "swift" : view_.traits.names.trainer;
+    source_trainer_ = trainer_called(result_.source.trainer);
+  }
+
   static void apply(MapKept const* trainer, TrainerNames& names) {
     names.trainer = trainer == nullptr ? "" : trainer->name;
     names.tower = trainer != nullptr && has_own(*trainer) ? "mcore" : "family";
@@ -93,7 +106,10 @@ class Settler {
   void choose_target() {
     if (!to_megatron()) return;
     bool const dropped = !found_.empty() && request_.unmapped == Unmapped::drop;
-    if (request_.names == "auto") {
+    bool const swift = request_.program == TargetProgram::ms_swift;
+    if (request_.names == "auto" && swift && !dropped && trainer_called("swift") != nullptr) {
+      target_trainer_ = trainer_called("swift");
+    } else if (request_.names == "auto") {
       if (of_megatron_) {
         if (!dropped) result_.target = result_.source;
         target_trainer_ = dropped ? nullptr : source_trainer_;
@@ -121,8 +137,7 @@ class Settler {
   }
 
   MapKept const* named_trainer() const {
-    auto const known = std::ranges::find(trainers(), request_.names, &MapKept::name);
-    if (known != trainers().end()) return &*known;
+    if (MapKept const* known = trainer_called(request_.names)) return known;
     std::vector<std::string> names{"auto", "huggingface"};
     for (MapKept const& one : trainers()) names.push_back(one.name);
     fail(ErrorKind::usage, "[target] names = \"{}\": {} has no [kept.{}]. Known here: {}.{}",

@@ -1,6 +1,7 @@
 #include "stages/plan/source/source_facts.hpp"
 
 #include <algorithm>
+#include <array>
 
 #include "core/formats/model_files.hpp"
 #include "core/mapping/config_defaults.hpp"
@@ -122,8 +123,12 @@ class FactsReader {
     Json const latent = fact(result_.args, "multi_latent_attention");
     bool const names_tell = in_shares() && (latent.boolean() == nullptr || !*latent.boolean());
     if (in_chunks()) {
+      // Of the modules that torch_dist has states of, local ones have none in norms.
       bool const te = std::ranges::any_of(source_.stored.objects, [](StoredObject const& object) {
-        return object.name.find("core_attention._extra_state") != std::string::npos;
+        return std::ranges::any_of(
+            std::array{"core_attention._extra_state", "final_layernorm._extra_state",
+                       "final_norm._extra_state"},
+            [&](char const* state) { return object.name.find(state) != std::string::npos; });
       });
       result_.traits.spec = te ? "te" : "local";
     }

@@ -50,9 +50,19 @@ class ListReader {
     });
     if (found != list_.groups.end()) return static_cast<std::size_t>(found - list_.groups.begin());
     fail(ErrorKind::source,
-         "{}: optimizer {} has no group {} weight decay, which '{}' belongs to. The run had "
-         "its own groups, which this version cannot reshard: set source.optimizer = \"drop\".",
-         list_.where, list_.chain, decays ? "with" : "without", parameter.name->name);
+         "{}: optimizer {} has no group {} weight decay, which '{}' belongs to. {} this version "
+         "cannot reshard from files of ranks: save the checkpoint as torch_dist, or set "
+         "source.optimizer = \"drop\".",
+         list_.where, list_.chain, decays ? "with" : "without", parameter.name->name,
+         whose_groups());
+  }
+
+  /// Muon and Lion are optimizers of several kinds beside each other.
+  std::string whose_groups() const {
+    Json const stated = fact(read_.args, "optimizer");
+    if (stated.text() == nullptr || *stated.text() == "adam" || *stated.text() == "sgd")
+      return "The run had its own groups, which";
+    return fmt::format("args.optimizer is '{}', whose groups", *stated.text());
   }
 
   void add(Parameter const& parameter, std::vector<std::size_t> const& states) {
