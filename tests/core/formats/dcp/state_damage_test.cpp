@@ -8,6 +8,7 @@
 #include "core/containers/dcp/directory.hpp"
 #include "core/formats/dcp/flat_state.hpp"
 #include "core/formats/dcp/fsdp_record.hpp"
+#include "core/formats/dcp/keys.hpp"
 #include "core/formats/dcp/named_settings.hpp"
 #include "core/formats/megatron/extra_state.hpp"
 #include "tests/support/expect_refused.hpp"
@@ -92,6 +93,20 @@ TEST(FlatStateDamage, BucketsThatLackSomethingAreNamed) {
   expect_buffers_refused("is stored, but 'exp_avg' of the same bucket is missing",
                          {{0, "param"}, {0, "exp_avg"}, {1, "param"}});
   expect_buffers_refused("exp_avg' has the shape (5), and", {{0, "param"}, {0, "exp_avg", 5}});
+}
+
+/// As a layer-wise Muon saves it: matrices by name, the rest of the weights in buffers.
+TEST(FlatStateDamage, StateOfTwoFormsIsNoneThatFollowsWeights) {
+  Checkpoint checkpoint;
+  std::string const flat =
+      "chained_1.optimizer.distributed.dp_group_idx_0.gbuf_idx_0.dtype_(torch.bfloat16, "
+      "torch.float32).bucket_idx_0.exp_avg";
+  for (std::string const& name :
+       {std::string("chained_0.optimizer.state.momentum_buffer.decoder.layers.0.mlp.weight"), flat})
+    checkpoint.stored.add_whole(name, DType::f32, std::vector<Index>{4}, {0, 0, 16});
+  StoredView const view = sorted_keys(checkpoint, Flavour::torch_dist, "");
+  EXPECT_EQ(view.fixed_state, std::vector<std::string>{flat});
+  EXPECT_NE(view.state_fault.find("--dist-ckpt-optim-fully-reshardable"), std::string::npos);
 }
 
 // --- settings of groups of ranks ------------------------------------------------------------
