@@ -148,16 +148,15 @@ class FlatStates {
   }
 
   SideOptions side_options(std::string const& form) const {
-    SideOptions options{
-        true,
-        mesh_,
-        {{"form", form},
-         {"spec", read_.traits.spec},
-         {"mtp_block", read_.traits.mtp_block},
-         {"release", megatron::release_of(read_.args)}},
-        {},
-        {},
-        source_.place + ", args: "};
+    SideOptions options{true,
+                        mesh_,
+                        {{"form", form},
+                         {"spec", read_.traits.spec},
+                         {"mtp_block", read_.traits.mtp_block},
+                         {"release", megatron::release_of(read_.args)}},
+                        {},
+                        {},
+                        source_.place + ", args: "};
     megatron::add_names(options, read_.traits.names);
     if (read_.traits.padded_vocab > 0) options.padded_sizes["vocab"] = read_.traits.padded_vocab;
     return options;

@@ -101,21 +101,31 @@ class Settler {
     names.tower = trainer != nullptr && has_own(*trainer) ? "mcore" : "family";
   }
 
-  /// Without a word: names of the source, or of the usual trainer of this family; a language model
-  /// alone has no root.
+  /// The trainer that target.program names, where the family has names of its. A root is that of a
+  /// model with parts beside its language model.
+  MapKept const* trainer_of_program() const {
+    MapKept const* trainer = nullptr;
+    if (request_.program == TargetProgram::megatron_bridge) trainer = trainer_called("bridge");
+    if (request_.program == TargetProgram::ms_swift) trainer = trainer_called("swift");
+    bool const fits = trainer != nullptr && (trainer->root.empty() || !found_.empty());
+    return fits ? trainer : nullptr;
+  }
+
+  /// Without a word: names of the program, of the source, or of the usual trainer of this family; a
+  /// language model alone has no root.
   void choose_target() {
     if (!to_megatron()) return;
     bool const dropped = !found_.empty() && request_.unmapped == Unmapped::drop;
-    bool const swift = request_.program == TargetProgram::ms_swift;
-    if (request_.names == "auto" && swift && !dropped && trainer_called("swift") != nullptr) {
-      target_trainer_ = trainer_called("swift");
-    } else if (request_.names == "auto") {
-      if (of_megatron_) {
+    if (request_.names == "auto") {
+      target_trainer_ = dropped ? nullptr : trainer_of_program();
+      if (target_trainer_ == nullptr && of_megatron_) {
+        // Megatron-LM has no names of a trainer's for the layers of a language model alone.
+        if (found_.empty() && request_.program == TargetProgram::megatron_lm) return;
         if (!dropped) result_.target = result_.source;
         target_trainer_ = dropped ? nullptr : source_trainer_;
         return;
       }
-      if (found_.empty() || dropped) return;
+      if (target_trainer_ == nullptr && (found_.empty() || dropped)) return;
       for (MapKept const& trainer : trainers())
         if (target_trainer_ == nullptr && suits(trainer)) target_trainer_ = &trainer;
     } else if (request_.names != "huggingface") {
