@@ -241,20 +241,22 @@ class JobPlanner {
            source_.shape->settings.ends_with(run_config_name) && !source_.shape->facts.is_null();
   }
 
-  /// Megatron-Bridge builds models with Transformer Engine's modules. Where a job asks for others,
-  /// what came from it goes on in Megatron-LM.
+  /// Megatron-Bridge and ms-swift build models with Transformer Engine's modules. Where a job asks
+  /// for others, what came from it goes on in Megatron-LM.
   void settle_program() {
     if (request_.format != FormatId::torch_dist) return;
     bool const hybrid = request_.model == TargetModel::hybrid;
     if (request_.program == TargetProgram::as_source && has_run_config() &&
         (request_.spec == "local" || request_.model != TargetModel::as_source))
       request_.program = TargetProgram::megatron_lm;
-    if (request_.program != TargetProgram::megatron_bridge) return;
+    bool const swift = request_.program == TargetProgram::ms_swift;
+    if (request_.program != TargetProgram::megatron_bridge && !swift) return;
     if (request_.spec == "local" || hybrid)
-      fail(ErrorKind::usage,
-           "[target] program = \"megatron-bridge\" and {}: Megatron-Bridge does not build such a "
-           "model. Remove one of the keys.",
-           hybrid ? "model = \"hybrid\"" : "transformer_impl = \"local\"");
+      fail(
+          ErrorKind::usage,
+          "[target] program = \"{}\" and {}: it does not build such a model. Remove one of the keys.",
+          swift ? "ms-swift" : "megatron-bridge",
+          hybrid ? "model = \"hybrid\"" : "transformer_impl = \"local\"");
     request_.spec = "te";
   }
 

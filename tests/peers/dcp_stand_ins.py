@@ -18,10 +18,19 @@ from megatron_release import experts_of, parts_of
 
 
 class KeptAttention(te_stand_ins.Attention):
-    """As TEDotProductAttention: its state is in rank files, and in torch_dist only beside sinks, which no model here has."""
+    """As TEDotProductAttention: its state is in rank files, and in torch_dist only beside sinks, which no model here has; a load does not ask for it."""
+
+    def __init__(self, *arguments, **settings):
+        super().__init__(*arguments, **settings)
+        self.register_load_state_dict_post_hook(without_states)
 
     def sharded_state_dict(self, prefix="", sharded_offsets=(), metadata=None):
         return {}
+
+
+def without_states(_, incompatible):
+    missing = incompatible.missing_keys
+    missing[:] = [key for key in missing if not key.endswith("core_attention._extra_state")]
 
 
 class LatentAttention(MegatronModule):

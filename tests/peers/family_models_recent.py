@@ -96,8 +96,10 @@ def with_idle_keys(tensors):
 
 WITHOUT_MEGATRON = {
     "laguna": Family(dense("Laguna", **ROUTED, num_attention_heads_per_layer=[6, 4, 4, 6, 4], layer_types=WINDOWS, sliding_window=9), None, None),
+    "laguna-last-layer": Family(dense("Laguna", **ROUTED, num_hidden_layers=10, num_attention_heads_per_layer=[6] * 9 + [4]), None, None),
     "laguna-by-value": Family(dense("Laguna", **ROUTED, gating="per-element", attention_bias=True, mlp_layer_types=SPARSE), None, None),
     "minimax-lightning": Family(dense("MiniMax", num_local_experts=6, num_experts_per_tok=2, intermediate_size=24, layer_types=LIGHTNING, block_size=16), None, None),
+    "trinity-biases": Family(dense("Afmoe", **TRINITY, attention_bias=True), None, None),
     "hunyuan-4": Family(of("HYV4", **base(**INDEXED)), None, None),
     "glm-5-next": Family(vision_language("Glm5Next", GLM, dict(
         depth=2, hidden_size=16, intermediate_size=24, num_heads=2, patch_size=4, out_hidden_size=24, image_size=16, projection_intermediate_size=28)), None,
@@ -112,6 +114,7 @@ WITHOUT_MEGATRON = {
         around("Gemma4UnifiedForConditionalGeneration", "Gemma4UnifiedConfig", text_config=GEMMA, audio_config=dict(audio_embed_dim=20)), None, None,
         keeps_parts=True),
     "gemma3n": Family(of("Gemma3n", "Gemma3nText", **ALTUP), None, None),
+    "gemma3n-one-width": Family(of("Gemma3n", "Gemma3nText", **ALTUP), None, None, config=dict(intermediate_size=60)),
     "gemma3n-published": Family(of("Gemma3n", "Gemma3nText", **ALTUP), None, None, add=with_idle_keys),
     "gemma4-planes-published": Family(of("Gemma4", "Gemma4Text", **GEMMA_PLANES), None, None, add=with_idle_keys),
     "inkling": Family(

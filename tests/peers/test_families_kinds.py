@@ -162,3 +162,11 @@ def test_a_whole_omni_model(thinker, program, scratch):
     back = program.to_hf(tree, scratch / "back", target_options={"reference": whole}, **options)
     assert_same_tensors(read_hf(back), read_hf(whole))
     assert (back / "config.json").read_bytes() == (whole / "config.json").read_bytes()
+
+
+@pytest.mark.long
+def test_minimax_needs_no_reference(program, scratch):
+    """Decays that transformers saves beside the weights go through HDF5 as all tensors do."""
+    folder = save_family(scratch / "folder", WITHOUT_MEGATRON["minimax-lightning"])
+    there = program.run(folder, scratch / "hdf5", "hdf5")
+    assert_same_tensors(read_hf(program.to_hf(there, scratch / "back")), read_hf(folder))

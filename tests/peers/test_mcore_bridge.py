@@ -12,8 +12,7 @@ from mcore_bridge_families import ARGUMENTS, FAMILIES, FAULTS, MODELS, REFUSED
 from tensor_patterns import assert_same_tensors
 from test_bridge import without_padding
 
-pytestmark = [
-    pytest.mark.long, pytest.mark.skipif(importlib.util.find_spec("mcore_bridge") is None, reason="mcore-bridge is not installed")]
+pytestmark = [pytest.mark.long, pytest.mark.skipif(importlib.util.find_spec("mcore_bridge") is None, reason="mcore-bridge is not installed")]
 CASES = {name: model_type for model_type, names in MODELS.items() for name in names}
 TAKEN = [name for name in CASES if name not in REFUSED | FAULTS]
 # Of another kind: it has the weights, and others than the folder, or leaves some of the folder's out.

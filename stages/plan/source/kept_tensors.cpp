@@ -101,14 +101,39 @@ class Settler {
     names.tower = trainer != nullptr && has_own(*trainer) ? "mcore" : "family";
   }
 
-  /// The trainer that target.program names, where the family has names of its. A root is that of a
-  /// model with parts beside its language model.
-  MapKept const* trainer_of_program() const {
-    MapKept const* trainer = nullptr;
-    if (request_.program == TargetProgram::megatron_bridge) trainer = trainer_called("bridge");
-    if (request_.program == TargetProgram::ms_swift) trainer = trainer_called("swift");
-    bool const fits = trainer != nullptr && (trainer->root.empty() || !found_.empty());
+  /// [kept.NAME] of the trainer that target.program names; "" for none.
+  std::string program_names() const {
+    switch (request_.program) {
+      case TargetProgram::megatron_bridge: return "bridge";
+      case TargetProgram::ms_swift: return "swift";
+      default: return "";
+    }
+  }
+
+  /// The trainer that target.program names, where the family has names of its for all parts. A root
+  /// is that of a model with parts beside its language model.
+  MapKept const* trainer_of_program(bool dropped) const {
+    MapKept const* trainer = dropped ? nullptr : trainer_called(program_names());
+    if (trainer == nullptr) return nullptr;
+    bool const fits = found_.empty() ? trainer->root.empty() : of_megatron_ || suits(*trainer);
     return fits ? trainer : nullptr;
+  }
+
+  void check_program(bool dropped) const {
+    std::string const wanted = program_names();
+    if (wanted.empty()) return;
+    bool const swift = request_.program == TargetProgram::ms_swift;
+    if (request_.names != "auto" && request_.names != wanted)
+      fail(ErrorKind::usage,
+           "[target] program = \"{}\" and names = \"{}\": it looks for the names of \"{}\". Remove "
+           "one of the keys.",
+           swift ? "ms-swift" : "megatron-bridge", request_.names, wanted);
+    if (swift && !found_.empty() && !dropped && trainer_of_program(dropped) == nullptr)
+      fail(ErrorKind::usage,
+           "[target] program = \"ms-swift\": the names that ms-swift has for the parts beside the "
+           "language model are not known ({} has no [kept.swift] for all of them). Remove the key, "
+           "or set model.unmapped = \"drop\".",
+           maps_.family ? maps_.family->name : maps_.core.name);
   }
 
   /// Without a word: names of the program, of the source, or of the usual trainer of this family; a
@@ -116,8 +141,9 @@ class Settler {
   void choose_target() {
     if (!to_megatron()) return;
     bool const dropped = !found_.empty() && request_.unmapped == Unmapped::drop;
+    check_program(dropped);
     if (request_.names == "auto") {
-      target_trainer_ = dropped ? nullptr : trainer_of_program();
+      target_trainer_ = trainer_of_program(dropped);
       if (target_trainer_ == nullptr && of_megatron_) {
         // Megatron-LM has no names of a trainer's for the layers of a language model alone.
         if (found_.empty() && request_.program == TargetProgram::megatron_lm) return;

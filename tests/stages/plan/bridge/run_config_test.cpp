@@ -135,12 +135,16 @@ TEST(RunConfig, OfARunOfMegatronLmIsMadeOfItsArgs) {
 TEST(RunConfig, IsRefusedForModelsThatMegatronBridgeDoesNotBuild) {
   TargetRequest request = for_bridge();
   request.spec = "local";
-  expect_refused(made_huggingface(sample_model("llama")), request, ErrorKind::usage,
-                 "and transformer_impl = \"local\": Megatron-Bridge does not build such a model");
+  expect_refused(
+      made_huggingface(sample_model("llama")), request, ErrorKind::usage,
+      "\"megatron-bridge\" and transformer_impl = \"local\": it does not build such a model");
   request = for_bridge();
   request.model = TargetModel::hybrid;
   expect_refused(made_huggingface(sample_model("llama")), request, ErrorKind::usage,
                  "and model = \"hybrid\"");
+  request.program = TargetProgram::ms_swift;
+  expect_refused(made_huggingface(sample_model("llama")), request, ErrorKind::usage,
+                 "\"ms-swift\" and model = \"hybrid\"");
 }
 
 TEST(RunConfig, SaysThatLayersHaveKeysOfTheirOwn) {

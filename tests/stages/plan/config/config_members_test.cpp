@@ -57,6 +57,7 @@ std::vector<Published> all_published() {
         "rope_scaling.low_freq_factor", "rope_scaling.original_max_position_embeddings",
         "rope_scaling.rope_type", "attn_temperature_tuning", "floor_scale", "attn_scale"}},
       {"command-a", {"logit_scale"}},
+      {"command-a-moe", {"logit_scale", "shared_expert_combination_strategy"}},
       {"command-r", {"logit_scale"}},
       {"gemma-2-27b", {"attn_logit_softcapping", "final_logit_softcapping", "hidden_activation"}},
       {"gemma-2b", {"hidden_act"}},

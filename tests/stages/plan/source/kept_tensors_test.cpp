@@ -39,8 +39,9 @@ struct Job {
                            "family.toml")} {}
 
   void settle(Checkpoint const& source, Unmapped unmapped, FormatId format = FormatId::megatron,
-              std::string const& names = "auto") {
+              std::string const& names = "auto", TargetProgram program = TargetProgram::as_source) {
     TargetRequest request;
+    request.program = program;
     request.unmapped = unmapped;
     request.format = format;
     request.names = names;
@@ -181,6 +182,27 @@ TEST(KeptTensors, HaveTheNamesOfTheTrainerThatIsAskedFor) {
   EXPECT_EQ(kept.names(kept.maps.core),
             (Lines{"final.weight 4", "vision.a.weight 3 5", "vision.b.bias 3", "vision.scale"}));
   EXPECT_EQ(kept.settled.target.root, "");
+}
+
+TEST(KeptTensors, HaveTheNamesOfTheProgramThatStartsFromThem) {
+  std::string const kept = "keep = ['vision.*']\nkept = { bridge = { 'b.*' = 'vision.*' } }\n";
+  std::string const swift =
+      "keep = ['vision.*']\nkept = { bridge = { 'b.*' = 'vision.*' }, swift = { 's.*' = 'vision.*' } }\n";
+  auto const settle = [](std::string const& map, std::string const& names, TargetProgram program) {
+    Job job(map);
+    job.settle(with_vision(), Unmapped::keep, FormatId::torch_dist, names, program);
+    return job.settled.target.trainer;
+  };
+  EXPECT_EQ(settle(swift, "auto", TargetProgram::ms_swift), "swift");
+  EXPECT_EQ(settle(swift, "auto", TargetProgram::megatron_bridge), "bridge");
+  EXPECT_NE(
+      refusal([&] { settle(swift, "swift", TargetProgram::megatron_bridge); }, ErrorKind::usage)
+          .find("\"megatron-bridge\" and names = \"swift\": it looks for the names of "
+                "\"bridge\""),
+      std::string::npos);
+  EXPECT_NE(refusal([&] { settle(kept, "auto", TargetProgram::ms_swift); }, ErrorKind::usage)
+                .find("has no [kept.swift] for all of them"),
+            std::string::npos);
 }
 
 TEST(KeptTensors, OfATrainerThatTheMapDoesNotKnowAreRefused) {
