@@ -15,8 +15,8 @@ HEAD = """# Arguments of Megatron
 
 The arguments in a checkpoint's `args` that say something of the model, and what this program makes of them. `tests/peers/args_page.py` writes this page from
 [args.toml](../configs/models/args.toml), the maps, and the parsers of Megatron-Core {releases}; `test_args_table.py` compares it with each of them. An
-argument of a parser that `args.toml` does not have fails that test. One that a checkpoint has and nobody knows is named in a warning, if its name is like
-one of the model's.
+argument of a parser that `args.toml` lacks fails that test. A job warns of an argument in a checkpoint that `args.toml` lacks, if its name resembles those of
+a model.
 
 Since 0.17 `norm_epsilon` is called `layernorm_epsilon`, and `apply_layernorm_1p` is called `layernorm_zero_centered_gamma`; since 0.19 YaRN of attention without
 a low rank has `rotary_scaling_factor`, `mscale` and `mscale_all_dim` where the column below has a name with `yarn_`. Both names are read, and both are
