@@ -62,6 +62,8 @@ def bridge_section():
             rows.append((name, "not run", "", f"Megatron-Bridge refuses the folder: {families.NOT_TAKEN[name]}"))
         elif name in families.BRIDGES_FAULT:
             rows.append((name, "not compared", "", f"Megatron-Bridge changes the model: {families.BRIDGES_FAULT[name]}"))
+        elif name in families.NO_FORM:
+            rows.append((name, "refused here", "", f"the map has no form of it in Megatron's files: {families.NO_FORM[name]}"))
         else:
             given = {"config": "`source.config`", "reference": "`target.reference`"}.get(families.NEEDS.get(name), "nothing")
             wide = ", as F32: Megatron-Bridge saves F32 where only `text_config` states the dtype" if name in families.IN_FLOAT32 else ""
@@ -69,11 +71,12 @@ def bridge_section():
             rows.append((name, "same, both ways", started, f"its save into Hugging Face needs {given}{wide}"))
     same = sum(row[1].startswith("same") for row in rows)
     refused = sum(row[1] == "not run" for row in rows)
+    not_here = sum(row[1] == "refused here" for row in rows)
     started = sum(row[2] == "yes" for row in rows)
     return ("## Megatron-Bridge 0.6.2\n\nIt imports a small folder and saves it, and the program makes the folder again; the program makes `torch_dist` of the "
             "folder, and Megatron-Bridge's loader gets the weights of its own import (`test_bridge.py`). "
-            f"Of {len(rows)} folders {same} are the same in both directions, {refused} are such as Megatron-Bridge does not take with transformers 5.23, and "
-            f"{len(rows) - same - refused} it takes for another model. Of the {same} it starts from {started} as `target.program = \"megatron-bridge\"` "
+            f"Of {len(rows)} folders {same} are the same in both directions, {refused} are such as Megatron-Bridge does not take with transformers 5.12.1, "
+            f"the newest that it allows, {len(rows) - same - refused - not_here} it takes for another model, and {not_here} are refused here. Of the {same} it starts from {started} as `target.program = \"megatron-bridge\"` "
             "writes them, by nothing but the target (`load_megatron_model`). A run of Megatron-LM 0.19.2 (`dense`, "
             "`experts-default-etp` above) goes on in Megatron-Bridge from such a target: the next step is that of a run that never stopped.\n\n" + table(["folder", "weights", "starts from it", "remark"], rows))
 

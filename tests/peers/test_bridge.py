@@ -8,7 +8,7 @@ from safetensors.torch import load_file
 
 import dcp_checkpoints
 import megatron_trainer as trainer
-from bridge_families import BRIDGES_FAULT, COPIES, FAMILIES, IN_FLOAT32, NEEDS, NOT_STARTED, NOT_TAKEN, save_with_tokenizer
+from bridge_families import BRIDGES_FAULT, COPIES, FAMILIES, IN_FLOAT32, NEEDS, NO_FORM, NOT_STARTED, NOT_TAKEN, save_named
 from hf_models import read_hf
 from peer_types import Layout
 from tensor_patterns import assert_same_tensors
@@ -16,7 +16,7 @@ from test_trainer import CASES
 
 with_bridge = pytest.mark.skipif(importlib.util.find_spec("megatron.bridge") is None, reason="Megatron-Bridge is not installed")
 FOR_BRIDGE = {"program": "megatron-bridge"}
-TAKEN = [name for name in FAMILIES if name not in NOT_TAKEN and name not in BRIDGES_FAULT]
+TAKEN = [name for name in FAMILIES if name not in NOT_TAKEN | BRIDGES_FAULT | NO_FORM]
 
 
 def of_bridge(name, *arguments):
@@ -27,7 +27,7 @@ def of_bridge(name, *arguments):
 
 def model_options(folder):
     config = json.loads((folder / "config.json").read_text())
-    return {"unmapped": "keep"} if any("vision_config" in str(key) or "audio_config" in str(key) for key in config) else {}
+    return {"unmapped": "keep"} if any(key.endswith(("vision_config", "audio_config", "thinker_config")) for key in config) else {}
 
 
 def in_one_dtype(tensors):
@@ -39,7 +39,7 @@ def in_one_dtype(tensors):
 @pytest.mark.long
 @pytest.mark.parametrize("name", TAKEN)
 def test_bridge_and_the_program_make_the_same(name, program, scratch):
-    folder = save_with_tokenizer(scratch / "folder", FAMILIES[name])
+    folder = save_named(scratch / "folder", name)
     model = model_options(folder)
     kept = in_one_dtype if name in IN_FLOAT32 else dict
     imported = of_bridge("import_folder", folder, scratch / "bridge")
@@ -64,7 +64,7 @@ def without_padding(tensors, like):
 @pytest.mark.long
 @pytest.mark.parametrize("name", NOT_STARTED)
 def test_settings_are_refused_where_bridge_would_build_another_model(name, program, scratch):
-    folder = save_with_tokenizer(scratch / "folder", FAMILIES[name])
+    folder = save_named(scratch / "folder", name)
     refused = program.attempt(folder, scratch / "there", "torch_dist", ranks=1, target_options=FOR_BRIDGE, model=model_options(folder))
     assert refused.returncode == 2 and "[target] program" in refused.stderr, refused.stderr
 
@@ -74,7 +74,7 @@ def test_settings_are_refused_where_bridge_would_build_another_model(name, progr
 @pytest.mark.parametrize("name", ["qwen3", "deepseek-v3", "usual-qwen3-moe"])
 @pytest.mark.parametrize("kind", ["fused", "canonical"])
 def test_an_adapter_of_bridge_is_that_of_its_own_export(name, kind, program, scratch):
-    folder = save_with_tokenizer(scratch / "folder", FAMILIES[name])
+    folder = save_named(scratch / "folder", name)
     of_bridge("save_adapter", folder, scratch / "saved", scratch / "exported", kind)
     back = program.to_hf(scratch / "saved", scratch / "back", ranks=1)
     ours, theirs = (load_file(place / "adapter_model.safetensors") for place in (back, scratch / "exported"))
@@ -87,7 +87,7 @@ def test_an_adapter_of_bridge_is_that_of_its_own_export(name, kind, program, scr
 @with_bridge
 @pytest.mark.long
 def test_settings_of_a_model_that_sees_are_refused_without_its_tower(program, scratch):
-    folder = save_with_tokenizer(scratch / "folder", FAMILIES["qwen3-vl"])
+    folder = save_named(scratch / "folder", "qwen3-vl")
     refused = program.attempt(folder, scratch / "there", "torch_dist", ranks=1, target_options=FOR_BRIDGE, model={"unmapped": "drop"})
     assert refused.returncode == 2 and "parts that see or hear" in refused.stderr, refused.stderr
 
@@ -96,7 +96,7 @@ def test_settings_of_a_model_that_sees_are_refused_without_its_tower(program, sc
 @pytest.mark.long
 @pytest.mark.parametrize(("name", "layers"), [("llama", "stacked"), ("llama", "separate"), ("qwen3-vl", "stacked")])
 def test_bridge_starts_from_its_own_save_in_another_layout(name, layers, program, scratch):
-    folder = save_with_tokenizer(scratch / "folder", FAMILIES[name])
+    folder = save_named(scratch / "folder", name)
     imported = of_bridge("import_folder", folder, scratch / "bridge")
     options = {"source_options": {"config": folder}, "model": {"unmapped": "keep"}} if name == "qwen3-vl" else {}
     there = program.run(scratch / "bridge", scratch / "there", "torch_dist", ranks=1, **options,
@@ -133,7 +133,7 @@ def without_copies(tensors):
 @pytest.mark.long
 @pytest.mark.parametrize("name", NOT_TAKEN)
 def test_bridge_takes_no_more_than_is_said(name, scratch):
-    folder = save_with_tokenizer(scratch / "folder", FAMILIES[name])
+    folder = save_named(scratch / "folder", name)
     with pytest.raises(RuntimeError):
         of_bridge("import_folder", folder, scratch / "bridge")
 

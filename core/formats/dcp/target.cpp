@@ -151,11 +151,16 @@ class DistTarget {
   /// Layers go into one key where they did in the source, else where Megatron would do so: when all
   /// are alike.
   bool stack_layers() const {
-    if (fsdp_ || names_.paired() || request().layers == LayerKeys::separate) return false;
+    if (fsdp_ || request().layers == LayerKeys::separate) return false;
     bool const asked = request().layers == LayerKeys::stacked;
+    if (asked && names_.is_hybrid())
+      fail(ErrorKind::usage,
+           "[target] layers = \"stacked\": Megatron-Core keeps the layers of a hybrid model apart. Set layers = \"separate\".");
+    if (names_.is_hybrid()) return false;
     if (!asked && same_objects() && !names_.renumbers()) return job_.read.traits.stacked;
     if (!asked && has_layer_pattern()) return false;
     bool const alike =
+        job_.count("attention_kinds") != 0 ||  // names tell them apart
         layers_are_alike(dist_side(true), job_.count("L"), job_.read.target_trainer.root);
     if (asked && !alike)
       fail(

@@ -16,7 +16,7 @@
 namespace reshard::megatron {
 namespace {
 
-bool is_hybrid(Model const& model) {
+bool describes_hybrid(Model const& model) {
   Json const said = model.value("hybrid");
   return said.integer() != nullptr && *said.integer() != 0;
 }
@@ -35,9 +35,11 @@ MegatronNames::MegatronNames(MappedTarget const& job) : request(job.request), jo
   if (request.spec.empty()) request.spec = job.read.is_megatron() ? job.read.traits.spec : "te";
   if (request.form.empty()) request.form = in_shares ? job.read.traits.form : default_form();
   paired_ = request.model == TargetModel::hybrid
-                ? !is_hybrid(job.model)
+                ? !describes_hybrid(job.model)
                 : request.model == TargetModel::as_source && job.read.traits.paired;
 }
+
+bool MegatronNames::is_hybrid() const { return paired_ || describes_hybrid(job_.model); }
 
 /// How a checkpoint that does not show it would be stored by the program that saved it.
 std::string MegatronNames::default_form() const {

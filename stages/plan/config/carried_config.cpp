@@ -94,6 +94,21 @@ Json at_path(Json const& config, std::vector<std::string> const& path) {
   return *value;
 }
 
+/// Whether a number and a list name the same layers: which have experts is "every Nth from the
+/// first on", a window or linear attention "all but every Nth".
+bool is_same_pattern(std::string const& name, Json const& number, Json const& list) {
+  if (number.integer() == nullptr || *number.integer() < 1 || list.items() == nullptr) return false;
+  bool const experts = name == "moe_layer_freq";
+  if (!experts && name != "window_attn_skip_freq" && name != "linear_attention_freq") return false;
+  Index const every = *number.integer();
+  Index layer = 0;
+  return std::ranges::all_of(*list.items(), [&](Json const& one) {
+    Index const expected = experts ? Index(layer % every == 0) : Index((layer + 1) % every != 0);
+    ++layer;
+    return one.integer() != nullptr && *one.integer() == expected;
+  });
+}
+
 /// Two checkpoints' args, each with what is neutral beside its others.
 class ArgsComparison {
  public:
@@ -109,7 +124,8 @@ class ArgsComparison {
     Json const a = member_or_null(first_, name);
     Json const b = member_or_null(second_, name);
     std::string const key = "args." + name;
-    if (!alike(a, b) && !(neutral_a_.neutral(key, a) && neutral_b_.neutral(key, b)))
+    if (!alike(a, b) && !is_same_pattern(name, a, b) && !is_same_pattern(name, b, a) &&
+        !(neutral_a_.neutral(key, a) && neutral_b_.neutral(key, b)))
       result.push_back({name, a, b});
   }
 
