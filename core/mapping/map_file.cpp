@@ -161,8 +161,11 @@ class Loader : MapReader {
         map_.model_types = texts(*member, "model_type");
       else if (key == "args")
         map_.match_args = expression(*member);
+      else if (key == "config")
+        map_.match_config = expression(*member);
       else
-        mistake(*member, fmt::format("'{}' is not a key of match. Known: model_type, args.", key));
+        mistake(*member,
+                fmt::format("'{}' is not a key of match. Known: model_type, args, config.", key));
     }
   }
 

@@ -198,6 +198,8 @@ struct MapFile {
   std::vector<std::string> model_types;  ///< [match] model_type
   Expression
       match_args;  ///< [match] args: holds for the `args` of a Megatron checkpoint of this family
+  Expression match_config;  ///< [match] config: holds for this family's config.json, where another
+                            ///< map has its model_type, too
   std::vector<std::string> mesh;  ///< the parallel axes that rules may name and expressions ask for
   std::vector<NamedExpression> options;
   std::vector<NamedExpression> places;

@@ -46,6 +46,7 @@ MapFile inherited(MapFile base, MapFile derived) {
   result.name = std::move(derived.name);
   result.model_types = std::move(derived.model_types);
   result.match_args = std::move(derived.match_args);
+  result.match_config = std::move(derived.match_config);
   if (!derived.facts.empty()) result.facts = std::move(derived.facts);
   for (auto const list : {&MapFile::args, &MapFile::config, &MapFile::defaults})
     take_away(result.*list, derived.*list);

@@ -32,8 +32,9 @@ def map_of():
     for file in sorted(MAPS.glob("*.toml")):
         if not has_axes(file.stem):
             continue
-        for kind in tomllib.loads(file.read_text()).get("match", {}).get("model_type", []):
-            if kind in CONFIG_MAPPING:
+        match = tomllib.loads(file.read_text()).get("match", {})
+        for kind in match.get("model_type", []):
+            if kind in CONFIG_MAPPING and "config" not in match:
                 result[kind] = file.stem
     return result
 

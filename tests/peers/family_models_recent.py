@@ -3,12 +3,14 @@
 `WITHOUT_MEGATRON` are those that Megatron's formats have no form for, as in family_models_kinds.py.
 """
 
+import re
+
 import torch
 
 from family_models import DENSE_A, DENSE_B, MOE, MOE_A, MOE_B, TOWER, Family, base, dense, random_like, vision_language
-from family_models_hybrid import DELTA, EYES
+from family_models_hybrid import DELTA, EYES, numbered_mtp
 from family_models_kinds import GEMMA_PLANES, LATENT, SPARSE, WINDOWS, around, of
-from family_models_remote import QWEN3
+from family_models_remote import QWEN3, published, renamed
 from family_models_vision import ODD, ODD_A, ODD_B
 from peer_types import TE_GROUPED, TE_SEQUENTIAL, Layout
 
@@ -46,7 +48,45 @@ def within(prefix, head, **parts):
     return add
 
 
-ONEVISION = within("model.language_model.", "lm_head.", **{"visual.patch_embed.proj.weight": (24, 3, 14, 14), "visual.blocks.0.norm1.bias": (24,)})
+def onevision(model, tower):
+    return within(model, "lm_head.", **{f"{tower}patch_embed.proj.weight": (24, 3, 14, 14), f"{tower}blocks.0.norm1.bias": (24,)})
+
+
+MUSE = base(sliding_window=9, qk_scale_factor=2.0)
+MUSE_TOWER = dict(patch_size=4, pos_emb_height=4, pos_emb_width=4, num_attention_heads=2, num_hidden_layers=2, hidden_size=24, intermediate_size=40)
+LING_25 = published(
+    "ling-2.5-1t", hidden_size=48, intermediate_size=60, num_hidden_layers=5, num_attention_heads=6, num_key_value_heads=6, head_dim=14, vocab_size=101,
+    max_position_embeddings=128, layer_group_size=2, group_norm_size=3, q_lora_rank=28, kv_lora_rank=20, qk_nope_head_dim=12, qk_rope_head_dim=8, v_head_dim=10,
+    first_k_dense_replace=2, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=24, n_group=2, topk_group=1, n_routed_experts=None,
+    n_shared_experts=None, rope_parameters=None)
+LING_25_TWIN = {key: LING_25[key] for key in (
+    "num_key_value_heads", "q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim", "first_k_dense_replace", "num_experts_per_tok",
+    "moe_intermediate_size", "n_group", "topk_group", "vocab_size")} | dict(head_dim=None, n_routed_experts=6, n_shared_experts=1, num_nextn_predict_layers=0)
+
+
+def lightning(depths=0, **members):
+    """Ling 2.5, of DeepSeek-V3 with the names of Ling: its code is remote. Two of five layers have lightning attention."""
+    shapes = {"query_key_value": (252, 48), "query_layernorm": (14,), "key_layernorm": (14,), "g_proj": (84, 48), "g_norm": (84,), "dense": (48, 84)}
+
+    def add(tensors):
+        other = re.compile(r"layers\.([02]\.self_attn|5\.(embed|shared_head\.head))")
+        result = renamed(
+            {name: tensor for name, tensor in numbered_mtp(depths)(tensors).items() if not other.search(name)},
+            (r"model\.embed_tokens\.", "model.word_embeddings."), (r"\.self_attn\.o_proj\.", ".attention.dense."), (r"\.self_attn\.", ".attention."),
+            (r"\.e_score_correction_bias$", ".expert_bias"), (r"\.shared_head\.norm\.", ".final_layernorm."))
+        for layer in (0, 2):
+            names = {f"model.layers.{layer}.attention.{name}.weight": shape for name, shape in shapes.items()}
+            result |= {name: random_like(torch.empty(shape, dtype=torch.bfloat16), name) for name, shape in names.items()}
+        return result
+
+    return dict(add=add, computes=False, config=LING_25 | dict(num_nextn_predict_layers=depths) | members, map="bailing_hybrid_lightning")
+
+
+EARS = {"thinker.audio_tower.conv2d1.weight": (12, 1, 3, 3), "thinker.audio_tower.layers.0.fc1.weight": (24, 16), "thinker.audio_tower.proj2.bias": (48,)}
+ASR = dict(
+    model_type="qwen3_asr", architectures=["Qwen3ASRForConditionalGeneration"], support_languages=["English"],
+    thinker_config=dict(audio_config=dict(model_type="qwen3_asr_audio_encoder"), text_config=QWEN3 | dict(tie_word_embeddings=False)))
+ONEVISION = dict(model_type="llavaonevision1_5", text_config=QWEN3 | dict(model_type="LLaVAOneVision1_5_text"), vision_config=TOWER)
 OVIS = within("llm.model.", "llm.lm_head.", **{"visual_tokenizer.head.0.weight": (32, 96), "vte.weight": (36, 48)})
 
 FAMILIES = {
@@ -61,8 +101,19 @@ FAMILIES = {
                         image_size=28), Layout(tp=2, pp=2, first_stage_layers=2), Layout(pp=3, first_stage_layers=1), TE_SEQUENTIAL, keeps_parts=True),
     "deepseek-moe": Family(dense("Llama", rms_norm_eps=1e-6), MOE_A, MOE_B, TE_GROUPED, add=of_llama, computes=False, config=DEEPSEEK),
     "llava-onevision": Family(
-        dense("Qwen3", **ODD), ODD_A, ODD_B, add=ONEVISION, computes=False, keeps_parts=True,
-        config=dict(model_type="llava_onevision1_5", text_config=QWEN3 | dict(model_type="LLaVAOneVision1_5_text"), vision_config=TOWER)),
+        dense("Qwen3", **ODD), ODD_A, ODD_B, add=onevision("model.", "visual."), computes=False, keeps_parts=True, config=ONEVISION,
+        map="llava_onevision1_5"),
+    "llava-onevision-in-memory": Family(
+        dense("Qwen3", **ODD), ODD_B, ODD_A, TE_SEQUENTIAL, add=onevision("model.language_model.", "model.visual."), computes=False, keeps_parts=True,
+        config=ONEVISION | dict(model_type="llava_onevision1_5")),
+    "muse-glimmer": Family(
+        around("MuseGlimmerForConditionalGeneration", "MuseGlimmerConfig", text_config=MUSE, vision_config=MUSE_TOWER, out_hidden_size=96,
+               projector_hidden_size=20), Layout(tp=2, pp=2, first_stage_layers=2), Layout(pp=3, first_stage_layers=1), TE_SEQUENTIAL, keeps_parts=True),
+    "ling-2.5": Family(dense("DeepseekV3", **LING_25_TWIN), MOE_A, MOE_B, TE_GROUPED, **lightning()),
+    "ling-2.5-mtp": Family(dense("DeepseekV3", **LING_25_TWIN), MOE_B, MOE_A, TE_SEQUENTIAL, **lightning(1)),
+    "qwen3-asr-published": Family(
+        dense("Qwen3", **ODD), ODD_A, ODD_B, TE_SEQUENTIAL, add=within("thinker.model.", "thinker.lm_head.", **EARS), computes=False, keeps_parts=True,
+        config=ASR, map="qwen3_asr_thinker"),
     "ovis": Family(
         dense("Qwen3", **ODD), ODD_B, ODD_A, TE_SEQUENTIAL, add=OVIS, computes=False, keeps_parts=True,
         config=dict(model_type="ovis2_5", llm_config=QWEN3, vit_config=TOWER, visual_vocab_size=36)),
@@ -76,8 +127,6 @@ NGRAMS = dict(ple_layer_ids=[3], ple_embed_dim=24, heads_per_ngram=2, ngram_voca
 QSA = dict(indexer_n_heads=3, indexer_kv_heads=1, indexer_head_dim=8, indexer_budget=8, indexer_compress_ratio=4)
 QWEN4 = base(**DELTA | NGRAMS | QSA | dict(hc_count=3, hc_lowrank=7, layer_types=DELTA_TYPES, rope_parameters=dict(
     rope_type="default", rope_theta=1e4, partial_rotary_factor=0.5, mrope_section=[1, 1, 0])))
-MUSE = base(sliding_window=9, qk_scale_factor=2.0)
-MUSE_TOWER = dict(patch_size=4, pos_emb_height=4, pos_emb_width=4, num_attention_heads=2, num_hidden_layers=2, hidden_size=24, intermediate_size=40)
 ALTUP = base(
     sliding_window=9, intermediate_size=60, num_kv_shared_layers=2, hidden_size_per_layer_input=6, vocab_size_per_layer_input=90, laurel_rank=5,
     altup_num_inputs=3, activation_sparsity_pattern=[0.9, 0.9, 0.0, 0.0, 0.0],
@@ -106,9 +155,6 @@ WITHOUT_MEGATRON = {
         None, keeps_parts=True),
     "qwen4": Family(of("Qwen4Exp", "Qwen4ExpText", **QWEN4), None, None, keeps_parts=True),
     "qwen4-eyes": Family(vision_language("Qwen4Exp", QWEN4, EYES), None, None, keeps_parts=True),
-    "muse-glimmer": Family(
-        around("MuseGlimmerForConditionalGeneration", "MuseGlimmerConfig", text_config=MUSE, vision_config=MUSE_TOWER, out_hidden_size=96,
-               projector_hidden_size=20), None, None, keeps_parts=True),
     "gemma4-unified-text": Family(of("Gemma4Unified", "Gemma4UnifiedText", **GEMMA), None, None),
     "gemma4-unified": Family(
         around("Gemma4UnifiedForConditionalGeneration", "Gemma4UnifiedConfig", text_config=GEMMA, audio_config=dict(audio_embed_dim=20)), None, None,

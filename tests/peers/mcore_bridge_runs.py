@@ -12,7 +12,9 @@ from gloo_ranks import run_ranks
 
 PRELOAD = "mcore_bridge_preload"
 STEP = 3
-TOWERS_OF_NAMES = ("internvl_chat", "kimi_k25", "kimi_vl", "qwen3_asr")  # mcore-bridge builds their towers with code that it does not have
+MODEL_TYPES_OF_SWIFT = {"llavaonevision1_5": "llava_onevision1_5"}  # where that of config.json is another
+TOWERS_OF_NAMES = ("internvl_chat", "kimi_k25", "kimi_vl", "llava_onevision1_5", "ovis2_5", "qwen3_asr")  # of code that mcore-bridge does not have
+OF_OTHER_CODE = {"qwen3_asr": "thinker_config", "bailing_hybrid": "group_norm_size"}  # of the code of folders, where transformers has another model
 
 
 def of_mcore_bridge(function, *arguments, tp=1):
@@ -21,14 +23,29 @@ def of_mcore_bridge(function, *arguments, tp=1):
 
 def config_of(folder):
     """The folder's config; where its class is in code of its own, the members of config.json."""
-    kind = json.loads((folder / "config.json").read_text())["model_type"]
-    if kind not in CONFIG_MAPPING:
-        AutoConfig.register(kind, type("OwnConfig", (PretrainedConfig,), {"model_type": kind}))
-    config = AutoConfig.from_pretrained(str(folder))
+    stated = json.loads((folder / "config.json").read_text())
+    kind = stated["model_type"]
+    if kind not in CONFIG_MAPPING or OF_OTHER_CODE.get(kind) in stated:
+        AutoConfig.register(kind, type("OwnConfig", (PretrainedConfig,), {"model_type": kind}), exist_ok=True)
+    config = with_inner_configs(AutoConfig.from_pretrained(str(folder)))
+    if kind in ("gemma4", "gemma4_unified"):
+        as_published(config.text_config, stated["text_config"])
+        config.hidden_size = config.text_config.hidden_size  # ms-swift sets it
+    return config
+
+
+def as_published(config, stated):
+    """Members of Gemma 4's published config.json as transformers has them until 5.10, where mcore-bridge asks for them; now it states them layer by layer."""
+    config.allow_global_per_layer_attribute_access = True
+    for name in {"global_head_dim", "num_global_key_value_heads"} & set(stated):
+        setattr(config, name, stated[name])
+
+
+def with_inner_configs(config):
     for name, members in vars(config).items():
         if name.endswith("_config") and isinstance(members, dict):
             known = members.get("model_type") in CONFIG_MAPPING
-            setattr(config, name, AutoConfig.for_model(**members) if known else PretrainedConfig(**members))
+            setattr(config, name, AutoConfig.for_model(**members) if known else with_inner_configs(PretrainedConfig(**members)))
     return config
 
 
@@ -56,6 +73,7 @@ def build(folder, arguments, tp=1):
     """A model of the folder's config.json and of arguments of ms-swift's command line, as ms-swift builds it: its weights are BF16."""
     from mcore_bridge import get_mcore_model, hf_to_mcore_config
     from mcore_bridge.model import get_mcore_model_type, get_model_meta
+    from mcore_bridge.model.gpts import bailing_hybrid
     from megatron.core.transformer.module import Float16Module
 
     hf_config = config_of(folder)
@@ -63,7 +81,10 @@ def build(folder, arguments, tp=1):
     settings = hf_to_mcore_config(hf_config) | SETTINGS | dict(use_cpu_initialization=True)
     settings |= dict(tensor_model_parallel_size=tp, expert_tensor_parallel_size=1)
     settings |= dict(params_dtype=dtype, bf16=dtype == torch.bfloat16, fp16=dtype == torch.float16) | arguments
-    meta = get_model_meta(get_mcore_model_type(settings["hf_model_type"]))
+    kind = settings["hf_model_type"]
+    bailing_hybrid.fused_recurrent_simple_gla = True  # a kernel that is compiled for CUDA
+    meta = get_model_meta(get_mcore_model_type(MODEL_TYPES_OF_SWIFT.get(kind, kind)))
+    settings["mcore_model_type"] = meta.model_type
     if meta.model_type in TOWERS_OF_NAMES:
         meta.visual_cls.prepare_model = tower_of_names
     config = meta.config_cls(**settings)

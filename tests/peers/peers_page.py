@@ -95,8 +95,8 @@ def mcore_bridge_section():
             "it, and the program makes the folder again with `source.config`; the program makes `torch_dist` of the folder, with "
             "`target.program = \"ms-swift\"`, and mcore-bridge's model gets the weights of its own import (`test_mcore_bridge.py`). "
             f"Of the {len(rows)} model types that it registers {same} are the same in both directions, {len(rows) - same - absent} are refused or changed, and "
-            f"{absent} are not run. The towers of internvl_chat, kimi_k25 and kimi_vl are code of the published folders: of them the test "
-            "has names and shapes alone. Biases of routers are compared after rounding to BF16, as `Float16Module` of Megatron-Core leaves them.\n\n"
+            f"{absent} {'is' if absent == 1 else 'are'} not run. The towers of {', '.join(families.TOWERS)} are code of the published folders or of other "
+            "packages: of them the test has names and shapes alone. Biases of routers are compared after rounding to BF16, as `Float16Module` of Megatron-Core leaves them.\n\n"
             + table(["model_type", "weights", "folders", "other folders"], rows))
 
 

@@ -154,8 +154,9 @@ class DistTarget {
     if (fsdp_ || request().layers == LayerKeys::separate) return false;
     bool const asked = request().layers == LayerKeys::stacked;
     if (asked && names_.is_hybrid())
-      fail(ErrorKind::usage,
-           "[target] layers = \"stacked\": Megatron-Core keeps the layers of a hybrid model apart. Set layers = \"separate\".");
+      fail(
+          ErrorKind::usage,
+          "[target] layers = \"stacked\": Megatron-Core keeps the layers of a hybrid model apart. Set layers = \"separate\".");
     if (names_.is_hybrid()) return false;
     if (!asked && same_objects() && !names_.renumbers()) return job_.read.traits.stacked;
     if (!asked && has_layer_pattern()) return false;

@@ -38,8 +38,8 @@ class MegatronNames {
   Json args_before() const;
   /// Whether attention and MLP of a layer are two layers of the target.
   bool paired() const { return paired_; }
-  /// Whether the target is a model of Megatron-Core's HybridStack, which has a layer for each letter
-  /// of its pattern.
+  /// Whether the target is a model of Megatron-Core's HybridStack, which has a layer for each
+  /// letter of its pattern.
   bool is_hybrid() const;
   /// Whether the target's layers have other numbers than the source's.
   bool renumbers() const { return paired_ != job_.read.traits.paired; }

@@ -83,10 +83,18 @@ MapFile find_named(std::string const& name, std::vector<fs::path> const& files,
        name, near.empty() ? "" : " Did you mean '" + near + "'?", listed(known, 40));
 }
 
+bool matches(Expression const& condition, Json const& facts) {
+  if (condition.empty() || facts.is_null()) return false;
+  ExpressionScope scope;
+  scope.absent_spreads = true;
+  scope.key = [&facts](std::string_view key) { return std::optional<Json>(fact(facts, key)); };
+  return condition.holds(scope);
+}
+
 /// Whether a map's own text names this type anywhere. The texts of many maps are looked through
 /// much faster than they are read as maps.
-bool may_name(fs::path const& file, std::string const& model_type) {
-  return read_text_file(file, largest_map_bytes).find(model_type) != std::string::npos;
+bool may_name(fs::path const& file, std::string const& words) {
+  return read_text_file(file, largest_map_bytes).find(words) != std::string::npos;
 }
 
 std::optional<MapFile> find_family(std::vector<fs::path> const& files,
@@ -94,20 +102,23 @@ std::optional<MapFile> find_family(std::vector<fs::path> const& files,
                                    Json const& args) {
   Json const* type = config.find("model_type");
   std::vector<MapFile> by_args;
+  std::optional<MapFile> usual;  // of this type, without a condition
   for (fs::path const& file : files) {
     if (!is_family(file)) continue;
     bool const by_type = type != nullptr && type->text() != nullptr;
     if (by_type && !may_name(file, *type->text())) continue;
+    if (usual && !may_name(file, "config = \"")) continue;
     MapFile map = load_map_file(file, folders);
     if (map.axes.empty()) continue;  // names alone
     if (by_type) {
-      if (std::find(map.model_types.begin(), map.model_types.end(), *type->text()) !=
-          map.model_types.end())
-        return map;
+      if (std::ranges::count(map.model_types, *type->text()) == 0) continue;
+      if (matches(map.match_config, config)) return map;
+      if (map.match_config.empty() && !usual) usual = std::move(map);
       continue;
     }
     if (matches_args(map, args)) by_args.push_back(std::move(map));
   }
+  if (usual) return usual;
   if (by_args.size() > 1) {
     std::vector<std::string> names;
     for (MapFile const& map : by_args) names.push_back(map.name);
@@ -132,13 +143,7 @@ std::vector<std::string> known_types(std::vector<fs::path> const& files,
 
 }  // namespace
 
-bool matches_args(MapFile const& map, Json const& args) {
-  if (map.match_args.empty() || args.is_null()) return false;
-  ExpressionScope scope;
-  scope.absent_spreads = true;
-  scope.key = [&args](std::string_view key) { return std::optional<Json>(fact(args, key)); };
-  return map.match_args.holds(scope);
-}
+bool matches_args(MapFile const& map, Json const& args) { return matches(map.match_args, args); }
 
 MapChoice choose_maps(std::string const& map, std::vector<fs::path> const& folders,
                       Json const& config, Json const& args, bool need_family,

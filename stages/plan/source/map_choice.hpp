@@ -10,7 +10,8 @@
 namespace reshard {
 
 /// Reads Megatron-Core's map and the family's: the one named, or with "auto" the one whose
-/// model_type is the config's, or else whose [match] args holds. `need_family`: a Hugging Face side
+/// model_type is the config's, and whose [match] config holds before those without such a
+/// condition, or else whose [match] args holds. `need_family`: a Hugging Face side
 /// cannot do without. No family, or several, is an Error of kind usage that lists the choices.
 /// `origin`: where the source states that its config.json is, for that message.
 MapChoice choose_maps(std::string const& map, std::vector<std::filesystem::path> const& folders,

@@ -194,6 +194,9 @@ TEST(JobPlanRefuses, LayersInOneKeyThatAreNotAlike) {
   request.layers = LayerKeys::stacked;
   expect_refused(made_huggingface(mixed), request, ErrorKind::usage,
                  "the model's layers are not all alike");
+  request.model = TargetModel::hybrid;
+  expect_refused(made_huggingface(sample_models().front()), request, ErrorKind::usage,
+                 "Megatron-Core keeps the layers of a hybrid model apart");
 }
 
 TEST(JobPlanRefuses, AVocabularyThatIsSmallerThanTheArgsSay) {

@@ -50,6 +50,20 @@ TEST(RevisedConfig, TakesWhatArgsSayByNow) {
       revision.warnings.end());
 }
 
+TEST(RevisedConfig, KnowsThatANumberAndAListMayBeOnePattern) {
+  Json const config = small("gemma2");  // every second layer has a window
+  Json args = args_of(maps_of(config), config);
+  ASSERT_EQ(*args.find("window_attn_skip_freq"), Json(2));
+  Index const layers = *args.find("num_layers")->integer();
+  for (Index const other : {0, 1}) {
+    std::vector<Json> pattern;
+    for (Index layer = 0; layer < layers; ++layer) pattern.emplace_back((layer + 1 + other) % 2);
+    args.set("window_attn_skip_freq", Json(pattern));
+    EXPECT_EQ(revised(config, args).changes.empty() && revised(config, args).warnings.empty(),
+              other == 0);
+  }
+}
+
 /// Megatron-Core's MLA has YaRN by default, of factor 1, which is plain RoPE.
 TEST(RevisedConfig, KnowsThatYarnOfFactorOneIsNone) {
   Json const config = small("deepseek_v3");

@@ -23,6 +23,14 @@ TEST(MapChoice, GoesByTheModelTypeOfTheConfig) {
       << "the config counts before args";
 }
 
+TEST(MapChoice, GoesByAConditionWhereTwoMapsHaveTheType) {
+  Json config = Json().set("model_type", "qwen3_asr");
+  EXPECT_EQ(chosen("auto", config, {}, true).family->name, "qwen3_asr.toml");
+  config.set("thinker_config", Json().set("model_type", "qwen3_asr_thinker"));
+  EXPECT_EQ(chosen("auto", config, {}, true).family->name, "qwen3_asr_thinker.toml");
+  EXPECT_EQ(chosen("qwen3_asr", config, {}, true).family->name, "qwen3_asr.toml");
+}
+
 TEST(MapChoice, GoesByArgsWhereThereIsNoConfig) {
   EXPECT_EQ(chosen("auto", {}, sample_model("mixtral").args, true).family->name, "mixtral.toml");
 }
