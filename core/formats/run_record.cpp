@@ -125,7 +125,8 @@ std::string tensor_bytes(RunRecord const& record, pickle::TensorRef const& tenso
          "{}: the common state holds a tensor that is a strided view. Save the checkpoint again.",
          record.file);
   std::string bytes(from.size_bytes, '\0');
-  File::open_for_reading(record.file)
+  auto const other = record.elsewhere.find(tensor.storage.key);
+  File::open_for_reading(other == record.elsewhere.end() ? fs::path(record.file) : other->second)
       .read_at(from.offset_bytes, std::as_writable_bytes(std::span(bytes)));
   return bytes;
 }

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "core/containers/dcp/directory.hpp"
@@ -22,7 +23,9 @@ enum class ForeignClasses { refuse, keep, drop };
 /// the torch file that says so.
 struct RunRecord {
   std::shared_ptr<TorchFile const> torch;
-  std::string file;  ///< for messages
+  std::string file;  ///< that `torch` was read from
+  /// Keys of storages that are in other files.
+  std::unordered_map<std::string, std::filesystem::path> elsewhere{};
   std::int64_t iteration = 0;
   std::int64_t samples = 0;                      ///< seen in training, of a record without args
   std::optional<std::int64_t> folder_iteration;  ///< nothing: a release

@@ -49,8 +49,8 @@ struct FlatBuffer {
   std::string weights;  ///< dtype of the parameters, "bfloat16"
   std::string where;    ///< the file of a rank that holds it; "" where groups share all files
   bool joined = false;  ///< `buckets` has one entry: all buckets end to end
-  /// One for each bucket: the places in StoredTable::tensors of its states, parallel to
-  /// StoredView::states. They are 1-D and of one size.
+  /// One for each bucket: the places in StoredTable::tensors of its states, parallel to the first
+  /// of StoredView::states. They are 1-D and of one size.
   std::vector<std::vector<std::size_t>> buckets;
 };
 
@@ -79,7 +79,8 @@ struct StoredView {
   std::vector<std::string> states;       ///< slots of optimizer state that follow their weights:
                                          ///< "param", "exp_avg", …
   std::vector<Table> state_tables;       ///< parallel to `states`; keys are those of the weights.
-                                         ///< Empty where the states lie in `buffers` or `lists`
+                                         ///< Empty where the states lie in `buffers` or `lists`;
+                                         ///< beside `buffers` where they hold some weights' alone
   std::vector<FlatBuffer> buffers;       ///< by chain, group, file and number
   std::vector<StateList> lists;          ///< state that is neither by name nor in buffers
   std::vector<std::string> fixed_state;  ///< other keys of optimizer state

@@ -47,8 +47,10 @@ def trainer_section():
             "in 0.18.2 and 0.19.2, with `target.megatron` set to that release. `test_args_table.py` asks that `configs/models/args.toml` has every argument of "
             "their parsers.\n\n" + table(head, rows_of(test_trainer.CASES))
             + "\nIn 0.19.2 alone. Transformer Engine, the package of Muon and Lion, and kernels of Mamba are replaced by what has their parameters and states; "
-            "asynchronous saves are written by the process itself. Megatron-FSDP runs on a mesh of CPUs, where two ranks save and one loads.\n\n"
+            "asynchronous saves are written by the process itself. Megatron-FSDP and torch's FSDP2 run on a mesh of CPUs; with Megatron-FSDP two ranks save and one loads.\n\n"
             + table(head, rows_of(test_trainer.NEWER))
+            + "\nOf a model of the other class, which `target.model` asks for: a hybrid model has attention and MLP as two layers.\n\n"
+            + table(head, rows_of(test_trainer.PAIRS))
             + "\nSaved by Megatron-Core 0.16.1, which has no trainer, with args of these tests:\n\n" + table(head, old)
             + "\nRefused:\n\n" + table(["case", "target", "result"], refused)
             + "\nFaults and limits of 0.19.2 itself, which its own files show without this program:\n\n" + table(["case", "the trainer", "its error"], own))

@@ -83,18 +83,23 @@ class LayerNormLinear(Linear):
 
 
 class GroupedLinear(AnyLinear):
-    """With `single_grouped_weight` one parameter for all, whose first axis counts them."""
+    """With `single_grouped_weight` and `single_grouped_bias` one parameter for all, whose first axis counts them."""
 
     def __init__(self, num_gemms, in_features, out_features, tp_group=None, tp_size=1, bias=True, return_bias=False, params_dtype=None,
-                 parallel_mode=None, device="cpu", single_grouped_weight=False, **_):
+                 parallel_mode=None, device="cpu", single_grouped_weight=False, single_grouped_bias=False, scale_bias=False, **_):
         super().__init__()
-        self.num_gemms, self.tp_group, self.single_grouped_weight = num_gemms, tp_group, single_grouped_weight
+        self.num_gemms, self.tp_group = num_gemms, tp_group
+        self.single_grouped_weight, self.single_grouped_bias = single_grouped_weight, single_grouped_bias and bias
         names = [f"weight{index}" for index in range(num_gemms)]
         self.make(names, in_features, out_features, parallel_mode, tp_size, bias, return_bias, params_dtype, device)
         if single_grouped_weight:
             for name in names:
                 del self._parameters[name]
             self.weight = parameter((num_gemms, self.out_features, self.in_features), params_dtype, device=device)
+        if self.single_grouped_bias:
+            for index in range(num_gemms):
+                del self._parameters[f"bias{index}"]
+            self.bias = parameter((num_gemms, self.out_features), params_dtype, device=device)
 
 
 class RMSNorm(Module):
@@ -154,7 +159,7 @@ def contents():
         "pytorch.module.base": {"TransformerEngineBaseModule": Module},
         "pytorch.fp8": {"FP8GlobalStateManager": NoFp8(), **off},
         "pytorch.attention": {"DotProductAttention": DotProductAttention},
-        "pytorch.ops": {"Sequential": torch.nn.Sequential},
+        "pytorch.ops": {"Sequential": torch.nn.Sequential, "GroupedLinear": GroupedLinear},
         "pytorch.distributed": {"is_fp8_activation_recompute_enabled": lambda: False},
         # In torch these are tensors, and trainers ask of each weight whether it is one.
         "pytorch.tensor": {"QuantizedTensor": type("QuantizedTensor", (torch.Tensor,), {})},

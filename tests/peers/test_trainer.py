@@ -32,6 +32,7 @@ DISTRIBUTED = ("--use-distributed-optimizer",)
 WHOLE = (*DISTRIBUTED, "--dist-ckpt-optim-fully-reshardable")
 RANK_FILES = ("--ckpt-format", "torch")
 FP16 = (*LLAMA, *"--fp16 --initial-loss-scale 1024 --loss-scale-window 2".split())  # the scale grows in the second step
+FP16_EXPERTS = FP16 + EXPERTS[len(LLAMA):]
 GATED = (*LLAMA, "--attention-output-gate")
 SINKS = (*LLAMA, "--softmax-type", "learnable")
 MUP = (*LLAMA, "--use-mup")
@@ -39,6 +40,7 @@ DECAYING_NORMS = (*LLAMA, "--qk-layernorm", "--apply-wd-to-qk-layernorm")
 BUCKETS = (*LLAMA, *DISTRIBUTED, *"--overlap-grad-reduce --overlap-param-gather --ddp-bucket-size 20000".split())
 ASYNCHRONOUS = (*LLAMA, *DISTRIBUTED, *"--async-save --use-persistent-ckpt-worker --async-strategy mcore".split())
 MUON, LION = ("--optimizer", "muon"), ("--optimizer", "lion")
+UNPADDED_MUON = (*LLAMA, *MUON, "--no-use-layer-wise-param-layout")
 # With the modules of Transformer Engine, by name and shape (te_package.py).
 TE = ("--transformer-impl", "transformer_engine")
 DENSE_TE = (*LLAMA, *TE)
@@ -46,6 +48,8 @@ GROUPED = (*EXPERTS, *TE, "--moe-grouped-gemm")
 CENTRED = (*GPT, *TE, "--apply-layernorm-1p")
 TWO_CONTEXTS = ("--context-parallel-size", "2")
 ONE_WEIGHT = (*GROUPED, "--moe-single-grouped-weight", "--use-transformer-engine-op-fuser")
+BIASED = tuple(word for word in GROUPED if word != "--disable-bias-linear")
+ONE_BIAS = (*BIASED, *ONE_WEIGHT[len(GROUPED):], "--moe-single-grouped-bias")
 LATENT = (*TE, *("--multi-latent-attention --q-lora-rank 16 --kv-lora-rank 16 --qk-head-dim 8 --qk-pos-emb-head-dim 8 --v-head-dim 8 --swiglu "
                  "--normalization RMSNorm --disable-bias-linear --position-embedding-type rope --untie-embeddings-and-output-weights --qk-layernorm").split())
 FUSED_DOWN = (*LATENT, "--mla-down-proj-fusion")
@@ -66,7 +70,9 @@ PREDICTING_HYBRID = (*hybrid("M*-M*-/*-/*-", MAMBA), "--mtp-num-layers", "2")
 LATENT_HYBRID = (*hybrid("+-+E+-+E", LATENT), *SOME_EXPERTS)
 DELTA = (*hybrid("G-*-G-*-", DENSE_TE), *"--linear-num-key-heads 4 --linear-num-value-heads 8 --linear-key-head-dim 8 --linear-value-head-dim 8".split())
 FSDP = "--use-megatron-fsdp --ckpt-format fsdp_dtensor --use-distributed-optimizer --data-parallel-sharding-strategy optim_grads_params".split()
-TORCH_FSDP = (*DENSE_TE, *"--use-torch-fsdp2 --ckpt-format torch_dcp".split())
+TORCH_DCP = "--use-torch-fsdp2 --ckpt-format torch_dcp".split()
+TORCH_FSDP = (*DENSE_TE, *TORCH_DCP)
+UNTIED_GPT = (*GPT, "--untie-embeddings-and-output-weights")
 TORCH_DIST, MEGATRON, FSDP_DTENSOR = "torch_dist", "megatron", "fsdp_dtensor"
 CASES = {  # name -> (run that saves, format of the target, run that loads)
     "dense": (Run(LLAMA + DISTRIBUTED, replicas=2), TORCH_DIST, Run(LLAMA + WHOLE, Layout(tp=2))),
@@ -92,6 +98,9 @@ CASES = {  # name -> (run that saves, format of the target, run that loads)
     "experts-virtual": (Run(SHARED + DISTRIBUTED, Layout(pp=2, vpp=2)), TORCH_DIST, Run(SHARED + WHOLE, Layout(tp=2, etp=2))),
     "experts-to-rank-files": (Run(SHARED + DISTRIBUTED, Layout(ep=2)), MEGATRON, Run(SHARED + DISTRIBUTED + RANK_FILES, Layout(pp=2, ep=2))),
     "fp16-whole": (Run(FP16 + WHOLE, Layout(tp=2)), TORCH_DIST, Run(FP16 + WHOLE, Layout(pp=2))),
+    "fp16": (Run(FP16 + DISTRIBUTED, Layout(tp=2)), TORCH_DIST, Run(FP16 + WHOLE, Layout(pp=2))),
+    "fp16-experts": (Run(FP16_EXPERTS + DISTRIBUTED, Layout(ep=2)), TORCH_DIST, Run(FP16_EXPERTS + WHOLE, Layout(ep=4))),
+    "fp16-in-buffers-to-rank-files": (Run(FP16 + DISTRIBUTED, Layout(tp=2)), MEGATRON, Run(FP16 + DISTRIBUTED + RANK_FILES, Layout(pp=2))),
     "fp16-plain": (Run(FP16), TORCH_DIST, Run(FP16, Layout(tp=2))),
     "fp16-from-rank-files": (Run(FP16 + DISTRIBUTED + RANK_FILES, Layout(tp=2)), TORCH_DIST, Run(FP16 + WHOLE, Layout(pp=2))),
     "fp16-to-rank-files": (Run(FP16 + WHOLE, Layout(tp=2)), MEGATRON, Run(FP16 + DISTRIBUTED + RANK_FILES, Layout(pp=2))),
@@ -114,6 +123,14 @@ NEWER = {  # the same, with what 0.19 has
     "decaying-norms-plain-from-rank-files": (Run(DECAYING_NORMS + RANK_FILES), TORCH_DIST, Run(DECAYING_NORMS, Layout(tp=2))),
     "muon": (Run(LLAMA + MUON, Layout(tp=2)), TORCH_DIST, Run(LLAMA + MUON, Layout(pp=2))),
     "muon-layer-wise": (Run(LLAMA + MUON + WHOLE, replicas=2), TORCH_DIST, Run(LLAMA + MUON + WHOLE, Layout(tp=2), replicas=2)),
+    # By default its Adam keeps the state of all but matrices in flat buffers.
+    "muon-half-flat": (Run(LLAMA + MUON + DISTRIBUTED, Layout(tp=2), replicas=2), TORCH_DIST, Run(LLAMA + MUON + WHOLE, Layout(pp=2))),
+    "muon-half-flat-biases": (Run(GPT + MUON + DISTRIBUTED, Layout(pp=2)), TORCH_DIST, Run(GPT + MUON + WHOLE, Layout(tp=2), replicas=2)),
+    "muon-half-flat-experts": (Run(SHARED + MUON + DISTRIBUTED, Layout(ep=2)), TORCH_DIST, Run(SHARED + MUON + WHOLE, Layout(tp=2, ep=2))),
+    "muon-half-flat-buckets": (Run(BUCKETS + MUON, Layout(tp=2), replicas=2), TORCH_DIST, Run(LLAMA + MUON + WHOLE, Layout(pp=2))),
+    "muon-half-flat-virtual": (Run(LLAMA + MUON + DISTRIBUTED, Layout(pp=2, vpp=2)), TORCH_DIST, Run(LLAMA + MUON + WHOLE, Layout(tp=2))),
+    "muon-half-flat-hybrid": (Run(PLAIN_HYBRID + MUON + DISTRIBUTED, Layout(tp=2)), TORCH_DIST, Run(PLAIN_HYBRID + MUON + WHOLE, Layout(pp=2))),
+    "muon-layer-wise-unpadded": (Run(UNPADDED_MUON + DISTRIBUTED, replicas=2), TORCH_DIST, Run(UNPADDED_MUON + WHOLE, Layout(tp=2), replicas=2)),
     "muon-experts": (Run(EXPERTS + MUON, Layout(ep=2)), TORCH_DIST, Run(EXPERTS + MUON, Layout(tp=2, ep=2))),
     "muon-experts-layer-wise": (Run(EXPERTS + MUON + WHOLE, Layout(ep=2)), TORCH_DIST, Run(EXPERTS + MUON + WHOLE, Layout(tp=2, ep=2))),
     "muon-with-lion": (Run(LLAMA + MUON + ("--muon-scalar-optimizer", "lion")), TORCH_DIST,
@@ -136,6 +153,9 @@ NEWER = {  # the same, with what 0.19 has
     "experts-one-weight-to-rank-files": (Run(ONE_WEIGHT + DISTRIBUTED, Layout(ep=2)), MEGATRON, Run(ONE_WEIGHT + DISTRIBUTED + RANK_FILES, Layout(ep=4))),
     "experts-one-weight-rank-files": (Run(ONE_WEIGHT + DISTRIBUTED + RANK_FILES, Layout(ep=2)), MEGATRON,
                                       Run(ONE_WEIGHT + DISTRIBUTED + RANK_FILES, Layout(ep=4))),
+    "experts-one-bias": (Run(ONE_BIAS + DISTRIBUTED, Layout(ep=2)), TORCH_DIST, Run(BIASED + WHOLE, Layout(ep=4))),
+    "experts-one-bias-rank-files": (Run(ONE_BIAS + DISTRIBUTED + RANK_FILES, Layout(ep=2)), MEGATRON,
+                                    Run(ONE_BIAS + DISTRIBUTED + RANK_FILES, Layout(ep=4))),
     "latent": (Run(LATENT + DISTRIBUTED, Layout(pp=2)), TORCH_DIST, Run(LATENT + WHOLE, Layout(tp=2))),
     "latent-from-rank-files": (Run(LATENT + DISTRIBUTED + RANK_FILES, Layout(tp=2)), TORCH_DIST, Run(LATENT + WHOLE, Layout(pp=2))),
     "latent-to-rank-files": (Run(LATENT + DISTRIBUTED, Layout(tp=2)), MEGATRON, Run(LATENT + DISTRIBUTED + RANK_FILES, Layout(pp=2))),
@@ -177,6 +197,13 @@ NEWER = {  # the same, with what 0.19 has
     "to-fsdp-experts": (Run(EXPERTS + DISTRIBUTED, Layout(ep=2)), FSDP_DTENSOR, Run((*EXPERTS, *FSDP))),
     "to-fsdp-transformer-engine": (Run(DENSE_TE + DISTRIBUTED, Layout(tp=2)), FSDP_DTENSOR, Run((*DENSE_TE, *FSDP))),
     "rank-files-to-fsdp": (Run(LLAMA + DISTRIBUTED + RANK_FILES, Layout(tp=2)), FSDP_DTENSOR, Run((*LLAMA, *FSDP))),
+    # torch's FSDP2. 0.19.2 does not load what it saves so.
+    "torch-dcp": (Run(TORCH_FSDP, replicas=2), TORCH_DIST, Run(DENSE_TE, Layout(tp=2))),
+    "torch-dcp-biases": (Run((*UNTIED_GPT, *TE, *TORCH_DCP), replicas=2), TORCH_DIST, Run(UNTIED_GPT + TE, Layout(pp=2))),
+    "torch-dcp-experts": (Run((*GROUPED, *TORCH_DCP), replicas=2), TORCH_DIST, Run(GROUPED, Layout(ep=2))),
+    "torch-dcp-hybrid": (Run((*PLAIN_HYBRID, *TORCH_DCP), replicas=2), TORCH_DIST, Run(PLAIN_HYBRID, Layout(tp=2))),
+    "torch-dcp-to-rank-files": (Run(TORCH_FSDP, replicas=2), MEGATRON, Run(DENSE_TE + RANK_FILES, Layout(tp=2))),
+    "torch-dcp-to-fsdp": (Run(TORCH_FSDP, replicas=2), FSDP_DTENSOR, Run((*DENSE_TE, *FSDP))),
 }
 KEEPS_RANDOM_STATE = ("random-state-kept",)
 
@@ -186,7 +213,7 @@ def skip_what_is_newer(name):
         pytest.skip("this release has no such settings, or other ones")
 
 
-@pytest.mark.long_but("dense", "fp16-whole", "muon-layer-wise", "hybrid-mamba", "fsdp", "to-fsdp")
+@pytest.mark.long_but("dense", "fp16", "muon-half-flat", "hybrid-mamba", "fsdp", "to-fsdp", "torch-dcp")
 @pytest.mark.parametrize("name", CASES | NEWER)
 def test_the_trainer_goes_on_in_another_layout(name, program, scratch):
     if name == "experts-balanced-by-quantiles" and megatron_release.RELEASE < (0, 19):
@@ -204,17 +231,54 @@ def test_the_trainer_goes_on_in_another_layout(name, program, scratch):
     assert compared.returncode == 0, compared.stdout + compared.stderr
 
 
+PAIRED_EXPERTS = (*hybrid("*E*E*E*E", DENSE_TE), *SOME_EXPERTS)
+PAIRS = {  # the same, from a model of the one class into one of the other, which has attention and MLP as two layers
+    "gpt-to-hybrid": (Run(DENSE_TE + DISTRIBUTED, Layout(tp=2)), TORCH_DIST, Run(PLAIN_HYBRID + WHOLE)),
+    "gpt-to-hybrid-pp": (Run(DENSE_TE + WHOLE), TORCH_DIST, Run(PLAIN_HYBRID + WHOLE, Layout(tp=2, pp=2))),
+    "gpt-to-hybrid-rank-files": (Run(DENSE_TE + DISTRIBUTED), MEGATRON, Run(PLAIN_HYBRID + DISTRIBUTED + RANK_FILES, Layout(tp=2))),
+    "gpt-to-hybrid-experts": (Run(GROUPED + DISTRIBUTED, Layout(ep=2)), TORCH_DIST, Run(PAIRED_EXPERTS + WHOLE, Layout(tp=2, ep=2))),
+    "gpt-to-hybrid-muon": (Run(DENSE_TE + MUON, Layout(tp=2)), TORCH_DIST, Run(PLAIN_HYBRID + MUON)),
+    "hybrid-to-gpt": (Run(PLAIN_HYBRID + DISTRIBUTED, Layout(pp=2)), TORCH_DIST, Run(DENSE_TE + WHOLE, Layout(tp=2))),
+    "hybrid-to-gpt-experts": (Run(PAIRED_EXPERTS + DISTRIBUTED, Layout(ep=2)), TORCH_DIST, Run(GROUPED + WHOLE, Layout(ep=4))),
+}
+
+
+def of_pairs(tensors):
+    """Under the keys of the hybrid model."""
+    result = {}
+    for key, tensor in tensors.items():
+        words = key.replace("final_layernorm", "final_norm").split(".")
+        if words[:2] != ["decoder", "layers"] or words[2].isdigit():
+            result[".".join(words)] = tensor
+            continue
+        second = "mlp" in words[2]
+        for layer, part in enumerate(tensor):
+            result[".".join([*words[:2], str(2 * layer + second), *words[2:]])] = part
+    return result
+
+
+@pytest.mark.long_but("gpt-to-hybrid")
+@pytest.mark.skipif(megatron_release.RELEASE < (0, 19), reason="settings of 0.19")
+@pytest.mark.parametrize("name", PAIRS)
+def test_the_trainer_goes_on_in_a_model_of_the_other_class(name, program, scratch):
+    source, target_format, target = PAIRS[name]
+    saved, uninterrupted = trainer.train_and_save(source, scratch / "source")
+    model = "hybrid" if "--hybrid-layer-pattern" in target.words else "gpt"
+    there = program.run(scratch / "source", scratch / "there", target_format, source_options={"rng": "drop"},
+                        target_options={"layout": target.layout.toml(), "model": model})
+    loaded, resumed = trainer.load_and_train(target, there)
+    assert_same_tensors(of_pairs(loaded), of_pairs(saved))
+    assert_same_tensors(of_pairs(resumed), of_pairs(uninterrupted))
+
+
 # --- what does not go on ------------------------------------------------------------------------------------------
 
 OF_KINDS = "weights are shared among optimizers of several kinds"
 REFUSED = {  # name -> (run that saves, format of the target, words of the refusal)
-    "fp16": (Run(FP16 + DISTRIBUTED), TORCH_DIST, "has tensors among the settings of an optimizer"),
-    "muon-layer-wise": (Run(LLAMA + MUON + DISTRIBUTED, replicas=2), TORCH_DIST, "some lies in flat buffers"),
     "muon-to-rank-files": (Run(LLAMA + MUON), MEGATRON, OF_KINDS),
     "muon-from-rank-files": (Run(LLAMA + MUON + RANK_FILES), TORCH_DIST, "args.optimizer is 'muon', whose groups"),
     "lion-to-rank-files": (Run(LLAMA + LION), MEGATRON, OF_KINDS),
     "lion-from-rank-files": (Run(LLAMA + LION + RANK_FILES), TORCH_DIST, "args.optimizer is 'lion', whose groups"),
-    "torch-dcp": (Run(TORCH_FSDP, replicas=2), TORCH_DIST, "the target's format has its own names"),
 }
 
 
@@ -235,6 +299,7 @@ NOT_SAVED = {  # name -> (run, words of its error): the trainer does not save th
     "experts-one-weight-whole": (Run(ONE_WEIGHT + WHOLE, Layout(ep=2)), NOT_FOUND),
     "muon-layer-wise-rank-files": (Run(LLAMA + MUON + DISTRIBUTED + RANK_FILES, replicas=2), "no attribute 'save_state_dict_to_file'"),
     "sgd-whole": (Run(LLAMA + ("--optimizer", "sgd") + WHOLE), "due to checkpointing requirements"),
+    "torch-fsdp2-as-torch-dist": (Run((*DENSE_TE, *TORCH_DCP[:-1], "torch_dist"), replicas=2), "KeyError: 0"),
 }
 NOT_LOADED = {  # the same of what the trainer saves and does not load
     "lion-distributed": (Run(LLAMA + LION + DISTRIBUTED, replicas=2), "exp_avg_sq"),

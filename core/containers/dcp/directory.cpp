@@ -255,10 +255,16 @@ Flavour flavour_of(Directory const& directory, Metadata const& metadata) {
            tensor.name.starts_with("optimizer.state.module.module.module.");
   };
   if (std::ranges::any_of(metadata.tensors, of_fsdp)) return Flavour::fsdp_dtensor;
-  auto const is_common = [](StoredObject const& object) { return object.name == common_key; };
-  bool const has_common =
-      directory.has_common_file || std::ranges::any_of(metadata.objects, is_common);
-  return has_common ? Flavour::torch_dist : Flavour::plain;
+  auto const holds = [&](std::string_view name) {
+    return std::ranges::find(metadata.objects, name, &StoredObject::name) != metadata.objects.end();
+  };
+  if (directory.has_common_file || holds(common_key)) return Flavour::torch_dist;
+  auto const of_megatron = [](StoredTensor const& tensor) {
+    return tensor.name.starts_with("model.decoder.layers.") &&
+           tensor.name.find(".linear_") != std::string::npos;
+  };
+  bool const torch_dcp = holds("args") && std::ranges::any_of(metadata.tensors, of_megatron);
+  return torch_dcp ? Flavour::torch_dcp : Flavour::plain;
 }
 
 std::string backend_json() {

@@ -26,6 +26,7 @@ enum class Flavour {
   plain,         ///< any state dict
   torch_dist,    ///< Megatron-Core: metadata.json, common.pt or a common_state item
   fsdp_dtensor,  ///< Megatron-FSDP: keys model.module.…, no side files
+  torch_dcp,     ///< Megatron-LM with torch's FSDP2: keys model.…, an object args
 };
 
 /// A checkpoint folder, judged by its names alone (and, for the tracker and metadata.json, their

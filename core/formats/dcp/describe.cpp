@@ -92,12 +92,15 @@ Totals totals_of(StoredTable const& metadata) {
   return totals;
 }
 
-char const* reason_for(FormatId format, bool by_backend) {
+char const* reason_for(Checkpoint const& checkpoint, bool by_backend) {
+  FormatId const format = checkpoint.format->id();
   if (format == FormatId::torch_dist)
     return by_backend ? "metadata.json names the torch_dist backend"
                       : "its keys are Megatron-Core's";
   if (format == FormatId::fsdp_dtensor)
     return "it has a .metadata, no metadata.json, and keys model.module.*";
+  if (checkpoint.names == NameOwner::megatron)
+    return "it has a .metadata, args, and Megatron's keys behind model. (--ckpt-format torch_dcp)";
   return "it has a .metadata, and neither Megatron's files nor its common state";
 }
 
@@ -112,7 +115,7 @@ class DcpReport {
     bool const whole = checkpoint.place != (checkpoint.folder / metadata_name).string();
     add("format", checkpoint.format->name());
     add("reason", whole ? "its safetensors files hold boxes of tensors (DCP_SHARDING_INFO)"
-                        : reason_for(checkpoint.format->id(), by_backend));
+                        : reason_for(checkpoint, by_backend));
     if (checkpoint.iteration) add("iteration", *checkpoint.iteration);
     add("folder", checkpoint.folder.string());
   }

@@ -17,19 +17,6 @@ constexpr std::string_view layers = "decoder.layers.";
 constexpr std::string_view dist_experts = ".mlp.experts.experts.";
 constexpr std::string_view local_experts = ".mlp.experts.local_experts.";
 
-std::optional<std::vector<Index>> parse_numbers(std::string_view text) {
-  std::vector<Index> numbers;
-  for (std::size_t at = 0; at <= text.size();) {
-    std::size_t const end = std::min(text.find('.', at), text.size());
-    Index number = 0;
-    auto const [stop, error] = std::from_chars(text.data() + at, text.data() + end, number);
-    if (error != std::errc() || stop != text.data() + end || number < 0) return std::nullopt;
-    numbers.push_back(number);
-    at = end + 1;
-  }
-  return numbers;
-}
-
 /// The number that is at `at`, or nothing when a word does.
 std::optional<Index> number_at(std::string_view text, std::size_t at) {
   Index number = 0;
@@ -50,6 +37,19 @@ std::optional<Index> take_number(std::string& text, std::string_view word) {
 }
 
 }  // namespace
+
+std::optional<std::vector<Index>> parse_numbers(std::string_view text) {
+  std::vector<Index> numbers;
+  for (std::size_t at = 0; at <= text.size();) {
+    std::size_t const end = std::min(text.find('.', at), text.size());
+    Index number = 0;
+    auto const [stop, error] = std::from_chars(text.data() + at, text.data() + end, number);
+    if (error != std::errc() || stop != text.data() + end || number < 0) return std::nullopt;
+    numbers.push_back(number);
+    at = end + 1;
+  }
+  return numbers;
+}
 
 std::optional<ShardedObjectKey> parse_object_key(std::string_view text) {
   constexpr std::string_view shard = "/shard_";

@@ -12,6 +12,9 @@
 
 namespace reshard {
 
+/// Numbers joined by dots: "3.8". Nothing when the text has another form.
+std::optional<std::vector<Index>> parse_numbers(std::string_view text);
+
 /// A key of torch_dist for an object: "decoder.layers.mlp.linear_fc1._extra_state/shard_3_8" is
 /// `key` with offset 3 on an axis of 8.
 struct ShardedObjectKey {

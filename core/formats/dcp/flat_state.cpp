@@ -94,6 +94,8 @@ class Buffers {
   std::map<Place, Found> found_;
 };
 
+constexpr std::string_view scaler_name = "grad_scaler";
+
 /// A group's object in the common state.
 bool is_settings(StoredObject const& object) {
   auto const key = parse_group_key(object.name);
@@ -102,33 +104,92 @@ bool is_settings(StoredObject const& object) {
 
 bool is_scaler(StoredObject const& object) {
   auto const key = parse_group_key(object.name);
-  return key && settings_name(*key) == "grad_scaler";
+  return key && settings_name(*key) == scaler_name;
 }
 
-/// Adds the value of an object to `common`.
-NodeId add_object(Checkpoint const& checkpoint, StoredObject const& object, Document& common) {
-  File const file = File::open_for_reading(checkpoint.files[object.item.file]);
-  TorchFile const torch =
-      read_torch_file(FileRange(file, object.item.offset_bytes, object.item.size_bytes));
-  if (!torch.document.tensors.empty())
-    fail(ErrorKind::source,
-         "{}: '{}' has tensors among the settings of an optimizer (the loss scale of fp16), which "
-         "this version cannot reshard in this form. Save the checkpoint with "
-         "--dist-ckpt-optim-fully-reshardable, or set source.optimizer = \"drop\" to continue "
-         "without it.",
-         checkpoint.place, object.name);
-  // Megatron keeps everything that shares a key in a list.
-  NodeId root = torch.document.root;
-  if (pickle::Node const& list = torch.document.at(root); list.kind == pickle::Kind::list) {
-    if (list.items.size() != 1)
-      fail(ErrorKind::source,
-           "{}: '{}' is a list of {} values, expected one. The file is not from Megatron, or "
-           "damaged: restore it.",
-           checkpoint.place, object.name, list.items.size());
-    root = list.items.front();
+/// The common state of a record, and what is added to it.
+class Gathered {
+ public:
+  Gathered(Checkpoint const& checkpoint, RunRecord& record)
+      : checkpoint_(checkpoint),
+        record_(record),
+        torch_(std::make_shared<TorchFile>(*record.torch)),
+        common_(torch_->document) {
+    record_.torch = torch_;
+    record_.edited = true;
   }
-  return common.add_copy(torch.document, root);
-}
+
+  void add(GroupKey const& key, StoredObject const& object) {
+    NodeId const settings = settings_of_chain(common_, key.chain);
+    if (settings == pickle::no_node)
+      fail(ErrorKind::source,
+           "{}: '{}' belongs to an optimizer that the common state does not have. The files are of "
+           "two saves: restore those of one.",
+           checkpoint_.place, object.name);
+    std::string_view const name = settings_name(key);
+    NodeId const known = common_.find(settings, name);
+    NodeId const value = copy(object);
+    if (known == pickle::no_node)
+      common_.set(settings, name, value);
+    else if (name == scaler_name)
+      check_scale(known, value, object);
+    else
+      add_lacking_groups(common_, known, value, place_of(object));
+  }
+
+ private:
+  std::string place_of(StoredObject const& object) const {
+    return fmt::format("{}: '{}'", checkpoint_.place, object.name);
+  }
+
+  NodeId copy(StoredObject const& object) {
+    std::filesystem::path const& path = checkpoint_.files[object.item.file];
+    File const file = File::open_for_reading(path);
+    TorchFile torch =
+        read_torch_file(FileRange(file, object.item.offset_bytes, object.item.size_bytes));
+    for (pickle::TensorRef& tensor : torch.document.tensors) {
+      StorageRecord const storage = torch.storages.at(tensor.storage.key);
+      tensor.storage.key = fmt::format("{}/{}", object.name, tensor.storage.key);
+      torch_->storages.emplace(tensor.storage.key, storage);
+      record_.elsewhere.emplace(tensor.storage.key, path);
+    }
+    // Megatron keeps everything that shares a key in a list.
+    NodeId root = torch.document.root;
+    if (pickle::Node const& list = torch.document.at(root); list.kind == pickle::Kind::list) {
+      if (list.items.size() != 1)
+        fail(ErrorKind::source,
+             "{}: '{}' is a list of {} values, expected one. The file is not from Megatron, or "
+             "damaged: restore it.",
+             checkpoint_.place, object.name, list.items.size());
+      root = list.items.front();
+    }
+    return common_.add_copy(torch.document, root);
+  }
+
+  /// Ranks scale their losses alike.
+  void check_scale(NodeId known, NodeId value, StoredObject const& object) {
+    for (auto const& [field, node] : common_.members(value)) {
+      NodeId const other = common_.find(known, field);
+      if (other != pickle::no_node && value_text(other) == value_text(node)) continue;
+      fail(ErrorKind::source,
+           "{}: '{}' of the loss scale is another in the group of ranks before. The files are of "
+           "two saves: restore those of one.",
+           place_of(object), field);
+    }
+  }
+
+  std::string value_text(NodeId id) const {
+    pickle::Node const& node = common_.at(id);
+    if (node.kind == pickle::Kind::tensor)
+      return tensor_bytes(record_, common_.tensors[node.index]);
+    return fmt::format("{} {} {}", node.boolean, node.integer, node.real);
+  }
+
+  Checkpoint const& checkpoint_;
+  RunRecord& record_;
+  std::shared_ptr<TorchFile> torch_;
+  Document& common_;
+};
 
 }  // namespace
 
@@ -143,7 +204,7 @@ bool has_group_settings(Checkpoint const& checkpoint) {
   return std::ranges::any_of(checkpoint.stored.objects, is_settings);
 }
 
-void gather_settings(Checkpoint const& checkpoint, Document& common) {
+void gather_settings(Checkpoint const& checkpoint, RunRecord& record) {
   std::vector<std::pair<GroupKey, StoredObject const*>> objects;
   for (StoredObject const& object : checkpoint.stored.objects)
     if (is_settings(object) || is_scaler(object))
@@ -151,23 +212,8 @@ void gather_settings(Checkpoint const& checkpoint, Document& common) {
   std::ranges::sort(objects, {}, [](auto const& one) {
     return std::tuple(one.first.chain, one.first.group, one.first.rest);
   });
-  for (auto const& [key, object] : objects) {
-    NodeId const settings = settings_of_chain(common, key.chain);
-    if (settings == pickle::no_node)
-      fail(ErrorKind::source,
-           "{}: '{}' belongs to an optimizer that the common state does not have. The files are of "
-           "two saves: restore those of one.",
-           checkpoint.place, object->name);
-    std::string_view const name = settings_name(key);
-    NodeId const known = common.find(settings, name);
-    if (known != pickle::no_node && name != "optimizer") continue;
-    NodeId const value = add_object(checkpoint, *object, common);
-    if (known == pickle::no_node)
-      common.set(settings, name, value);
-    else
-      add_lacking_groups(common, known, value,
-                         fmt::format("{}: '{}'", checkpoint.place, object->name));
-  }
+  Gathered gathered(checkpoint, record);
+  for (auto const& [key, object] : objects) gathered.add(key, *object);
 }
 
 }  // namespace reshard::dcp

@@ -1,23 +1,24 @@
 #pragma once
 
-#include "core/containers/torch/pickle.hpp"
 #include "core/formats/checkpoint.hpp"
+#include "core/formats/run_record.hpp"
 #include "core/formats/stored_view.hpp"
 
 namespace reshard::dcp {
 
 /// Sorts the tensors of flat buffers, places in StoredTable::tensors, into the view's buffers and
-/// states. A bucket that lacks a state, states of different sizes and gaps between the numbers of
-/// buffers or buckets are Errors of kind source.
+/// states, of which it has none yet. A bucket that lacks a state, states of different sizes and
+/// gaps between the numbers of buffers or buckets are Errors of kind source.
 void add_flat_buffers(Checkpoint const& checkpoint, std::vector<std::size_t> const& tensors,
                       StoredView& view);
 
 /// Whether the settings of the optimizer are objects, one for each group of ranks.
 bool has_group_settings(Checkpoint const& checkpoint);
 
-/// Puts the settings that groups of ranks saved as objects into the common state, where Megatron
-/// has them in the forms that can be resharded. Each optimizer gets every parameter group that any
-/// of its ranks has. Steps that differ are an Error of kind source.
-void gather_settings(Checkpoint const& checkpoint, pickle::Document& common);
+/// Puts the settings and loss scales that groups of ranks saved as objects into the record, a
+/// common state, where Megatron has them in the forms that can be resharded. Each optimizer gets
+/// every parameter group that any of its ranks has. Steps and loss scales that differ are an Error
+/// of kind source.
+void gather_settings(Checkpoint const& checkpoint, RunRecord& record);
 
 }  // namespace reshard::dcp

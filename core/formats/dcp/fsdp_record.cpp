@@ -8,6 +8,8 @@
 
 #include "core/base/file.hpp"
 #include "core/containers/torch/torch_file.hpp"
+#include "core/formats/dcp/dist_objects.hpp"
+#include "core/formats/dcp/numbered_states.hpp"
 #include "core/formats/megatron/optimizer_groups.hpp"
 #include "core/formats/megatron/rank_state.hpp"
 
@@ -53,6 +55,8 @@ class Collector {
         add(scheduler(), object.name.substr(scheduler_prefix.size()), object);
       else if (auto const key = parse_group_setting(object.name))
         settings_[key->parameter].emplace_back(key->field, &object);
+      else if (object.name.starts_with(numbered_settings))
+        add_numbered(object);
     }
     if (document_.find(document_.root, "args") == no_node) return nullptr;
     add_optimizer();
@@ -95,6 +99,15 @@ class Collector {
     return document_.add_copy(torch.document, torch.document.root);
   }
 
+  /// The settings of groups that are counted; `params` are the numbers of their members.
+  void add_numbered(StoredObject const& object) {
+    std::string_view const rest = std::string_view(object.name).substr(numbered_settings.size());
+    std::size_t const dot = std::min(rest.find('.'), rest.size());
+    auto const number = parse_numbers(rest.substr(0, dot));
+    if (number && dot < rest.size() && rest.substr(dot + 1) != "params")
+      numbered_[number->front()].emplace_back(rest.substr(dot + 1), &object);
+  }
+
   /// Equal objects are parsed once: parameters of one group have equal settings.
   NodeId setting(StoredObject const& object) {
     if (object.item.size_bytes > largest_setting_bytes)
@@ -112,7 +125,28 @@ class Collector {
     return value;
   }
 
+  NodeId group_of(Settings const& fields) {
+    NodeId const group = document_.add_dict();
+    for (auto const& [field, object] : fields)
+      if (NodeId const value = setting(*object); value != no_node)
+        document_.set(group, field, value);
+    return group;
+  }
+
+  /// As the plain optimizer of torch_dist has them.
+  void add_numbered_groups() {
+    NodeId const groups = document_.add_list();
+    for (auto const& [number, fields] : numbered_) {
+      NodeId const group = group_of(fields);
+      document_.at(groups).items.push_back(group);
+    }
+    NodeId const optimizer = optimizer_of(groups);
+    document_.erase(optimizer, "param_state_sharding_type");
+    document_.set(document_.root, "optimizer", optimizer);
+  }
+
   void add_optimizer() {
+    if (!numbered_.empty()) return add_numbered_groups();
     std::array<NodeId, 2> chains{no_node, no_node};
     std::set<std::vector<std::pair<std::string_view, NodeId>>> seen;
     std::optional<double> const step = torch_step();
@@ -187,6 +221,7 @@ class Collector {
   Document document_;
   std::map<std::uint32_t, File> files_;
   std::map<std::string_view, Settings> settings_;
+  std::map<Index, Settings> numbered_;
   std::map<std::string, NodeId> parsed_;
 };
 

@@ -30,7 +30,8 @@ bool is_step_key(std::string_view key);
 
 /// What the objects say of their run, as the common state of torch_dist would hold it: args,
 /// iteration, scheduler, and under "optimizer" the parameter groups of all parameters, those of
-/// experts as a second optimizer where they are marked as such. Nothing without args. Reads the
+/// experts as a second optimizer where they are marked as such, or the groups of a plain optimizer
+/// that counts them (numbered_states.hpp). Nothing without args. Reads the
 /// objects. Errors of kind source: damage; steps that differ.
 std::shared_ptr<CommonState> read_fsdp_common(Checkpoint const& checkpoint);
 

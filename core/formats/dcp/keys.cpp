@@ -8,6 +8,7 @@
 #include "core/formats/dcp/flat_state.hpp"
 #include "core/formats/dcp/fsdp_record.hpp"
 #include "core/formats/dcp/named_states.hpp"
+#include "core/formats/dcp/numbered_states.hpp"
 #include "core/formats/megatron/root.hpp"
 #include "core/formats/megatron/traits.hpp"
 #include "core/formats/state_inventory.hpp"
@@ -79,10 +80,8 @@ std::string found_prefix(Checkpoint const& checkpoint, std::optional<std::string
 StoredView::Table& table_of(StoredView& view, std::string_view slot) {
   auto const at =
       static_cast<std::size_t>(std::ranges::find(view.states, slot) - view.states.begin());
-  if (at == view.states.size()) {
-    view.states.emplace_back(slot);
-    view.state_tables.emplace_back();
-  }
+  if (at == view.states.size()) view.states.emplace_back(slot);
+  view.state_tables.resize(view.states.size());
   return view.state_tables[at];
 }
 
@@ -90,6 +89,19 @@ bool take(std::string_view& text, std::string_view word) {
   if (!text.starts_with(word)) return false;
   text.remove_prefix(word.size());
   return true;
+}
+
+/// What Transformer Engine saves for a module without FP8.
+bool is_empty_state(StoredTensor const& tensor) {
+  return tensor.name.ends_with("._extra_state") && std::ranges::count(tensor.shape, Index{0}) > 0;
+}
+
+/// The vectors of flat buffers, ascending.
+std::vector<std::size_t> buffers_in(StoredTable const& stored) {
+  std::vector<std::size_t> found;
+  for (std::size_t t = 0; t < stored.tensors.size(); ++t)
+    if (parse_bucket_key(stored.tensors[t].name.text())) found.push_back(t);
+  return found;
 }
 
 /// "optimizer_rank_3.pt".
@@ -144,10 +156,15 @@ StoredView sorted_keys(Checkpoint const& checkpoint, Flavour flavour, std::strin
   if (before && before->starts_with(cut)) view.traits.names.root = before->substr(cut.size());
   auto const& tensors = checkpoint.stored.tensors;
   std::vector<std::size_t> in_buffers;
+  std::vector<std::size_t> numbered;
+  if (flavour == Flavour::torch_dist) in_buffers = buffers_in(checkpoint.stored);
+  add_flat_buffers(checkpoint, in_buffers, view);
   for (std::size_t t = 0; t < tensors.size(); ++t) {
     std::string const& key = tensors[t].name;
+    if (std::ranges::binary_search(in_buffers, t)) continue;
     if (flavour == Flavour::fsdp_dtensor && is_step_key(key) && tensors[t].shape.empty()) continue;
     if (is_run_state(key)) continue;  // fsdp_dtensor has tensors where torch_dist has objects
+    if (flavour == Flavour::torch_dcp && is_empty_state(tensors[t])) continue;
     if (auto state = state_key(key, flavour)) {
       view.traits.chained = view.traits.chained || without_chain(key) != key;
       if (checkpoint.flattened && state->state == "fp32_param")
@@ -155,10 +172,9 @@ StoredView sorted_keys(Checkpoint const& checkpoint, Flavour flavour, std::strin
       bool const behind = !prefix.empty() && state->weight.starts_with(prefix);
       table_of(view, state->state)
           .emplace(behind ? state->weight.substr(prefix.size()) : state->weight, t);
-    } else if (flavour == Flavour::torch_dist && parse_bucket_key(key)) {
-      in_buffers.push_back(t);
     } else if (without_chain(key).starts_with("optimizer")) {
       view.fixed_state.push_back(key);
+      numbered.push_back(t);
     } else if (key.starts_with(cut)) {
       std::string name = key.substr(cut.size());
       megatron::note_traits(view.traits, name, tensors[t]);
@@ -171,19 +187,16 @@ StoredView sorted_keys(Checkpoint const& checkpoint, Flavour flavour, std::strin
       view.unread.push_back(key);
     }
   }
-  if (view.states.empty()) {
-    add_flat_buffers(checkpoint, in_buffers, view);
-  } else if (!in_buffers.empty()) {
-    view.fixed_state.push_back(tensors[in_buffers.front()].name);
-    view.state_fault = fmt::format(
-        "some of its optimizer state follows weights, and some lies in flat buffers ('{}'), as a "
-        "layer-wise optimizer (Muon) saves it by default, which this version cannot reshard. Save "
-        "the checkpoint with --dist-ckpt-optim-fully-reshardable",
-        view.fixed_state.back());
-  }
-  bool const fsdp = flavour == Flavour::fsdp_dtensor;
-  view.traits.parts = !fsdp;
-  if (view.traits.form.empty()) view.traits.form = fsdp ? "fsdp" : "dist";
+  if (flavour == Flavour::torch_dcp && add_numbered_states(checkpoint, numbered, view))
+    view.fixed_state.clear();
+  else if (flavour == Flavour::torch_dcp)
+    view.state_fault =
+        "its optimizer state is under the numbers of parameters (--ckpt-format torch_dcp), where "
+        "only that of Adam with master weights and one step for each group is read. Train with Adam "
+        "of Transformer Engine or Apex, which counts steps so";
+  bool const dist = flavour == Flavour::torch_dist;
+  view.traits.parts = dist;
+  if (view.traits.form.empty()) view.traits.form = dist ? "dist" : "fsdp";
   return view;
 }
 

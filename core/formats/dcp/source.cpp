@@ -152,7 +152,8 @@ StateInventory state_beside(Directory const& directory) {
 
 Format const& format_of(Flavour flavour) {
   switch (flavour) {
-    case Flavour::plain: break;
+    case Flavour::plain:
+    case Flavour::torch_dcp: break;
     case Flavour::torch_dist: return reshard::format_of(FormatId::torch_dist);
     case Flavour::fsdp_dtensor: return reshard::format_of(FormatId::fsdp_dtensor);
   }
@@ -200,7 +201,8 @@ Checkpoint checkpoint_of(Opened opened, std::vector<fs::path> files) {
 
 FormatId DcpFormat::id() const {
   switch (flavour_) {
-    case Flavour::plain: break;
+    case Flavour::plain:
+    case Flavour::torch_dcp: break;
     case Flavour::torch_dist: return FormatId::torch_dist;
     case Flavour::fsdp_dtensor: return FormatId::fsdp_dtensor;
   }
@@ -252,7 +254,7 @@ Checkpoint DcpFormat::open(fs::path const& path, OpenChoice const& choice,
   if (choice.compare_files) refuse_copied_boxes(checkpoint, files, exchange);
   if (checkpoint.format->id() == FormatId::torch_dist)
     add_gathered_states(checkpoint, files, exchange);
-  if (checkpoint.format->id() == FormatId::dcp && choice.rank_states)
+  if (checkpoint.names == NameOwner::family && choice.rank_states)
     checkpoint.torch_optimizer = read_named_settings(checkpoint, choice.prefix, files, exchange);
   files.give_stamps(checkpoint, exchange);
   exchange.together([&] { unflatten(checkpoint, flattened); });
@@ -278,19 +280,26 @@ Inspection DcpFormat::describe(fs::path const& path, megatron::UserSizes const& 
       RunRecord const record = common_record(*common);
       args = megatron::args_as_json(record.document(), megatron::find_args(record.document()));
     }
-  Inspection result =
-      inspection(path, checkpoint_of(std::move(opened), std::move(files)), by_backend, args);
+  bool const numbered = opened.flavour == Flavour::torch_dcp;
+  Checkpoint checkpoint = checkpoint_of(std::move(opened), std::move(files));
+  if (numbered) checkpoint.common = read_fsdp_common(checkpoint);
+  Inspection result = inspection(path, checkpoint, by_backend, args);
   result.folder = folder;
   result.args = std::move(args);
   return result;
 }
 
+Flavour DcpFormat::flavour_in(Checkpoint const& checkpoint) const {
+  bool const plain = flavour_ == Flavour::plain;
+  return plain && checkpoint.names == NameOwner::megatron ? Flavour::torch_dcp : flavour_;
+}
+
 StoredView DcpFormat::view(Checkpoint const& checkpoint, std::string const& prefix) const {
-  return sorted_keys(checkpoint, flavour_, prefix);
+  return sorted_keys(checkpoint, flavour_in(checkpoint), prefix);
 }
 
 StateInventory DcpFormat::inventory(Checkpoint const& checkpoint, StoredView const& view) const {
-  if (flavour_ == Flavour::plain) return named_inventory(checkpoint, view);
+  if (flavour_in(checkpoint) == Flavour::plain) return named_inventory(checkpoint, view);
   StateInventory result;
   result.slots = view.states;
   if (!view.states.empty())
@@ -316,15 +325,9 @@ std::optional<RunRecord> DcpFormat::run_record(Checkpoint const& checkpoint) con
                         checkpoint.iteration.value_or(whole_steps(*checkpoint.torch_optimizer)));
   if (checkpoint.common == nullptr) return std::nullopt;
   RunRecord record = common_record(*checkpoint.common);
-  bool const fsdp = flavour_ == Flavour::fsdp_dtensor;
-  record.all = !fsdp;
-  record.edited = fsdp;  // no file holds it
-  if (has_group_settings(checkpoint)) {
-    auto torch = std::make_shared<TorchFile>(*record.torch);
-    gather_settings(checkpoint, torch->document);
-    record.torch = std::move(torch);
-    record.edited = true;
-  }
+  record.all = flavour_ == Flavour::torch_dist;
+  record.edited = !record.all;  // no file holds it
+  if (has_group_settings(checkpoint)) gather_settings(checkpoint, record);
   record.folder_iteration = checkpoint.iteration;
   record.iteration = stated_iteration(record.document()).value_or(checkpoint.iteration.value_or(0));
   return record;

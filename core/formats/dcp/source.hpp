@@ -33,6 +33,9 @@ class DcpFormat : public Format {
   std::optional<huggingface::Folder> model_files(Checkpoint const& checkpoint) const override;
 
  private:
+  /// Whose names are in it: torch_dcp is a plain DCP folder with those of Megatron.
+  Flavour flavour_in(Checkpoint const& checkpoint) const;
+
   Flavour flavour_;
 };
 

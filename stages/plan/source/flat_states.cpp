@@ -63,11 +63,14 @@ class FlatStates {
         sizes_(source.storage == Storage::shares ? megatron::sizes_of(source.mesh)
                                                  : sizes_of_args(read.args, source.place)),
         experts_apart_(megatron::are_experts_apart(sizes_, megatron::release_of(read.args))),
+        dense_(read.view.state_tables.empty() ? 0 : 1),
         mesh_(megatron::mesh_of(sizes_)) {
     PipelineSpec spec = megatron::pipeline_spec(read.args, sizes_);
     spec.decoder_layers = count("L");
     spec.mtp_layers = count("M");
     chunks_ = pipeline_chunks(spec);
+    for (std::size_t t = 0; t < model_.tensors().size(); ++t)
+      named_.push_back(has_state(TensorId(t)));
     for (TensorPieces const& tensor : read.catalog.tensors)
       dtypes_.push_back(tensor.empty()
                             ? std::nullopt
@@ -102,16 +105,27 @@ class FlatStates {
     return value.integer() == nullptr ? 0 : narrow<int>(*value.integer());
   }
 
+  bool has_state(TensorId weight) const {
+    if (model_.tensor(weight).slot != SlotId::weight) return false;
+    for (std::size_t s = 1; s < model_.slots().size(); ++s)
+      if (model_.state_of(weight, SlotId(s))) return true;
+    return false;
+  }
+
+  /// Whether a buffer may hold its state.
+  bool is_left(Side const& side, StoredName const& name) const {
+    return !named_[index(side.tensors(name.entry).front())] &&
+           std::ranges::none_of(frozen_, [&](std::string const& pattern) {
+             return matches_glob(pattern, name.name);
+           });
+  }
+
   void run(std::string const& form) {
     Side const side(model_, read_.maps.core, side_options(form));
     BufferShares shares({model_, read_.maps.core, side, mesh_, chunks_,
                          [&](StoredName const& name) { return weights_dtype(side, name); },
                          experts_apart_,
-                         [&](StoredName const& name) {
-                           return std::ranges::none_of(frozen_, [&](std::string const& pattern) {
-                             return matches_glob(pattern, name.name);
-                           });
-                         }});
+                         [&](StoredName const& name) { return is_left(side, name); }});
     std::vector<Placed> placed;
     auto const& buffers = read_.view.buffers;
     for (std::size_t b = 0; b < buffers.size();) {
@@ -130,8 +144,8 @@ class FlatStates {
              "= \"drop\".",
              list.where, list.chain + 1);
       MeshPlace const place = place_of(list.chain, list.group);
-      auto const rank =
-          shares.parameters(place, narrow<int>(mesh_.coordinate(place, "pp")), list.chain == 1);
+      auto const rank = shares.parameters(place, narrow<int>(mesh_.coordinate(place, "pp")),
+                                          list.chain != dense_);
       add_state_list(source_, list, rank, shares, side, place, read_);
     }
   }
@@ -141,7 +155,7 @@ class FlatStates {
     return dtype ? std::string(reshard::name(*dtype)) : "";
   }
 
-  Index most_chains() const { return experts_apart_ ? 1 : 0; }
+  Index most_chains() const { return experts_apart_ ? 1 : dense_; }
 
   static bool same_group(FlatBuffer const& a, FlatBuffer const& b) {
     return std::tie(a.chain, a.group, a.where) == std::tie(b.chain, b.group, b.where);
@@ -166,17 +180,17 @@ class FlatStates {
   /// etp; groups are counted in this order. Experts that are in one optimizer with dense weights
   /// are those of the same ranks.
   MeshPlace place_of(Index chain, Index group) const {
-    Index const inner = chain == 0 ? sizes_.tp : Index{sizes_.ep} * sizes_.etp;
+    Index const inner = chain == dense_ ? sizes_.tp : Index{sizes_.ep} * sizes_.etp;
     Index const pp = group / inner;
     Index const rest = group % inner;
-    if (pp >= sizes_.pp || chain > most_chains())
+    if (pp >= sizes_.pp || chain < dense_ || chain > most_chains())
       fail(ErrorKind::source,
            "{}: optimizer {} has state of a group {}, and the layout of args ({}) has {} groups. "
            "Args were changed, or the files are of two saves: restore those of one, or set "
            "source.optimizer = \"drop\".",
            source_.place, chain, group, megatron::layout_text(sizes_),
            chain > 1 ? 0 : inner * sizes_.pp);
-    if (chain == 0)
+    if (chain == dense_)
       return megatron::place_of(mesh_, {.tp = narrow<int>(rest), .pp = narrow<int>(pp)});
     return mesh_.at({{"pp", pp}, {"ep", rest / sizes_.etp}, {"etp", rest % sizes_.etp}});
   }
@@ -186,7 +200,7 @@ class FlatStates {
     FlatBuffer const& first = buffers.front();
     MeshPlace const place = place_of(first.chain, first.group);
     int const stage = narrow<int>(mesh_.coordinate(place, "pp"));
-    auto const expected = shares.of(place, stage, first.chain == 1);
+    auto const expected = shares.of(place, stage, first.chain != dense_);
     if (expected.size() != buffers.size())
       fail(ErrorKind::source,
            "{}: group {} of optimizer {} has {} buffers, and the layout of args ({}) gives {}. "
@@ -330,6 +344,9 @@ class FlatStates {
   Model& model_;
   megatron::MeshSizes sizes_;
   bool experts_apart_;  ///< in the run that saved
+  /// The optimizer of dense weights: behind a layer-wise one, whose state is by name.
+  Index dense_;
+  std::vector<bool> named_;  ///< by TensorId: whether its state is by name
   Mesh mesh_;
   std::vector<PipelineChunk> chunks_;
   std::vector<std::optional<DType>> dtypes_;

@@ -13,7 +13,7 @@ namespace {
 /// A parameter of the rank, in order of registration.
 struct Parameter {
   StoredName const* name = nullptr;
-  std::size_t chunk = 0;
+  PipelineChunk const* chunk = nullptr;
   std::vector<Index> shape;
 };
 
@@ -81,17 +81,46 @@ class ListReader {
   }
 
   void add_tensor(Parameter const& parameter, StoredTensor const& tensor, SlotId slot) {
-    SidePlace const place{place_, &read_.chunks[parameter.chunk]};
-    std::vector<Piece> pieces = side_.pieces(*parameter.name, place);
-    auto const strides = source_.stored.strides.find(tensor.first_chunk);
-    if (strides != source_.stored.strides.end()) restride(pieces, tensor.shape, strides->second);
-    for (Piece& piece : pieces) piece.tensor = read_.model->in_slot(piece.tensor, slot);
-    read_.catalog.add(
-        {source_.stored.chunks[tensor.first_chunk].item.file,
-         source_.stored.payload_offset_bytes(tensor.first_chunk), tensor.dtype, tensor.name},
-        std::move(pieces), parameter.name->copy);
+    SidePlace const place{place_, parameter.chunk};
+    if (tensor.chunk_count == 1) {
+      std::vector<Piece> pieces = side_.pieces(*parameter.name, place);
+      auto const strides = source_.stored.strides.find(tensor.first_chunk);
+      if (strides != source_.stored.strides.end()) restride(pieces, tensor.shape, strides->second);
+      add_pieces(parameter, tensor, tensor.first_chunk, slot, std::move(pieces));
+    } else {
+      for (std::size_t c = tensor.first_chunk; c < tensor.first_chunk + tensor.chunk_count; ++c)
+        add_rows(parameter, tensor, c, slot);
+    }
     for (TensorId const held : side_.tensors(parameter.name->entry))
       read_.model->set_exists(read_.model->in_slot(held, slot), true);
+  }
+
+  /// A chunk of whole rows of a tensor of several.
+  void add_rows(Parameter const& parameter, StoredTensor const& tensor, std::size_t c,
+                SlotId slot) {
+    StoredChunk const& chunk = source_.stored.chunks[c];
+    auto const sizes = source_.stored.sizes(chunk);
+    bool const rows = !sizes.empty() &&
+                      std::ranges::equal(sizes.subspan(1), std::span(parameter.shape).subspan(1));
+    if (!rows || source_.stored.strides.contains(c))
+      fail(ErrorKind::source,
+           "{}: {} is not cut into whole rows, as torch's FSDP2 cuts it. This version cannot "
+           "reshard it: set source.optimizer = \"drop\".",
+           list_.where, tensor.name);
+    Index elements = 1;
+    for (Index const extent : sizes.subspan(1)) elements *= extent;
+    Index const begin = source_.stored.offsets(chunk).front() * elements;
+    SidePlace const place{place_, parameter.chunk};
+    add_pieces(parameter, tensor, c, slot,
+               side_.flat_pieces(*parameter.name, place, begin, begin + sizes.front() * elements));
+  }
+
+  void add_pieces(Parameter const& parameter, StoredTensor const& tensor, std::size_t chunk,
+                  SlotId slot, std::vector<Piece> pieces) {
+    for (Piece& piece : pieces) piece.tensor = read_.model->in_slot(piece.tensor, slot);
+    read_.catalog.add({source_.stored.chunks[chunk].item.file,
+                       source_.stored.payload_offset_bytes(chunk), tensor.dtype, tensor.name},
+                      std::move(pieces), parameter.name->copy);
   }
 
   Checkpoint const& source_;
@@ -111,9 +140,8 @@ void add_state_list(Checkpoint const& source, StateList const& list,
   for (megatron::BufferShare const& share : rank)
     for (megatron::RankParameter const& one : share.parameters) {
       StoredName const& name = shares.name(share, one);
-      parameters.push_back(
-          {&name, share.chunk,
-           side.layout(name.entry, {place, &read.chunks[share.chunk]}).file_shape});
+      parameters.push_back({&name, &shares.chunk(share),
+                            side.layout(name.entry, {place, &shares.chunk(share)}).file_shape});
     }
   ListReader(source, list, side, place, read).run(parameters);
 }

@@ -184,6 +184,12 @@ TEST(DcpFlavour, FollowsSideFilesAndKeys) {
   Metadata with_item = with_tensor("w");
   with_item.objects.push_back({.name = "common_state/shard_0_1", .item = {}});
   EXPECT_EQ(flavour_of({}, with_item), Flavour::torch_dist);
+  for (std::string const name : {"linear_qkv", "q_proj"}) {
+    Metadata numbered = with_tensor("model.decoder.layers.0.self_attention." + name + ".weight");
+    EXPECT_EQ(flavour_of({}, numbered), Flavour::plain);
+    numbered.objects.push_back({.name = "args", .item = {}});
+    EXPECT_EQ(flavour_of({}, numbered), name == "q_proj" ? Flavour::plain : Flavour::torch_dcp);
+  }
 }
 
 /// {'iteration': 7, 'x': tensor of 3 bytes}

@@ -95,18 +95,16 @@ TEST(FlatStateDamage, BucketsThatLackSomethingAreNamed) {
   expect_buffers_refused("exp_avg' has the shape (5), and", {{0, "param"}, {0, "exp_avg", 5}});
 }
 
-/// As a layer-wise Muon saves it: matrices by name, the rest of the weights in buffers.
-TEST(FlatStateDamage, StateOfTwoFormsIsNoneThatFollowsWeights) {
+/// torch's own AdamW counts the steps of each parameter.
+TEST(FlatStateDamage, UnderNumbersIsThatOfOneAdam) {
   Checkpoint checkpoint;
-  std::string const flat =
-      "chained_1.optimizer.distributed.dp_group_idx_0.gbuf_idx_0.dtype_(torch.bfloat16, "
-      "torch.float32).bucket_idx_0.exp_avg";
-  for (std::string const& name :
-       {std::string("chained_0.optimizer.state.momentum_buffer.decoder.layers.0.mlp.weight"), flat})
+  for (char const* name :
+       {"model.decoder.final_layernorm.weight", "optimizer.fp32_from_fp16_params.0.0",
+        "optimizer.optimizer.state.0.step"})
     checkpoint.stored.add_whole(name, DType::f32, std::vector<Index>{4}, {0, 0, 16});
-  StoredView const view = sorted_keys(checkpoint, Flavour::torch_dist, "");
-  EXPECT_EQ(view.fixed_state, std::vector<std::string>{flat});
-  EXPECT_NE(view.state_fault.find("--dist-ckpt-optim-fully-reshardable"), std::string::npos);
+  StoredView const view = sorted_keys(checkpoint, Flavour::torch_dcp, "");
+  EXPECT_EQ(view.fixed_state.size(), 2U);
+  EXPECT_NE(view.state_fault.find("--ckpt-format torch_dcp"), std::string::npos);
 }
 
 // --- settings of groups of ranks ------------------------------------------------------------
@@ -123,13 +121,19 @@ std::string group_object(int group) {
   return fmt::format("optimizer.distributed.dp_group_idx_{}.optimizer/shard_0_1", group);
 }
 
+RunRecord gathered(OneFile const& file, Document const& common) {
+  RunRecord record;
+  auto torch = std::make_shared<TorchFile>();
+  torch->document = common;
+  record.torch = std::move(torch);
+  gather_settings(file.checkpoint, record);
+  return record;
+}
+
 TEST(GroupSettings, ThatCannotBelongTogetherAreRefused) {
   Document common;
   common.root = common.add_dict();
-  auto const gather = [&](OneFile const& file) {
-    Document copy = common;
-    gather_settings(file.checkpoint, copy);
-  };
+  auto const gather = [&](OneFile const& file) { (void)gathered(file, common); };
   OneFile good;
   good.add_object(group_object(0), [](Document& d) { return settings_with_lr(d, 0.5); });
   expect_refused("belongs to an optimizer that the common state does not have",
@@ -146,12 +150,37 @@ TEST(GroupSettings, ThatCannotBelongTogetherAreRefused) {
     return d.add_list({d.add_dict(), d.add_dict()});
   });
   expect_refused("is a list of 2 values, expected one", [&] { gather(two); });
+}
 
-  OneFile with_tensor;
+/// The loss scale of fp16, in the form of one group of ranks.
+void add_scaler(OneFile& file, int group, std::int64_t tracker) {
   Document document;
-  document.root = document.add_tensor(DType::u8, {4});
-  with_tensor.add_object(group_object(0), document, 4);
-  expect_refused("has tensors among the settings of an optimizer", [&] { gather(with_tensor); });
+  document.root = document.add_dict();
+  document.set(document.root, "growth_tracker", document.add_int(tracker));
+  document.set(document.root, "scale", document.add_tensor(DType::f32, {1}));
+  file.add_object(fmt::format("optimizer.distributed.dp_group_idx_{}.grad_scaler/shard_0_1", group),
+                  std::move(document), sizeof(float));
+}
+
+TEST(GroupSettings, TheLossScaleOfAllRanksGoesAlong) {
+  Document common;
+  common.root = common.add_dict();
+  common.set(common.root, "optimizer", common.add_dict());
+  OneFile file;
+  for (int const group : {0, 1}) {
+    file.add_object(group_object(group), [](Document& d) { return settings_with_lr(d, 0.5); });
+    add_scaler(file, group, 3);
+  }
+  RunRecord const record = gathered(file, common);
+  Document const& found = record.document();
+  NodeId const scaler = found.find(found.find(found.root, "optimizer"), "grad_scaler");
+  ASSERT_NE(scaler, pickle::no_node);
+  EXPECT_EQ(found.at(found.find(scaler, "growth_tracker")).integer, 3);
+  NodeId const scale = found.find(scaler, "scale");
+  EXPECT_EQ(tensor_bytes(record, found.tensors[found.at(scale).index]), "\1\1\1\1");
+
+  add_scaler(file, 2, 4);
+  expect_refused("'growth_tracker' of the loss scale is another", [&] { gathered(file, common); });
 }
 
 // --- Megatron-FSDP, and state under names ---------------------------------------------------
