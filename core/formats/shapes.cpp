@@ -127,6 +127,8 @@ Json read_settings(fs::path const& save, std::string_view name) {
                                    path.string());
 }
 
+constexpr std::string_view origin_equals = " = ";
+
 /// What names the model that training began from.
 std::string origin_of(Shape const& shape, Json const& args, Json const& settings) {
   for (std::string_view const key : shape.origins)
@@ -134,7 +136,7 @@ std::string origin_of(Shape const& shape, Json const& args, Json const& settings
          {std::pair<Json const*, std::string_view>{&args, "args"}, {&settings, shape.settings}}) {
       Json const* value = member_of(*document, key);
       if (value == nullptr || value->text() == nullptr || value->text()->empty()) continue;
-      return fmt::format("{}: {} = {}", place, key, *value->text());
+      return fmt::format("{}: {}{}{}", place, key, origin_equals, *value->text());
     }
   return "";
 }
@@ -190,6 +192,11 @@ std::optional<FoundShape> find_shape(fs::path const& given, Json const& args) {
     if (!evidence.empty()) return found_shape(shape, *save, std::move(evidence), args);
   }
   return std::nullopt;
+}
+
+std::string value_of_origin(std::string const& origin) {
+  std::size_t const at = origin.find(origin_equals);
+  return at == std::string::npos ? "" : origin.substr(at + origin_equals.size());
 }
 
 std::optional<std::int64_t> step_of(FoundShape const& found) {

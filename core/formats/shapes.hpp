@@ -70,6 +70,9 @@ std::filesystem::path folder_of_weights(std::filesystem::path const& path);
 /// none. Reads the settings. Damage in them is an Error of kind source.
 std::optional<FoundShape> find_shape(std::filesystem::path const& folder, Json const& args);
 
+/// The value in an origin, "/models/Qwen3-4B"; "" where it has none.
+std::string value_of_origin(std::string const& origin);
+
 /// The training step in the path of a save, "global_step_10/actor"; nothing where its shape has
 /// none.
 std::optional<std::int64_t> step_of(FoundShape const& found);

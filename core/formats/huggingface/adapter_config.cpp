@@ -6,6 +6,7 @@
 
 #include "core/base/text.hpp"
 #include "core/formats/huggingface/lora_config.hpp"
+#include "core/formats/shapes.hpp"
 #include "core/mapping/adapter.hpp"
 #include "core/mapping/config_defaults.hpp"
 
@@ -83,9 +84,8 @@ Json alpha_of(MappedTarget const& job) {
 /// Qwen/Qwen3-4B"); null where they do not.
 Json base_of(MappedTarget const& job) {
   if (!job.source.shape) return {};
-  std::string const& origin = job.source.shape->origin;
-  std::size_t const equals = origin.find(" = ");
-  return equals == std::string::npos ? Json() : Json(origin.substr(equals + 3));
+  std::string const folder = value_of_origin(job.source.shape->origin);
+  return folder.empty() ? Json() : Json(folder);
 }
 
 std::string made(MappedTarget const& job, Found const& found) {

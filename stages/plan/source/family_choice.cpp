@@ -7,6 +7,7 @@
 #include "core/base/sight.hpp"
 #include "core/base/text.hpp"
 #include "core/formats/model_files.hpp"
+#include "core/formats/shapes.hpp"
 #include "core/mapping/model.hpp"
 #include "stages/plan/config/carried_config.hpp"
 #include "stages/plan/config/config_conflicts.hpp"
@@ -79,10 +80,7 @@ class FamilyChooser {
 
 /// The model_type of the folder at the end of "run_config.yaml: hf_model_id = /models/GLM-5".
 Json type_of_origin(std::string const& origin) {
-  constexpr std::string_view mark = " = ";
-  std::size_t const at = origin.find(mark);
-  if (at == std::string::npos) return {};
-  std::filesystem::path const folder = origin.substr(at + mark.size());
+  std::filesystem::path const folder = value_of_origin(origin);
   if (!folder.is_absolute() || !sees_file(folder / huggingface::config_name)) return {};
   return fact(described_by(folder).config, "model_type");
 }
