@@ -293,9 +293,7 @@ class JobPlanner {
           std::ranges::any_of(source_.stored.objects, [](StoredObject const& object) {
             return object.name.starts_with("rng_state");
           });
-      target.has_parts = std::ranges::any_of(job_.target.blobs, [](Blob const& blob) {
-        return blob.name.starts_with("language_model.");
-      });
+      target.has_parts = !model_.target_trainer.root.empty();
       target.family = bridge_family();
       text = run_config_text(target, request_.map_folders);
     }
