@@ -233,9 +233,8 @@ NEEDS = {
         "usual-glm4v-moe", "usual-mimo-v2-flash", "usual-qwen2.5-vl", "sarvam-moe"), "reference")}
 # Why target.program = "megatron-bridge" is refused for a folder, or why Megatron-Bridge cannot start from it.
 NOT_STARTED = {
-    **dict.fromkeys((
-        "qwen2.5-omni-whole", "qwen3-omni-whole", "step-3.5", "usual-falcon-h1", "usual-falcon-h1-norm", "usual-gemma4-moe", "usual-gemma4-vl-moe",
-        "usual-glm4v-moe", "usual-mimo-v2-flash"), "Megatron-Bridge has a provider of its own for the family, and its settings are not made"),
+    **dict.fromkeys(("step-3.5", "usual-falcon-h1", "usual-falcon-h1-norm", "usual-mimo-v2-flash"),
+                    "Megatron-Bridge has a provider of its own for the family, and its settings are not made"),
     "ernie-4.5-moe": "Megatron-Bridge refuses its own settings of this family: they name a private function",
     "usual-gemma3": "Megatron-Bridge's Gemma 3 has windows in other layers"}
 # Copies that a published folder has in its prediction layers, and neither program writes.
