@@ -89,10 +89,11 @@ TEST(RunConfig, IsReadBackAsTheArgsThatItWasMadeOf) {
     }
   }
   std::set<std::string> const expected = {
-      "bailing_moe", "deepseek_v2", "deepseek_v3", "exaone4",       "exaone_moe",  "gemma",
-      "gemma2",      "gemma3_text", "glm4_moe",    "glm4_moe_lite", "glm_moe_dsa", "gpt_oss",
-      "hy_v3",       "llama",       "mimo",        "minimax_m2",    "nemotron",    "nemotron_h",
-      "olmoe",       "qwen2",       "qwen3",       "qwen3_5_text",  "qwen3_moe",   "qwen3_next"};
+      "bailing_moe",   "deepseek_v2", "deepseek_v3",  "exaone4",     "exaone_moe",
+      "gemma",         "gemma2",      "gemma3_text",  "gemma4_text", "glm4_moe",
+      "glm4_moe_lite", "glm_moe_dsa", "gpt_oss",      "hy_v3",       "llama",
+      "mimo",          "minimax_m2",  "nemotron",     "nemotron_h",  "olmoe",
+      "qwen2",         "qwen3",       "qwen3_5_text", "qwen3_moe",   "qwen3_next"};
   EXPECT_EQ(written, expected);
 }
 
