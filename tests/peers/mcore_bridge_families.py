@@ -32,7 +32,7 @@ def published_kimi(name):
 def published_gemma(name, vision):
     """With the members of published folders, which transformers 5.23 writes layer by layer."""
     config = getattr(transformers, f"{name}TextConfig")(**GEMMA).to_dict()
-    del config["per_layer_config"]
+    config.pop("per_layer_config", None)
     make = around(f"{name}ForConditionalGeneration", f"{name}Config", text_config=GEMMA, vision_config=vision)
     return one_layout(make, config=dict(text_config=config | GEMMA | dict(dtype="bfloat16")), keeps_parts=True)
 
