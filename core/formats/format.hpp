@@ -112,6 +112,10 @@ class Format {
   virtual StateInventory inventory(Checkpoint const& checkpoint, StoredView const& view) const;
   /// What the files say about their run; nothing when that is nothing. Reads a file.
   virtual std::optional<RunRecord> run_record(Checkpoint const& checkpoint) const;
+  /// Adds to that record the settings of optimizers that are objects of their own, of a job that
+  /// keeps optimizer state. Reads files. Errors of kind source: damage.
+  virtual void add_optimizer_settings(Checkpoint const& /*checkpoint*/,
+                                      RunRecord& /*record*/) const {}
   /// Values that no file holds as such, with the names that a target which keeps names gives them,
   /// as torch.save writes them. Errors of kind source: values that are no plain data.
   virtual std::vector<std::pair<std::string, std::string>> made_objects(

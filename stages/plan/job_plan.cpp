@@ -108,6 +108,8 @@ class JobPlanner {
     if (made) check_trained(source_, request_, model_, job_.warnings);
     if (source_.names == NameOwner::megatron || job_.model->slots().size() > 1)
       record_ = source_.format->run_record(source_);
+    if (record_ && !request_.drop_optimizer)
+      source_.format->add_optimizer_settings(source_, *record_);
     if (made && record_ && record_->samples == 0)
       job_.warnings.push_back(
           "how many samples were seen in training is not known: Megatron starts with the first "

@@ -263,7 +263,8 @@ Flavour flavour_of(Directory const& directory, Metadata const& metadata) {
     return tensor.name.starts_with("model.decoder.layers.") &&
            tensor.name.find(".linear_") != std::string::npos;
   };
-  bool const torch_dcp = holds("args") && std::ranges::any_of(metadata.tensors, of_megatron);
+  bool const torch_dcp = holds("args") && holds("checkpoint_version") &&
+                         std::ranges::any_of(metadata.tensors, of_megatron);
   return torch_dcp ? Flavour::torch_dcp : Flavour::plain;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <tuple>
 
 #include <fmt/ranges.h>
@@ -173,7 +174,7 @@ class Gathered {
       if (other != pickle::no_node && value_text(other) == value_text(node)) continue;
       fail(ErrorKind::source,
            "{}: '{}' of the loss scale is another in the group of ranks before. The files are of "
-           "two saves: restore those of one.",
+           "two saves: restore those of one, or set source.optimizer = \"drop\".",
            place_of(object), field);
     }
   }
@@ -200,18 +201,37 @@ void add_flat_buffers(Checkpoint const& checkpoint, std::vector<std::size_t> con
   buffers.finish();
 }
 
-bool has_group_settings(Checkpoint const& checkpoint) {
-  return std::ranges::any_of(checkpoint.stored.objects, is_settings);
+namespace {
+
+using GroupObjects = std::vector<std::pair<GroupKey, StoredObject const*>>;
+
+/// Each group of ranks that has state in buffers has settings of its optimizer.
+void check_settings(Checkpoint const& checkpoint, GroupObjects const& objects) {
+  std::set<std::pair<Index, Index>> with_settings;
+  for (auto const& [key, object] : objects)
+    if (is_settings(*object)) with_settings.emplace(key.chain, key.group);
+  for (StoredTensor const& tensor : checkpoint.stored.tensors)
+    if (auto const key = parse_bucket_key(tensor.name.text());
+        key && !with_settings.contains({key->group.chain, key->group.group}))
+      fail(
+          ErrorKind::source,
+          "{}: '{}' is stored, and no settings of the optimizer of its group of ranks (number {}). "
+          "The checkpoint is incomplete: choose another save, or set source.optimizer = \"drop\".",
+          checkpoint.place, tensor.name.text(), key->group.group);
 }
 
+}  // namespace
+
 void gather_settings(Checkpoint const& checkpoint, RunRecord& record) {
-  std::vector<std::pair<GroupKey, StoredObject const*>> objects;
+  GroupObjects objects;
   for (StoredObject const& object : checkpoint.stored.objects)
     if (is_settings(object) || is_scaler(object))
       objects.emplace_back(*parse_group_key(object.name), &object);
   std::ranges::sort(objects, {}, [](auto const& one) {
     return std::tuple(one.first.chain, one.first.group, one.first.rest);
   });
+  check_settings(checkpoint, objects);
+  if (objects.empty()) return;
   Gathered gathered(checkpoint, record);
   for (auto const& [key, object] : objects) gathered.add(key, *object);
 }

@@ -3,7 +3,6 @@
 #include <set>
 
 #include "core/formats/dcp/dist_files.hpp"
-#include "core/formats/dcp/flat_state.hpp"
 #include "core/formats/dcp/grid_files.hpp"
 #include "core/formats/dcp/item_layout.hpp"
 #include "core/formats/dcp/source.hpp"
@@ -34,7 +33,8 @@ class KeptKeys {
           job_.tensors.front().key +
           ", …), which other programs do not know. For Hugging Face or Megatron, convert the "
           "container itself");
-    std::optional<RunRecord> found = dist || fsdp ? kept_record() : std::nullopt;
+    std::optional<RunRecord> found =
+        dist || fsdp ? job_.source.format->run_record(job_.source) : std::nullopt;
     if (found) settle_foreign_classes(*found, job_.request.foreign_classes, draft_.warnings);
     RunRecord const* record = found ? &*found : nullptr;
     DcpTarget target(draft_, dist || record != nullptr ? run_folder(record) : fs::path());
@@ -58,16 +58,6 @@ class KeptKeys {
   }
 
  private:
-  /// Settings that are objects of their own stay objects.
-  std::optional<RunRecord> kept_record() const {
-    std::optional<RunRecord> record = job_.source.format->run_record(job_.source);
-    if (!record || !has_group_settings(job_.source)) return record;
-    RunRecord stored = common_record(*job_.source.common);
-    record->torch = std::move(stored.torch);
-    record->edited = stored.edited;
-    return record;
-  }
-
   void add_made_objects(DcpTarget& target) {
     for (auto& [name, bytes] : job_.made_objects()) {
       made_.push_back(name);

@@ -327,10 +327,13 @@ std::optional<RunRecord> DcpFormat::run_record(Checkpoint const& checkpoint) con
   RunRecord record = common_record(*checkpoint.common);
   record.all = flavour_ == Flavour::torch_dist;
   record.edited = !record.all;  // no file holds it
-  if (has_group_settings(checkpoint)) gather_settings(checkpoint, record);
   record.folder_iteration = checkpoint.iteration;
   record.iteration = stated_iteration(record.document()).value_or(checkpoint.iteration.value_or(0));
   return record;
+}
+
+void DcpFormat::add_optimizer_settings(Checkpoint const& checkpoint, RunRecord& record) const {
+  if (flavour_ == Flavour::torch_dist) gather_settings(checkpoint, record);
 }
 
 std::optional<huggingface::Folder> DcpFormat::model_files(Checkpoint const& checkpoint) const {

@@ -27,6 +27,7 @@ class DcpFormat : public Format {
   StoredView view(Checkpoint const& checkpoint, std::string const& prefix) const override;
   StateInventory inventory(Checkpoint const& checkpoint, StoredView const& view) const override;
   std::optional<RunRecord> run_record(Checkpoint const& checkpoint) const override;
+  void add_optimizer_settings(Checkpoint const& checkpoint, RunRecord& record) const override;
   TargetTraits target() const override;
   void lay_out(MappedTarget const& job, TargetDraft& draft) const override;
   void lay_out_named(NamedTarget const& job, TargetDraft& draft) const override;

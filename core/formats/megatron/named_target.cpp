@@ -34,6 +34,10 @@ MegatronNames::MegatronNames(MappedTarget const& job) : request(job.request), jo
   bool const in_shares = job.source.storage == Storage::shares;
   if (request.spec.empty()) request.spec = job.read.is_megatron() ? job.read.traits.spec : "te";
   if (request.form.empty()) request.form = in_shares ? job.read.traits.form : default_form();
+  if (request.model == TargetModel::gpt && describes_hybrid(job.model))
+    fail(ErrorKind::usage,
+         "[target] model = \"gpt\": the layers of this model are those of Megatron-Core's "
+         "HybridModel. Remove the key.");
   paired_ = request.model == TargetModel::hybrid
                 ? !describes_hybrid(job.model)
                 : request.model == TargetModel::as_source && job.read.traits.paired;

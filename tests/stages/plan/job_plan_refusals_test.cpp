@@ -199,6 +199,19 @@ TEST(JobPlanRefuses, LayersInOneKeyThatAreNotAlike) {
                  "Megatron-Core keeps the layers of a hybrid model apart");
 }
 
+TEST(JobPlanRefuses, AHybridModelAsGpt) {
+  SampleModel hybrid;
+  hybrid.family = "mamba2";
+  hybrid.config = Json::object();
+  hybrid.config.set("model_type", "mamba2").set("num_hidden_layers", 2).set("hidden_size", 16);
+  hybrid.config.set("num_heads", 4).set("head_dim", 8).set("n_groups", 1).set("state_size", 4);
+  hybrid.config.set("vocab_size", 32);
+  TargetRequest request = request_for(FormatId::torch_dist);
+  request.model = TargetModel::gpt;
+  expect_refused(made_huggingface(hybrid), request, ErrorKind::usage,
+                 "the layers of this model are those of Megatron-Core's HybridModel");
+}
+
 TEST(JobPlanRefuses, AVocabularyThatIsSmallerThanTheArgsSay) {
   TargetRequest request = request_for(FormatId::megatron);
   request.true_vocab_size = 40;

@@ -188,6 +188,8 @@ TEST(DcpFlavour, FollowsSideFilesAndKeys) {
     Metadata numbered = with_tensor("model.decoder.layers.0.self_attention." + name + ".weight");
     EXPECT_EQ(flavour_of({}, numbered), Flavour::plain);
     numbered.objects.push_back({.name = "args", .item = {}});
+    EXPECT_EQ(flavour_of({}, numbered), Flavour::plain) << "other programs save args, too";
+    numbered.objects.push_back({.name = "checkpoint_version", .item = {}});
     EXPECT_EQ(flavour_of({}, numbered), name == "q_proj" ? Flavour::plain : Flavour::torch_dcp);
   }
 }

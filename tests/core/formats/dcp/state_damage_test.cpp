@@ -152,6 +152,26 @@ TEST(GroupSettings, ThatCannotBelongTogetherAreRefused) {
   expect_refused("is a list of 2 values, expected one", [&] { gather(two); });
 }
 
+TEST(GroupSettings, AreThereForEveryGroupThatHasState) {
+  Document common;
+  common.root = common.add_dict();
+  common.set(common.root, "optimizer", common.add_dict());
+  OneFile file;
+  for (int const group : {0, 1}) {
+    file.add_object(group_object(group), [](Document& d) { return settings_with_lr(d, 0.5); });
+    file.checkpoint.stored.add_whole(
+        fmt::format("optimizer.distributed.dp_group_idx_{}.gbuf_idx_0.dtype_(torch.bfloat16, "
+                    "torch.float32).bucket_idx_0.param",
+                    group),
+        DType::f32, std::vector<Index>{4}, {0, 0, 16});
+  }
+  EXPECT_NE(gathered(file, common).torch, nullptr);
+  std::erase_if(file.checkpoint.stored.objects,
+                [](StoredObject const& object) { return object.name == group_object(1); });
+  expect_refused("no settings of the optimizer of its group of ranks (number 1)",
+                 [&] { gathered(file, common); });
+}
+
 /// The loss scale of fp16, in the form of one group of ranks.
 void add_scaler(OneFile& file, int group, std::int64_t tracker) {
   Document document;
