@@ -156,8 +156,8 @@ ORDINARY = {
 }
 # Their classes, or the published names that the registry makes of names in memory, are of newer releases than the transformers of Megatron-Bridge.
 BY_NEWER = {
-    "internlm3", "kimi-k2.5", "kimi-k2.5-saved", "mimo-v2-flash", "mimo-v2-flash-mtp", "nemotron-omni", "qwen2-audio", "qwen3-asr", "step-3.5", "step3p7", "step3p7-mtp",
-    "usual-mimo-v2-flash"}
+    "internlm3", "kimi-k2.5", "kimi-k2.5-saved", "mimo-v2-flash", "mimo-v2-flash-mtp", "nemotron-omni", "qwen2-audio", "qwen3-asr", "step-3.5",
+    "step3p7", "step3p7-mtp", "usual-mimo-v2-flash"}
 
 
 def save_named(folder, name):
@@ -226,8 +226,8 @@ IN_FLOAT32 = {
 # made contradict the folder's own.
 NEEDS = {
     **dict.fromkeys((
-        "exaone4.5", "gemma3", "mimo", "minimax-m3", "qwen2-audio", "qwen3-vl", "qwen3-vl-moe", "qwen3-vl-moe-published", "qwen3.5-moe", "qwen3.5-moe-text", "usual-gemma4-moe",
-        "usual-gemma4-vl-moe", "usual-hy-v3", "usual-ling-2", "usual-qwen3.5", "usual-qwen3.5-vl"), "config"),
+        "exaone4.5", "gemma3", "mimo", "minimax-m3", "qwen2-audio", "qwen3-vl", "qwen3-vl-moe", "qwen3-vl-moe-published", "qwen3.5-moe",
+        "qwen3.5-moe-text", "usual-gemma4-moe", "usual-gemma4-vl-moe", "usual-hy-v3", "usual-ling-2", "usual-qwen3.5", "usual-qwen3.5-vl"), "config"),
     **dict.fromkeys((
         "mistral3-ministral3", "qwen2.5-omni-whole", "qwen3-omni-whole", "step-3.5", "usual-falcon-h1", "usual-falcon-h1-norm", "usual-glm4-moe",
         "usual-glm4v-moe", "usual-mimo-v2-flash", "usual-qwen2.5-vl", "sarvam-moe"), "reference")}
