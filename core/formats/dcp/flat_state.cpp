@@ -108,6 +108,23 @@ bool is_scaler(StoredObject const& object) {
   return key && settings_name(*key) == scaler_name;
 }
 
+using GroupObjects = std::vector<std::pair<GroupKey, StoredObject const*>>;
+
+/// Each group of ranks that has state in buffers has settings of its optimizer.
+void check_settings(Checkpoint const& checkpoint, GroupObjects const& objects) {
+  std::set<std::pair<Index, Index>> with_settings;
+  for (auto const& [key, object] : objects)
+    if (is_settings(*object)) with_settings.emplace(key.chain, key.group);
+  for (StoredTensor const& tensor : checkpoint.stored.tensors)
+    if (auto const key = parse_bucket_key(tensor.name.text());
+        key && !with_settings.contains({key->group.chain, key->group.group}))
+      fail(
+          ErrorKind::source,
+          "{}: '{}' is stored, and no settings of the optimizer of its group of ranks (number {}). "
+          "The checkpoint is incomplete: choose another save, or set source.optimizer = \"drop\".",
+          checkpoint.place, tensor.name.text(), key->group.group);
+}
+
 /// The common state of a record, and what is added to it.
 class Gathered {
  public:
@@ -200,27 +217,6 @@ void add_flat_buffers(Checkpoint const& checkpoint, std::vector<std::size_t> con
   for (std::size_t const tensor : tensors) buffers.add(tensor);
   buffers.finish();
 }
-
-namespace {
-
-using GroupObjects = std::vector<std::pair<GroupKey, StoredObject const*>>;
-
-/// Each group of ranks that has state in buffers has settings of its optimizer.
-void check_settings(Checkpoint const& checkpoint, GroupObjects const& objects) {
-  std::set<std::pair<Index, Index>> with_settings;
-  for (auto const& [key, object] : objects)
-    if (is_settings(*object)) with_settings.emplace(key.chain, key.group);
-  for (StoredTensor const& tensor : checkpoint.stored.tensors)
-    if (auto const key = parse_bucket_key(tensor.name.text());
-        key && !with_settings.contains({key->group.chain, key->group.group}))
-      fail(
-          ErrorKind::source,
-          "{}: '{}' is stored, and no settings of the optimizer of its group of ranks (number {}). "
-          "The checkpoint is incomplete: choose another save, or set source.optimizer = \"drop\".",
-          checkpoint.place, tensor.name.text(), key->group.group);
-}
-
-}  // namespace
 
 void gather_settings(Checkpoint const& checkpoint, RunRecord& record) {
   GroupObjects objects;

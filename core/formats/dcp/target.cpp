@@ -153,11 +153,12 @@ class DistTarget {
   bool stack_layers() const {
     if (fsdp_ || request().layers == LayerKeys::separate) return false;
     bool const asked = request().layers == LayerKeys::stacked;
-    if (asked && names_.is_hybrid())
+    if (names_.is_hybrid()) {
+      if (!asked) return false;
       fail(
           ErrorKind::usage,
           "[target] layers = \"stacked\": Megatron-Core keeps the layers of a hybrid model apart. Set layers = \"separate\".");
-    if (names_.is_hybrid()) return false;
+    }
     if (!asked && same_objects() && !names_.renumbers()) return job_.read.traits.stacked;
     if (!asked && has_layer_pattern()) return false;
     bool const alike =

@@ -136,9 +136,14 @@ std::string run_config_text(BridgeTarget const& target, std::span<fs::path const
   MapFile const table = settings_table(table_name, map_folders);
   Json result = Json::object();
   result.set("_target_", "megatron.bridge.training.config.ConfigContainer");
-  for (auto& [name, value] : Model(table, table, {facts, "args"}).evaluate(table.args)) {
+  Model const model(table, table, {facts, "args"});
+  // What is refused may have no values for the others.
+  auto const others = std::ranges::find_if_not(
+      table.args, [](NamedExpression const& one) { return one.name == "refused"; });
+  for (auto const& [name, reason] : model.evaluate({table.args.begin(), others}))
+    if (!reason.is_null()) refuse(target, *reason.text());
+  for (auto& [name, value] : model.evaluate({others, table.args.end()})) {
     if (value.is_null()) continue;
-    if (name == "refused") refuse(target, *value.text());
     set_in(result, place_of(name), value == Json(none) ? Json() : std::move(value));
   }
   return yaml_text(result);

@@ -93,8 +93,8 @@ bool matches(Expression const& condition, Json const& facts) {
 
 /// Whether a map's own text names this type anywhere. The texts of many maps are looked through
 /// much faster than they are read as maps.
-bool may_name(fs::path const& file, std::string const& words) {
-  return read_text_file(file, largest_map_bytes).find(words) != std::string::npos;
+bool may_name(fs::path const& file, std::string const& model_type) {
+  return read_text_file(file, largest_map_bytes).find(model_type) != std::string::npos;
 }
 
 std::optional<MapFile> find_family(std::vector<fs::path> const& files,
@@ -107,7 +107,6 @@ std::optional<MapFile> find_family(std::vector<fs::path> const& files,
     if (!is_family(file)) continue;
     bool const by_type = type != nullptr && type->text() != nullptr;
     if (by_type && !may_name(file, *type->text())) continue;
-    if (usual && !may_name(file, "config = \"")) continue;
     MapFile map = load_map_file(file, folders);
     if (map.axes.empty()) continue;  // names alone
     if (by_type) {

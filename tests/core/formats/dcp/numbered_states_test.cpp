@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/decay_groups.hpp"
+
 namespace reshard::dcp {
 namespace {
 
@@ -17,14 +19,8 @@ class TwoGroups {
     }
     auto common = std::make_shared<CommonState>();
     pickle::Document& document = common->torch.document;
-    pickle::NodeId const groups = document.add_list();
-    for (double const decay : {1.0, 0.0}) {
-      pickle::NodeId const group = document.add_dict();
-      document.set(group, "wd_mult", document.add_real(decay));
-      document.at(groups).items.push_back(group);
-    }
     pickle::NodeId const inner = document.add_dict();
-    document.set(inner, "param_groups", groups);
+    document.set(inner, "param_groups", test::add_decay_groups(document));
     pickle::NodeId const optimizer = document.add_dict();
     document.set(optimizer, "optimizer", inner);
     document.root = document.add_dict();

@@ -152,10 +152,16 @@ TEST(GroupSettings, ThatCannotBelongTogetherAreRefused) {
   expect_refused("is a list of 2 values, expected one", [&] { gather(two); });
 }
 
-TEST(GroupSettings, AreThereForEveryGroupThatHasState) {
+/// A common state with one optimizer, whose settings are elsewhere.
+Document of_one_optimizer() {
   Document common;
   common.root = common.add_dict();
   common.set(common.root, "optimizer", common.add_dict());
+  return common;
+}
+
+TEST(GroupSettings, AreThereForEveryGroupThatHasState) {
+  Document const common = of_one_optimizer();
   OneFile file;
   for (int const group : {0, 1}) {
     file.add_object(group_object(group), [](Document& d) { return settings_with_lr(d, 0.5); });
@@ -183,9 +189,7 @@ void add_scaler(OneFile& file, int group, std::int64_t tracker) {
 }
 
 TEST(GroupSettings, TheLossScaleOfAllRanksGoesAlong) {
-  Document common;
-  common.root = common.add_dict();
-  common.set(common.root, "optimizer", common.add_dict());
+  Document const common = of_one_optimizer();
   OneFile file;
   for (int const group : {0, 1}) {
     file.add_object(group_object(group), [](Document& d) { return settings_with_lr(d, 0.5); });

@@ -1,4 +1,5 @@
 #include "tests/stages/plan/planning.hpp"
+#include "tests/support/decay_groups.hpp"
 
 namespace reshard::test {
 namespace {
@@ -78,14 +79,8 @@ Lines members(bool decay) {
 std::shared_ptr<dcp::CommonState const> two_groups() {
   auto common = std::make_shared<dcp::CommonState>();
   pickle::Document& document = common->torch.document;
-  pickle::NodeId const groups = document.add_list();
-  for (double const decay : {1.0, 0.0}) {
-    pickle::NodeId const group = document.add_dict();
-    document.set(group, "wd_mult", document.add_real(decay));
-    document.at(groups).items.push_back(group);
-  }
   pickle::NodeId const optimizer = document.add_dict();
-  document.set(optimizer, "param_groups", groups);
+  document.set(optimizer, "param_groups", add_decay_groups(document));
   document.root = common->root = document.add_dict();
   document.set(document.root, "optimizer", optimizer);
   return common;
