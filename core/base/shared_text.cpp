@@ -3,16 +3,20 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <functional>
-#include <memory>
 #include <mutex>
-#include <unordered_map>
+#include <random>
+#include <vector>
+
+#include <xxhash.h>
 
 namespace reshard {
 
 struct SharedText::Entry {
+  Entry(std::string_view of, std::uint64_t hashed) : text(of), hash(hashed) {}
+
   std::string text;
-  std::atomic<std::uint32_t> holders = 0;
+  std::uint64_t hash;
+  std::atomic<std::uint32_t> holders = 1;
 };
 
 /// All texts of the process, in parts with a lock each. A count falls to 0 under the lock of its
@@ -26,34 +30,81 @@ class SharedText::Pool {
   }
 
   Entry* take(std::string_view text) {
-    Part& part = part_of(text);
-    std::lock_guard const lock(part.mutex);
-    auto found = part.entries.find(text);
-    if (found == part.entries.end()) {
-      auto entry = std::make_unique<Entry>();
-      entry->text = text;
-      std::string_view const key = entry->text;
-      found = part.entries.emplace(key, std::move(entry)).first;
-    }
-    ++found->second->holders;
-    return found->second.get();
+    std::uint64_t const hash = XXH3_64bits_withSeed(text.data(), text.size(), seed_);
+    return part_of(hash).take(text, hash);
   }
 
-  void give_back(Entry* entry) {
-    Part& part = part_of(entry->text);
-    std::lock_guard const lock(part.mutex);
-    if (--entry->holders == 0) part.entries.erase(part.entries.find(entry->text));
-  }
+  void give_back(Entry* entry) { part_of(entry->hash).give_back(entry); }
 
  private:
-  struct Part {
-    std::mutex mutex;
-    std::unordered_map<std::string_view, std::unique_ptr<Entry>> entries;
+  /// A table whose entries lie at the place that their hash says, or in the first free one after it.
+  class Part {
+   public:
+    Entry* take(std::string_view text, std::uint64_t hash) {
+      std::lock_guard const lock(mutex_);
+      if (4 * (count_ + 1) > 3 * slots_.size()) grow();
+      std::size_t at = home(hash);
+      for (; slots_[at].entry != nullptr; at = after(at))
+        if (slots_[at].hash == hash && slots_[at].entry->text == text) {
+          ++slots_[at].entry->holders;
+          return slots_[at].entry;
+        }
+      slots_[at] = {hash, new Entry(text, hash)};
+      ++count_;
+      return slots_[at].entry;
+    }
+
+    void give_back(Entry* entry) {
+      std::lock_guard const lock(mutex_);
+      if (--entry->holders > 0) return;
+      std::size_t at = home(entry->hash);
+      while (slots_[at].entry != entry) at = after(at);
+      delete entry;
+      --count_;
+      close_gap(at);
+    }
+
+   private:
+    struct Slot {
+      std::uint64_t hash = 0;
+      Entry* entry = nullptr;  ///< null: free
+    };
+
+    std::size_t home(std::uint64_t hash) const { return hash / parts & (slots_.size() - 1); }
+    std::size_t after(std::size_t at) const { return (at + 1) & (slots_.size() - 1); }
+
+    /// Moves what would no longer be found to the gap, and so on with the gap that it leaves.
+    void close_gap(std::size_t gap) {
+      for (std::size_t at = after(gap); slots_[at].entry != nullptr; at = after(at)) {
+        std::size_t const mask = slots_.size() - 1;
+        if (((at - home(slots_[at].hash)) & mask) < ((at - gap) & mask)) continue;
+        slots_[gap] = slots_[at];
+        gap = at;
+      }
+      slots_[gap] = {};
+    }
+
+    void grow() {
+      std::vector<Slot> before(slots_.empty() ? 64 : 2 * slots_.size());
+      before.swap(slots_);
+      for (Slot const& slot : before) {
+        if (slot.entry == nullptr) continue;
+        std::size_t at = home(slot.hash);
+        while (slots_[at].entry != nullptr) at = after(at);
+        slots_[at] = slot;
+      }
+    }
+
+    std::mutex mutex_;
+    std::vector<Slot> slots_;  ///< a power of two, at most three quarters in use
+    std::size_t count_ = 0;
   };
-  Part& part_of(std::string_view text) {
-    return parts_[std::hash<std::string_view>()(text) % parts_.size()];
-  }
-  std::array<Part, 16> parts_;
+
+  Part& part_of(std::uint64_t hash) { return parts_[hash % parts]; }
+
+  static constexpr std::size_t parts = 16;
+  std::array<Part, parts> parts_;
+  std::uint64_t const seed_ = std::random_device()();  ///< names cannot be made to have one hash
 };
 
 SharedText::SharedText(SharedText const& other) noexcept : entry_(other.entry_) {

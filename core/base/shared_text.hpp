@@ -5,6 +5,7 @@
 #include <compare>
 #include <concepts>
 #include <cstddef>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -51,6 +52,9 @@ class SharedText {
     return text().substr(begin, count);
   }
 
+  /// Equal for equal texts, in this process and while somebody holds the text.
+  std::size_t hash() const { return std::hash<void const*>()(entry_); }
+
   friend bool operator==(SharedText const& a, SharedText const& b) { return a.entry_ == b.entry_; }
   template <OtherText T>
   friend bool operator==(SharedText const& a, T const& b) {
@@ -82,6 +86,11 @@ class SharedText {
 };
 
 }  // namespace reshard
+
+template <>
+struct std::hash<reshard::SharedText> {
+  std::size_t operator()(reshard::SharedText const& text) const noexcept { return text.hash(); }
+};
 
 template <>
 struct fmt::formatter<reshard::SharedText> : fmt::formatter<std::string_view> {

@@ -11,6 +11,13 @@
 #include "core/base/error.hpp"
 
 namespace reshard {
+namespace {
+
+std::string digits(XXH128_hash_t hash) {
+  return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
+}
+
+}  // namespace
 
 void Xxh3::Free::operator()(XXH3_state_s* state) const { XXH3_freeState(state); }
 
@@ -26,9 +33,10 @@ void Xxh3::add(std::span<std::byte const> bytes) {
 
 std::uint64_t Xxh3::value() const { return XXH3_64bits_digest(state_.get()); }
 
+std::string Xxh3::digits_128() const { return digits(XXH3_128bits_digest(state_.get())); }
+
 std::string xxh3_128(std::string_view text) {
-  XXH128_hash_t const hash = XXH3_128bits(text.data(), text.size());
-  return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
+  return digits(XXH3_128bits(text.data(), text.size()));
 }
 
 }  // namespace reshard

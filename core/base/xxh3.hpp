@@ -19,6 +19,8 @@ class Xxh3 {
   void add(std::span<std::byte const> bytes);
   /// Of all bytes so far; more may follow.
   std::uint64_t value() const;
+  /// XXH3-128 of them, as xxh3_128().
+  std::string digits_128() const;
 
  private:
   struct Free {

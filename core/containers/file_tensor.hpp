@@ -6,6 +6,7 @@
 
 #include "core/base/dtype.hpp"
 #include "core/base/integers.hpp"
+#include "core/base/shared_shape.hpp"
 #include "core/base/shared_text.hpp"
 
 namespace reshard {
@@ -23,9 +24,9 @@ struct FileTensor {
 
 /// A tensor to be written: its place is the writer's choice.
 struct TensorSpec {
-  std::string name;
+  SharedText name;
   DType dtype = DType::u8;
-  std::vector<Index> shape;
+  SharedShape shape;
 };
 
 }  // namespace reshard

@@ -21,6 +21,27 @@ std::vector<std::pair<std::string, std::string>> NamedTarget::made_objects() con
   return made;
 }
 
+std::vector<SourceBox> boxes_of(Checkpoint const& source, NamedTensor const& tensor) {
+  if (tensor.scalar) {
+    ItemPlace const& item = source.scalars[tensor.number].item;
+    return {{{}, item.file, item.offset_bytes, {}}};
+  }
+  StoredTable const& stored = source.stored;
+  StoredTensor const& one = stored.tensors[tensor.number];
+  std::vector<SourceBox> boxes;
+  boxes.reserve(one.chunk_count);
+  for (std::size_t c = one.first_chunk; c < one.first_chunk + one.chunk_count; ++c) {
+    StoredChunk const chunk = stored.chunks[c];
+    TensorBox box{{stored.offsets(chunk).begin(), stored.offsets(chunk).end()}, {}};
+    for (std::size_t d = 0; d < box.begin.size(); ++d)
+      box.end.push_back(box.begin[d] + stored.sizes(chunk)[d]);
+    auto const strides = stored.strides.find(c);
+    boxes.push_back({std::move(box), chunk.item.file, stored.payload_offset_bytes(c),
+                     strides == stored.strides.end() ? std::vector<Index>() : strides->second});
+  }
+  return boxes;
+}
+
 std::string NamedTarget::renamed(std::string const& key) const {
   return request.target_prefix + key.substr(request.source_prefix.size());
 }

@@ -34,12 +34,16 @@ struct SourceBox {
 
 /// A stored tensor that keeps its name.
 struct NamedTensor {
-  std::string key;  ///< without source.prefix
+  SharedText key;  ///< without source.prefix
   DType dtype = DType::u8;
-  std::vector<Index> shape;
-  std::vector<SourceBox> boxes;
+  SharedShape shape;
+  std::uint32_t number = 0;  ///< in StoredTable::tensors, or in Checkpoint::scalars
+  bool scalar = false;
   std::optional<DType> stored = std::nullopt;  ///< the boxes' dtype, where values are rounded
 };
+
+/// Where its elements lie.
+std::vector<SourceBox> boxes_of(Checkpoint const& source, NamedTensor const& tensor);
 
 /// A target whose tensors keep the source's names; they are the logical tensors of `model`, in this
 /// order, with an axis for each dimension. Borrows everything.

@@ -268,7 +268,7 @@ std::optional<TensorId> Model::state_of(TensorId parameter, SlotId slot) const {
 }
 
 std::optional<TensorId> Model::find_tensor(std::string_view name) const {
-  auto const found = tensor_ids_.find(name);
+  auto const found = tensor_ids_.find(SharedText(name));
   if (found == tensor_ids_.end()) return std::nullopt;
   return found->second;
 }

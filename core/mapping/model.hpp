@@ -6,10 +6,13 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "core/base/ids.hpp"
 #include "core/base/json.hpp"
+#include "core/base/shared_shape.hpp"
+#include "core/base/shared_text.hpp"
 #include "core/layout/axis.hpp"
 #include "core/layout/join.hpp"
 #include "core/mapping/config_defaults.hpp"
@@ -23,14 +26,14 @@ namespace reshard {
 struct LogicalAxis {
   AxisId axis = 0;
   Index div = 1;
-  std::string set;
+  SharedText set;
   friend bool operator==(LogicalAxis const&, LogicalAxis const&) = default;
 };
 
 /// A parameter as the model means it, or one of its optimizer states: a dotted name, that of a
 /// state with its slot behind ("attn.q (exp_avg)"), and the axes in canonical order.
 struct LogicalTensor {
-  std::string name;
+  SharedText name;
   std::vector<LogicalAxis> axes;
   SlotId slot = SlotId::weight;
 };
@@ -45,8 +48,8 @@ struct ModelFacts {
 
 /// A tensor that is known by name and shape only.
 struct PlainTensor {
-  std::string name;
-  std::vector<Index> shape;
+  SharedText name;
+  SharedShape shape;
 };
 
 /// Of a model about which nothing else is known: that a tensor is the state of another.
@@ -155,7 +158,7 @@ class Model {
   std::map<std::string, std::vector<bool>, std::less<>> sets_;
   std::map<std::string, Json, std::less<>> lets_;
   std::vector<LogicalTensor> tensors_;
-  std::map<std::string, TensorId, std::less<>> tensor_ids_;
+  std::unordered_map<SharedText, TensorId> tensor_ids_;
   std::vector<std::string> slots_{"weight"};
   std::map<std::pair<TensorId, SlotId>, TensorId> plain_states_;  ///< of note_states()
   std::size_t parameters_ = 0;  ///< tensors that are no states, once there are slots

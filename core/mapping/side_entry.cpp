@@ -166,7 +166,7 @@ class Compiler {
     for (std::size_t i = 0; i < weights.size(); ++i) {
       LogicalTensor const& part = model_.tensor(entry.tensors[i]);
       LogicalTensor const& weight = model_.tensor(weights[i]);
-      auto const own = std::ranges::find(layouts, part.name, &LayoutExpr::tag);
+      auto const own = std::ranges::find(layouts, part.name.text(), &LayoutExpr::tag);
       auto const here = part_axes(weight, model_.axes(), weight_layout,
                                   own == layouts.end() ? layouts.front() : *own, part.name);
       bool same = here.size() == part.axes.size();

@@ -1,6 +1,9 @@
 #include "core/plan/tensor_pieces.hpp"
 
+#include <algorithm>
+
 #include "core/base/error.hpp"
+#include "core/base/integers.hpp"
 
 namespace reshard {
 namespace {
@@ -20,10 +23,33 @@ Index extent(PieceDigits const& digits, std::span<PieceCopy const> copies) {
 
 }  // namespace
 
+TensorPieces::TensorPieces(TensorPieces const& other)
+    : tensor_(other.tensor_),
+      rare_(other.rare_ ? std::make_unique<Rare>(*other.rare_) : nullptr) {
+  set_capacity(other.size_);
+  for (Column const which : {blobs_at, frames_at, forms_at})
+    std::copy_n(other.column(which), other.size_, column(which));
+  size_ = other.size_;
+}
+
+TensorPieces::Rare& TensorPieces::rare() {
+  if (!rare_) rare_ = std::make_unique<Rare>();
+  return *rare_;
+}
+
+void TensorPieces::set_capacity(std::uint32_t capacity) {
+  if (capacity == capacity_) return;
+  auto moved = std::make_unique_for_overwrite<std::uint32_t[]>(std::size_t{columns} * capacity);
+  for (Column const which : {blobs_at, frames_at, forms_at})
+    std::copy_n(column(which), size_, moved.get() + std::size_t{which} * capacity);
+  columns_ = std::move(moved);
+  capacity_ = capacity;
+}
+
 Index reach(Piece const& piece) { return piece.offset + extent(piece.digits, piece.copies); }
 
 Index TensorPieces::reach_of(std::size_t i) const {
-  return offset(i) + extent(form_digits(forms_[i]), form_copies(forms_[i]));
+  return offset(i) + extent(form_digits(form(i)), form_copies(form(i)));
 }
 
 std::vector<Piece> TensorPieces::made() const {
@@ -47,51 +73,53 @@ void TensorPieces::add(Piece const& piece, std::uint32_t blob, bool copy) {
 void TensorPieces::add(InternedPiece const& piece, std::uint32_t blob, bool copy) {
   RESHARD_EXPECT(empty() || piece.tensor == tensor_);
   tensor_ = piece.tensor;
-  blobs_.push_back(blob);
-  frames_.push_back(piece.frame);
-  forms_.push_back(piece.form);
-  if (piece.offset != 0 || !offsets_.empty()) {
-    offsets_.resize(size() - 1, 0);
-    offsets_.push_back(piece.offset);
+  if (size_ == capacity_) set_capacity(std::max(1U, narrow<std::uint32_t>(std::size_t{2} * size_)));
+  column(blobs_at)[size_] = blob;
+  column(frames_at)[size_] = piece.frame;
+  column(forms_at)[size_] = piece.form;
+  ++size_;
+  if (piece.offset != 0 || (rare_ && !rare_->offsets.empty())) {
+    rare().offsets.resize(size_ - 1, 0);
+    rare().offsets.push_back(piece.offset);
   }
-  if (!copies_.empty()) copies_.push_back(false);
-  if (copy) set_copy(size() - 1, true);
+  if (rare_ && !rare_->copies.empty()) rare_->copies.push_back(false);
+  if (copy) set_copy(size_ - 1, true);
 }
 
 void TensorPieces::set(std::size_t i, Piece const& piece) {
   RESHARD_EXPECT(piece.tensor == tensor_);
-  frames_[i] = frame_of(piece);
-  forms_[i] = form_of(piece);
-  if (piece.offset == 0 && offsets_.empty()) return;
-  offsets_.resize(size(), 0);
-  offsets_[i] = piece.offset;
+  column(frames_at)[i] = frame_of(piece);
+  column(forms_at)[i] = form_of(piece);
+  if (piece.offset == 0 && (!rare_ || rare_->offsets.empty())) return;
+  rare().offsets.resize(size_, 0);
+  rare_->offsets[i] = piece.offset;
 }
 
 void TensorPieces::set_copy(std::size_t i, bool copy) {
   if (is_copy(i) == copy) return;
-  copies_.resize(size(), false);
-  copies_[i] = copy;
+  rare().copies.resize(size_, false);
+  rare_->copies[i] = copy;
   if (copy)
-    ++copy_count_;
+    ++rare_->copy_count;
   else
-    --copy_count_;
+    --rare_->copy_count;
 }
 
 void TensorPieces::erase(std::size_t i) {
   set_copy(i, false);
-  erase_at(blobs_, i);
-  erase_at(frames_, i);
-  erase_at(forms_, i);
-  erase_at(offsets_, i);
-  erase_at(copies_, i);
+  for (Column const which : {blobs_at, frames_at, forms_at})
+    std::copy(column(which) + i + 1, column(which) + size_, column(which) + i);
+  --size_;
+  if (!rare_) return;
+  erase_at(rare_->offsets, i);
+  erase_at(rare_->copies, i);
 }
 
 void TensorPieces::shrink() {
-  blobs_.shrink_to_fit();
-  frames_.shrink_to_fit();
-  forms_.shrink_to_fit();
-  offsets_.shrink_to_fit();
-  copies_.shrink_to_fit();
+  set_capacity(size_);
+  if (!rare_) return;
+  rare_->offsets.shrink_to_fit();
+  rare_->copies.shrink_to_fit();
 }
 
 }  // namespace reshard

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -18,28 +19,39 @@ Index reach(Piece const& piece);
 /// for.
 class TensorPieces {
  public:
-  std::size_t size() const { return blobs_.size(); }
-  bool empty() const { return blobs_.empty(); }
+  TensorPieces() = default;
+  TensorPieces(TensorPieces const& other);
+  TensorPieces(TensorPieces&&) = default;
+  TensorPieces& operator=(TensorPieces const& other) { return *this = TensorPieces(other); }
+  TensorPieces& operator=(TensorPieces&&) = default;
+  ~TensorPieces() = default;
+
+  std::size_t size() const { return size_; }
+  bool empty() const { return size_ == 0; }
 
   Piece operator[](std::size_t i) const {
-    return piece_of(tensor_, frames_[i], forms_[i], offset(i));
+    return piece_of(tensor_, frame(i), form(i), offset(i));
   }
   /// All of them, or those at some places: for join() and tile().
   std::vector<Piece> made() const;
   std::vector<Piece> made(std::span<std::uint32_t const> places) const;
 
   TensorId tensor() const { return tensor_; }  ///< of all the pieces
-  std::uint32_t blob(std::size_t i) const { return blobs_[i]; }
-  std::span<std::uint32_t const> blobs() const { return blobs_; }
-  std::uint32_t frame(std::size_t i) const { return frames_[i]; }
-  std::uint32_t form(std::size_t i) const { return forms_[i]; }
-  Index offset(std::size_t i) const { return offsets_.empty() ? 0 : offsets_[i]; }
+  std::uint32_t blob(std::size_t i) const { return column(blobs_at)[i]; }
+  std::span<std::uint32_t const> blobs() const { return {column(blobs_at), size_}; }
+  std::uint32_t frame(std::size_t i) const { return column(frames_at)[i]; }
+  std::uint32_t form(std::size_t i) const { return column(forms_at)[i]; }
+  Index offset(std::size_t i) const {
+    return !rare_ || rare_->offsets.empty() ? 0 : rare_->offsets[i];
+  }
   /// Whether it holds what another piece holds by declaration (tied embeddings): such a piece is
   /// never read, always written.
-  bool is_copy(std::size_t i) const { return !copies_.empty() && copies_[i]; }
-  bool has_copies() const { return copy_count_ > 0; }
+  bool is_copy(std::size_t i) const {
+    return rare_ && !rare_->copies.empty() && rare_->copies[i];
+  }
+  bool has_copies() const { return rare_ && rare_->copy_count > 0; }
   /// elements_hash() of its digits: equal where the elements are the same.
-  std::uint64_t box(std::size_t i) const { return frame_hash(frames_[i]) + form_hash(forms_[i]); }
+  std::uint64_t box(std::size_t i) const { return frame_hash(frame(i)) + form_hash(form(i)); }
   /// reach() of a piece.
   Index reach_of(std::size_t i) const;
 
@@ -48,7 +60,7 @@ class TensorPieces {
   void add(InternedPiece const& piece, std::uint32_t blob, bool copy);
   /// Takes the place of a piece. Its blob and whether it is a copy stay.
   void set(std::size_t i, Piece const& piece);
-  void set_blob(std::size_t i, std::uint32_t blob) { blobs_[i] = blob; }
+  void set_blob(std::size_t i, std::uint32_t blob) { column(blobs_at)[i] = blob; }
   void set_copy(std::size_t i, bool copy);
   void erase(std::size_t i);
   /// Makes them pieces of another tensor.
@@ -57,13 +69,23 @@ class TensorPieces {
   void shrink();
 
  private:
+  /// What few tensors have.
+  struct Rare {
+    std::vector<Index> offsets;  ///< empty where all are 0
+    std::vector<bool> copies;    ///< empty where none is a copy
+    std::size_t copy_count = 0;
+  };
+  enum Column : std::uint32_t { blobs_at, frames_at, forms_at, columns };
+
+  std::uint32_t* column(Column which) const { return columns_.get() + which * capacity_; }
+  Rare& rare();
+  void set_capacity(std::uint32_t capacity);
+
   TensorId tensor_{};
-  std::size_t copy_count_ = 0;
-  std::vector<std::uint32_t> blobs_;
-  std::vector<std::uint32_t> frames_;
-  std::vector<std::uint32_t> forms_;
-  std::vector<Index> offsets_;  ///< empty where all are 0
-  std::vector<bool> copies_;    ///< empty where none is a copy
+  std::uint32_t size_ = 0;
+  std::uint32_t capacity_ = 0;  ///< of each column
+  std::unique_ptr<std::uint32_t[]> columns_;
+  std::unique_ptr<Rare> rare_;
 };
 
 }  // namespace reshard

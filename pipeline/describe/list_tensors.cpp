@@ -64,7 +64,7 @@ class Lister {
     auto const bytes = static_cast<std::uint64_t>(model.volume(tensor)) *
                        static_cast<std::uint64_t>(bits(dtype)) / 8;
     Json item;
-    item.set("name", tensor.name)
+    item.set("name", tensor.name.text())
         .set("dtype", stored ? Json(dtype_name) : Json())
         .set("shape", shape_json(shape))
         .set("axes", Json(std::move(names)))

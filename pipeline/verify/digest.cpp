@@ -223,8 +223,8 @@ DigestReport digest_report(DigestQuery query, Comm const& comm) {
     Json::Array shape(tensor.shape.begin(), tensor.shape.end());
     Json::Array axes(tensor.axes.begin(), tensor.axes.end());
     Json item;
-    item.set("name", tensor.name)
-        .set("dtype", tensor.dtype)
+    item.set("name", tensor.name.text())
+        .set("dtype", tensor.dtype.text())
         .set("shape", Json(std::move(shape)))
         .set("axes", Json(std::move(axes)));
     item.set("crc64", hex64(tensor.crc64));

@@ -77,39 +77,34 @@ class IdentityPlanner {
 
   void read_source() {
     StoredTable const& stored = source_.stored;
-    for (StoredTensor const& one : stored.tensors) {
+    tensors_.reserve(stored.tensors.size() + source_.scalars.size());
+    for (std::size_t t = 0; t < stored.tensors.size(); ++t) {
+      StoredTensor const& one = stored.tensors[t];
       if (!one.name.starts_with(request_.source_prefix)) {
         unread_.push_back(one.name);
         continue;
       }
-      NamedTensor tensor{one.name.substr(request_.source_prefix.size()), one.dtype, one.shape, {}};
-      for (std::size_t c = one.first_chunk; c < one.first_chunk + one.chunk_count; ++c) {
-        StoredChunk const& chunk = stored.chunks[c];
-        TensorBox box{{stored.offsets(chunk).begin(), stored.offsets(chunk).end()}, {}};
-        for (std::size_t d = 0; d < box.begin.size(); ++d)
-          box.end.push_back(box.begin[d] + stored.sizes(chunk)[d]);
-        auto const strides = stored.strides.find(c);
-        tensor.boxes.push_back(
-            {std::move(box), chunk.item.file, stored.payload_offset_bytes(c),
-             strides == stored.strides.end() ? std::vector<Index>() : strides->second});
-      }
-      auto const rounded =
-          stored.rounded.find(static_cast<std::size_t>(&one - stored.tensors.data()));
+      NamedTensor tensor{key_of(one.name), one.dtype, one.shape, narrow<std::uint32_t>(t)};
+      auto const rounded = stored.rounded.find(t);
       if (rounded != stored.rounded.end()) {
         tensor.stored = tensor.dtype;
         tensor.dtype = rounded->second;
       }
       tensors_.push_back(std::move(tensor));
     }
-    for (StoredScalar const& one : source_.scalars)
+    for (std::size_t s = 0; s < source_.scalars.size(); ++s) {
+      StoredScalar const& one = source_.scalars[s];
       if (one.name.starts_with(request_.source_prefix))
-        tensors_.push_back({one.name.substr(request_.source_prefix.size()),
-                            one.dtype,
-                            {},
-                            {{{}, one.item.file, one.item.offset_bytes, {}}}});
+        tensors_.push_back({key_of(one.name), one.dtype, {}, narrow<std::uint32_t>(s), true});
+    }
     for (StoredObject const& object : stored.objects)
       if (object.name.starts_with(request_.source_prefix)) objects_.push_back(&object);
     if (source_.paths) sort_as_nested(*source_.paths);
+  }
+
+  SharedText key_of(SharedText const& name) const {
+    return request_.source_prefix.empty() ? name
+                                          : SharedText(name.substr(request_.source_prefix.size()));
   }
 
   /// The order of the nested state dict, which does not depend on how many ranks saved it.
@@ -134,7 +129,7 @@ class IdentityPlanner {
   /// describe nothing here.
   void check_keys() const {
     for (NamedTensor const& tensor : tensors_)
-      if (!request_.source_prefix.empty() && (tensor.key.empty() || tensor.key.front() == '.'))
+      if (!request_.source_prefix.empty() && (tensor.key.empty() || tensor.key.starts_with(".")))
         fail(ErrorKind::usage,
              "[source] prefix = \"{}\": '{}{}' would become '{}'. End the prefix after the dot.",
              request_.source_prefix, request_.source_prefix, tensor.key, tensor.key);
@@ -208,7 +203,7 @@ class IdentityPlanner {
     job_.source.tensors.resize(tensors_.size());
     NamedTarget const names{source_, request_, *job_.model, tensors_, objects_, {}};
     for (std::size_t t = 0; t < tensors_.size(); ++t)
-      for (SourceBox const& box : tensors_[t].boxes) {
+      for (SourceBox const& box : boxes_of(source_, tensors_[t])) {
         Blob blob{box.file, box.offset_bytes, tensors_[t].stored.value_or(tensors_[t].dtype),
                   tensors_[t].key};
         if (tensors_[t].stored)

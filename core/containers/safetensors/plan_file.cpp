@@ -105,7 +105,7 @@ std::uint64_t tensor_bytes(TensorSpec const& tensor) {
     refuse(
         fmt::format("the name has {} bytes, more than {}", tensor.name.size(), largest_name_bytes),
         "Map it to a shorter name.");
-  if (!simdjson::validate_utf8(tensor.name))
+  if (!simdjson::validate_utf8(tensor.name.text()))
     refuse("the name is not UTF-8", "Map it to another name.");
   if (!in_safetensors(tensor.dtype))
     refuse(fmt::format("the dtype is {}", name(tensor.dtype)), "Cast it, or leave it out.");

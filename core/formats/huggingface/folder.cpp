@@ -9,6 +9,7 @@
 #include "core/base/file.hpp"
 #include "core/base/member_file.hpp"
 #include "core/base/sight.hpp"
+#include "core/base/json_root.hpp"
 #include "core/base/text.hpp"
 #include "core/formats/huggingface/config.hpp"
 
@@ -70,16 +71,23 @@ bool is_pickled(std::string const& name) {
   return matches_glob("pytorch_model*.bin", name) || matches_glob("adapter_model*.bin", name);
 }
 
+/// Names that are the same text are one text, so its address tells.
+void check_names(WeightMap const& map, std::string const& place) {
+  std::vector<std::string const*> names;
+  names.reserve(map.size());
+  for (auto const& [tensor, file] : map) names.push_back(&tensor.text());
+  std::ranges::sort(names);
+  auto const twice = std::ranges::adjacent_find(names);
+  if (twice != names.end())
+    fail(ErrorKind::source, "{}: the key {} appears twice in one JSON object. Keep one of them.",
+         place, json_quoted(**twice));
+}
+
 /// Rules 6 and 7.
-void add_weight_map(Folder& folder, Json const& map, std::string const& place) {
-  auto const* members = map.members();
-  if (members == nullptr || members->empty())
-    fail(
-        ErrorKind::source,
-        "{}: \"weight_map\" names no tensor, expected an object of tensor names and files. Download the index again.",
-        place);
+void add_weight_map(Folder& folder, JsonRoot const& index, std::string const& place) {
   std::set<std::string> files;
-  for (auto const& [tensor, value] : *members) {
+  SharedText last;  // most tensors are in the file of the one before
+  (void)index.entries("weight_map", [&](std::string const& tensor, Json const& value) {
     std::string const* const file = value.text();
     if (file == nullptr)
       fail(ErrorKind::source,
@@ -92,28 +100,38 @@ void add_weight_map(Folder& folder, Json const& map, std::string const& place) {
           "{}, tensor '{}': the file name '{}' {}, expected the name of a *.safetensors file in this folder. {}",
           place, shown(tensor), shown(*file), problem,
           "Do not use this checkpoint unless you know why.");
-    files.insert(*file);
-    folder.weight_map.emplace_back(tensor, *file);
-  }
+    if (last != *file) {
+      last = *file;
+      files.insert(*file);
+    }
+    folder.weight_map.emplace_back(tensor, last);
+  });
+  if (folder.weight_map.empty())
+    fail(
+        ErrorKind::source,
+        "{}: \"weight_map\" names no tensor, expected an object of tensor names and files. Download the index again.",
+        place);
+  check_names(folder.weight_map, place);
   folder.files.assign(files.begin(), files.end());
 }
 
 void read_index(Folder& folder, std::string_view name = index_name) {
   fs::path const path = readable_member(folder.path, name);
   std::string const place = path.string();
-  Json const index = parse_json(read_text_file(path, largest_index_bytes), place);
-  Json const* const map = index.find("weight_map");
-  if (map == nullptr)
+  std::string const text = read_text_file(path, largest_index_bytes);
+  constexpr std::array<std::string_view, 1> map = {"weight_map"};
+  JsonRoot const index(text, place, map, '{');
+  if (index.members().find("weight_map") == nullptr)
     fail(ErrorKind::source, "{}: has no \"weight_map\". The index is damaged: download it again.",
          place);
-  Json const* const metadata = index.find("metadata");
+  Json const* const metadata = index.members().find("metadata");
   if (metadata != nullptr && !metadata->is_null()) {
     if (metadata->members() == nullptr)
       fail(ErrorKind::source,
            "{}: \"metadata\" is not an object. The index is damaged: download it again.", place);
     folder.index_metadata = *metadata;
   }
-  add_weight_map(folder, *map, place);
+  add_weight_map(folder, index, place);
   folder.indexed = true;
 }
 

@@ -102,7 +102,7 @@ class IndexCheck {
   [[noreturn]] void fail_missing(std::size_t file, safetensors::Header const& header) const;
 
   Folder const& folder_;
-  std::unordered_map<std::string_view, std::size_t> file_of_;
+  std::unordered_map<SharedText, std::size_t> file_of_;
   std::vector<std::size_t> tensors_in_;  ///< of each file, as the index counts
 };
 

@@ -11,10 +11,11 @@ using safetensors::shown;
 
 IndexCheck::IndexCheck(Folder const& folder) : folder_(folder), tensors_in_(folder.files.size()) {
   file_of_.reserve(folder.weight_map.size());
+  std::unordered_map<SharedText, std::size_t> numbers;
+  for (std::size_t f = 0; f < folder.files.size(); ++f)
+    numbers.emplace(folder.files[f].string(), f);
   for (auto const& [tensor, name] : folder.weight_map) {
-    auto const at = std::ranges::lower_bound(folder.files, std::filesystem::path(name.text()));
-    auto const file = static_cast<std::size_t>(at - folder.files.begin());
-    RESHARD_EXPECT(at != folder.files.end() && *at == name.text());
+    std::size_t const file = numbers.at(name);
     file_of_.emplace(tensor, file);
     ++tensors_in_[file];
   }
@@ -25,7 +26,7 @@ FileCheck IndexCheck::check(std::size_t file, safetensors::Header const& header)
   FileCheck result;
   std::vector<std::string> strays;
   for (std::size_t i = 0; i < header.tensors.size(); ++i) {
-    std::string const& tensor = header.tensors[i].name;
+    SharedText const& tensor = header.tensors[i].name;
     auto const found = file_of_.find(tensor);
     if (folder_.weight_map.empty() || (found != file_of_.end() && found->second == file)) {
       result.indexed.push_back(i);

@@ -102,7 +102,7 @@ void ReferenceWeights::read_headers(std::vector<std::string> const& files) {
   }
 }
 
-bool ReferenceWeights::has_index_of(std::map<std::string, std::string, std::less<>> const& file_of,
+bool ReferenceWeights::has_index_of(std::unordered_map<SharedText, SharedText> const& file_of,
                                     std::uint64_t bytes) {
   if (!reference_ || reference_->weight_map.size() != file_of.size()) return false;
   bool const same_places = std::ranges::all_of(reference_->weight_map, [&](auto const& entry) {

@@ -5,6 +5,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -37,7 +38,7 @@ class ReferenceWeights {
 
   /// Whether the index says what one of these tensors says, of so many bytes in these files: where
   /// its total_size is another, that of its own files is asked.
-  bool has_index_of(std::map<std::string, std::string, std::less<>> const& file_of,
+  bool has_index_of(std::unordered_map<SharedText, SharedText> const& file_of,
                     std::uint64_t bytes);
 
  private:

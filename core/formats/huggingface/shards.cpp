@@ -111,22 +111,26 @@ std::string free_stem(std::map<std::string, Positions> const& files) {
 std::vector<ShardFile> shards_like(WeightMap const& reference, Laid const& laid,
                                    std::uint64_t largest_shard_bytes) {
   std::span const tensors = laid.tensors;
-  std::unordered_map<std::string_view, std::string_view> file_of;
+  std::unordered_map<SharedText, Positions*> chosen_of;
   std::map<std::string, Positions> files;
   for (auto const& [tensor, file] : reference) {
+    auto const known = files.find(file);
+    if (known != files.end()) {
+      chosen_of.emplace(tensor, &known->second);
+      continue;
+    }
     std::string const problem = shard_name_problem(file);
     if (!problem.empty())
       fail(
           ErrorKind::source,
           "reference layout, tensor '{}': the file name '{}' {}, expected the name of a *.safetensors file. Correct the index.",
           shown(tensor), shown(file), problem);
-    file_of.emplace(tensor, file);
-    files.try_emplace(file);
+    chosen_of.emplace(tensor, &files[file]);
   }
   Positions added;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    auto const found = file_of.find(tensors[i].name);
-    (found == file_of.end() ? added : files.find(std::string(found->second))->second).push_back(i);
+    auto const found = chosen_of.find(tensors[i].name);
+    (found == chosen_of.end() ? added : *found->second).push_back(i);
   }
   std::vector<ShardFile> shards;
   for (auto const& [name, chosen] : files)

@@ -73,13 +73,15 @@ namespace {
 void add_index(TargetDraft& job, std::span<huggingface::ShardFile const> shards,
                std::span<TensorSpec const> specs, HuggingFaceTarget const& target,
                huggingface::ReferenceWeights& reference) {
-  std::map<std::string, std::string, std::less<>> file_of;
+  std::unordered_map<SharedText, SharedText> file_of;
   std::uint64_t bytes = 0;
-  for (huggingface::ShardFile const& shard : shards)
+  for (huggingface::ShardFile const& shard : shards) {
+    SharedText const name = shard.name;
     for (std::size_t const t : shard.tensors) {
-      file_of.emplace(specs[t].name, shard.name);
+      file_of.emplace(specs[t].name, name);
       bytes += safetensors::tensor_bytes(specs[t]);
     }
+  }
   if (reference.has_index_of(file_of, bytes)) {
     auto const index = readable_member(target.reference->path, huggingface::index_name);
     job.texts.push_back({std::string(huggingface::index_name), {}, true, [index] {

@@ -17,8 +17,8 @@ constexpr std::uint64_t largest_manifest = std::uint64_t{1} << 30;
 
 Json tensor_json(TensorDigest const& tensor) {
   Json json;
-  json.set("name", tensor.name);
-  if (!tensor.dtype.empty()) json.set("dtype", tensor.dtype);
+  json.set("name", tensor.name.text());
+  if (!tensor.dtype.empty()) json.set("dtype", tensor.dtype.text());
   Json::Array const shape(tensor.shape.begin(), tensor.shape.end());
   Json::Array const axes(tensor.axes.begin(), tensor.axes.end());
   json.set("shape", shape);
@@ -94,14 +94,19 @@ std::string total_digest(std::span<TensorDigest const> tensors) {
   order.reserve(tensors.size());
   for (TensorDigest const& tensor : tensors) order.push_back(&tensor);
   std::sort(order.begin(), order.end(), [](TensorDigest const* a, TensorDigest const* b) {
-    return std::tie(a->name, a->dtype, a->shape, a->crc64) <
-           std::tie(b->name, b->dtype, b->shape, b->crc64);
+    if (auto const order = a->name <=> b->name; order != 0) return order < 0;
+    return std::tie(a->dtype, a->shape.sizes(), a->crc64) <
+           std::tie(b->dtype, b->shape.sizes(), b->crc64);
   });
-  std::string lines;
-  for (TensorDigest const* tensor : order)
-    lines += fmt::format("{} {} [{}] {}\n", json_quoted(tensor->name), tensor->dtype,
-                         fmt::join(tensor->shape, ", "), hex64(tensor->crc64));
-  return xxh3_128(lines);
+  Xxh3 sum;
+  std::string line;
+  for (TensorDigest const* tensor : order) {
+    line.clear();
+    fmt::format_to(std::back_inserter(line), "{} {} [{}] {:016x}\n", json_quoted(tensor->name),
+                   tensor->dtype, fmt::join(tensor->shape, ", "), tensor->crc64);
+    sum.add(std::as_bytes(std::span(line)));
+  }
+  return sum.digits_128();
 }
 
 std::string manifest_text(Manifest const& manifest) {

@@ -11,6 +11,8 @@
 #include "core/base/file.hpp"
 #include "core/base/integers.hpp"
 #include "core/base/json.hpp"
+#include "core/base/shared_shape.hpp"
+#include "core/base/shared_text.hpp"
 
 namespace reshard {
 
@@ -22,9 +24,9 @@ inline constexpr std::string_view integrity_name = "integrity.json";
 
 /// The digest of one logical tensor, or of one opaque object.
 struct TensorDigest {
-  std::string name;
-  std::string dtype;  ///< as docs/formats spell it ("bf16"); "" for an object
-  std::vector<Index> shape;
+  SharedText name;
+  SharedText dtype;  ///< as docs/formats spell it ("bf16"); "" for an object
+  SharedShape shape;
   std::vector<std::string> axes;
   std::uint64_t crc64 = 0;
   int add = 0;  ///< what stored values have over logical ones (a norm stored without its one: -1)

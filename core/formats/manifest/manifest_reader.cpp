@@ -1,25 +1,37 @@
-#include <set>
+#include <algorithm>
+#include <array>
+#include <numeric>
 
+#include "core/base/json_root.hpp"
 #include "core/formats/manifest/manifest.hpp"
 #include "core/formats/manifest/member.hpp"
 
 namespace reshard {
 namespace {
 
-/// Names of one list, none twice.
-class Names {
- public:
-  void add(JsonPlace const& at, std::string_view key, std::string_view name) {
-    if (!seen_.insert(name).second)
-      fail(ErrorKind::source,
-           "{}: {}: {} {} is listed before. The file is damaged: compare it with the original.",
-           at.file, at.place, key, json_quoted(name));
-  }
+constexpr std::array<std::string_view, 5> long_members = {"tensors", "objects", "files", "stamps",
+                                                          "blocks"};
 
- private:
-  std::set<std::string_view>
-      seen_;  // of the JSON document; no hashes, since names can be made to share one
-};
+std::string_view name_of(TensorDigest const& tensor) { return tensor.name; }
+template <class OfFile>
+std::string_view name_of(OfFile const& file) {
+  return file.path;
+}
+
+/// Sorts instead of hashing: names can be made to have one hash.
+template <class Item>
+void check_names(std::string const& file, std::string_view list, std::vector<Item> const& items,
+                 std::string_view key) {
+  std::vector<std::size_t> order(items.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  auto const name = [&](std::size_t i) { return name_of(items[i]); };
+  std::ranges::stable_sort(order, {}, name);
+  auto const twice = std::ranges::adjacent_find(order, {}, name);
+  if (twice != order.end())
+    fail(ErrorKind::source,
+         "{}: {}[{}]: {} {} is listed before. The file is damaged: compare it with the original.",
+         file, list, twice[1], key, json_quoted(name(*twice)));
+}
 
 std::uint64_t hex_of(JsonPlace const& at, std::string_view key) {
   auto const value = parse_hex64(at.text(key));
@@ -127,24 +139,23 @@ FileBlockSums blocks_of(JsonPlace const& at) {
 }
 
 template <class Item>
-std::vector<Item> list_of(JsonPlace const& document, std::string_view key, std::string_view name,
-                          Item (*item_of)(JsonPlace const&)) {
-  Json::Array const& array = document.array(key);
+std::vector<Item> list_of(JsonRoot const& root, JsonPlace const& document, std::string_view key,
+                          std::string_view name, Item (*item_of)(JsonPlace const&)) {
   std::vector<Item> items;
-  items.reserve(array.size());
-  Names names;
-  for (Json const& value : array) {
-    JsonPlace const at{document.file, fmt::format("{}[{}]", key, items.size()), value};
-    items.push_back(item_of(at));
-    names.add(at, name, at.text(name));
-  }
+  bool const found = root.items(key, [&](std::size_t number, Json const& value) {
+    items.push_back(item_of({document.file, fmt::format("{}[{}]", key, number), value}));
+  });
+  if (!found) (void)document.array(key);  // says what is in its place
+  items.shrink_to_fit();
+  check_names(document.file, key, items, name);
   return items;
 }
 
 }  // namespace
 
 Manifest parse_manifest(std::string_view text, std::string const& file) {
-  Json const json = parse_json(text, file);
+  JsonRoot const root(text, file, long_members, '[');
+  Json const& json = root.members();
   JsonPlace const document{file, "", json};
   Manifest manifest;
   manifest.tool_version = document.text("reshard");
@@ -160,16 +171,16 @@ Manifest parse_manifest(std::string_view text, std::string const& file) {
   manifest.total = document.text("total");
   manifest.source = document.member("source");
   manifest.job = document.member("job");
-  manifest.tensors = list_of(document, "tensors", "name", &tensor_of);
-  manifest.objects = list_of(document, "objects", "name", &object_of);
-  manifest.files = list_of(document, "files", "path", &file_of);
+  manifest.tensors = list_of(root, document, "tensors", "name", &tensor_of);
+  manifest.objects = list_of(root, document, "objects", "name", &object_of);
+  manifest.files = list_of(root, document, "files", "path", &file_of);
   if (json.find("stamps") != nullptr)
-    manifest.stamps = list_of(document, "stamps", "path", &stamp_of);
+    manifest.stamps = list_of(root, document, "stamps", "path", &stamp_of);
   if (json.find("blocks") != nullptr) {
     std::int64_t const bytes = document.number("block_bytes");
     if (bytes <= 0) document.fail_member("block_bytes", "the size of a block");
     manifest.block_bytes = static_cast<std::uint64_t>(bytes);
-    manifest.blocks = list_of(document, "blocks", "path", &blocks_of);
+    manifest.blocks = list_of(root, document, "blocks", "path", &blocks_of);
   }
   if (std::string const total = total_digest(manifest.tensors); total != manifest.total)
     fail(

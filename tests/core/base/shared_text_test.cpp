@@ -43,6 +43,18 @@ TEST(SharedText, CopiesAreOneText) {
   EXPECT_EQ(&a.text(), &b.text());
 }
 
+TEST(SharedText, IsFoundAfterOthersAreGivenBack) {
+  std::vector<SharedText> held;
+  for (int i = 0; i < 20'000; ++i) held.emplace_back(fmt::format("experts.{}", i));
+  for (std::size_t i = 0; i < held.size(); ++i)
+    if (i % 3 != 0) held[i] = SharedText();
+  for (std::size_t i = 0; i < held.size(); i += 3) {
+    SharedText const again = fmt::format("experts.{}", i);
+    ASSERT_EQ(&again.text(), &held[i].text());
+    ASSERT_EQ(again.hash(), held[i].hash());
+  }
+}
+
 TEST(SharedText, MayBeTakenAndGivenBackByManyThreads) {
   std::vector<std::jthread> threads;
   for (int t = 0; t < 4; ++t)
