@@ -37,7 +37,8 @@ class SharedText::Pool {
   void give_back(Entry* entry) { part_of(entry->hash).give_back(entry); }
 
  private:
-  /// A table whose entries lie at the place that their hash says, or in the first free one after it.
+  /// A table whose entries lie at the place that their hash says, or in the first free one after
+  /// it.
   class Part {
    public:
     Entry* take(std::string_view text, std::uint64_t hash) {

@@ -24,8 +24,7 @@ Index extent(PieceDigits const& digits, std::span<PieceCopy const> copies) {
 }  // namespace
 
 TensorPieces::TensorPieces(TensorPieces const& other)
-    : tensor_(other.tensor_),
-      rare_(other.rare_ ? std::make_unique<Rare>(*other.rare_) : nullptr) {
+    : tensor_(other.tensor_), rare_(other.rare_ ? std::make_unique<Rare>(*other.rare_) : nullptr) {
   set_capacity(other.size_);
   for (Column const which : {blobs_at, frames_at, forms_at})
     std::copy_n(other.column(which), other.size_, column(which));

@@ -29,9 +29,7 @@ class TensorPieces {
   std::size_t size() const { return size_; }
   bool empty() const { return size_ == 0; }
 
-  Piece operator[](std::size_t i) const {
-    return piece_of(tensor_, frame(i), form(i), offset(i));
-  }
+  Piece operator[](std::size_t i) const { return piece_of(tensor_, frame(i), form(i), offset(i)); }
   /// All of them, or those at some places: for join() and tile().
   std::vector<Piece> made() const;
   std::vector<Piece> made(std::span<std::uint32_t const> places) const;
@@ -46,9 +44,7 @@ class TensorPieces {
   }
   /// Whether it holds what another piece holds by declaration (tied embeddings): such a piece is
   /// never read, always written.
-  bool is_copy(std::size_t i) const {
-    return rare_ && !rare_->copies.empty() && rare_->copies[i];
-  }
+  bool is_copy(std::size_t i) const { return rare_ && !rare_->copies.empty() && rare_->copies[i]; }
   bool has_copies() const { return rare_ && rare_->copy_count > 0; }
   /// elements_hash() of its digits: equal where the elements are the same.
   std::uint64_t box(std::size_t i) const { return frame_hash(frame(i)) + form_hash(form(i)); }

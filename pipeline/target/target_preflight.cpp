@@ -52,7 +52,7 @@ void check_only_a_checkpoint(fs::path const& target, TargetDraft const& draft) {
         "{}: holds {}, and target.replace = true removes no more than one checkpoint. Choose another target.path.",
         target.string(), counted(count, "iteration"));
   std::optional<Manifest> manifest;
-  (void)capture([&] { manifest = find_manifest(target); });
+  (void)capture([&] { manifest = find_manifest(target, ManifestScope::files); });
   std::set<std::string> const listed =
       manifest ? written_files(*manifest) : std::set<std::string>();
   bool const recorded = manifest && listed.size() > 1;

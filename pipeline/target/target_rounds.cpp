@@ -27,6 +27,7 @@ TargetRounds::TargetRounds(TargetTask const& task, StagedTarget& target, BegunTa
     : target_(target),
       begun_(begun),
       rank_(task.comm.rank()),
+      plan_(task.plan),
       parts_(task.plan.plan, task.comm.size()) {
   target_.keep(true);
   if (trace != nullptr)
@@ -40,6 +41,12 @@ TargetRounds::TargetRounds(TargetTask const& task, StagedTarget& target, BegunTa
   together(task.comm, [&] { begin_reading_back(task); });
 }
 
+std::shared_ptr<DigestWork const> TargetRounds::digest_work() {
+  std::lock_guard const lock(digest_work_mutex_);
+  if (!digest_work_) digest_work_ = std::make_shared<DigestWork const>(target_digest_work(plan_));
+  return digest_work_;
+}
+
 /// What is cloned or taken over, and not read back at all, is known only when all ranks have ended.
 void TargetRounds::begin_reading_back(TargetTask const& task) {
   if (!target_.is_journaled() || task.spec.run.verify != VerifyChoice::written ||
@@ -47,15 +54,9 @@ void TargetRounds::begin_reading_back(TargetTask const& task) {
     return;
   std::uint64_t const memory_bytes =
       std::clamp(task.spec.run.memory_bytes / memory_part, least_memory_bytes, most_memory_bytes);
-  auto const work = [this, &plan = task.plan] {
-    DigestWork made = target_digest_work(plan);
-    std::erase_if(made.regions,
-                  [this](ShareRegion const& region) { return !is_owner(region.src_file); });
-    return made;
-  };
   early_ = std::make_unique<EarlyScan>(
       EarlyScan::Parts{.files = paths_of(begun_.layouts),
-                       .work = work,
+                       .work = [this] { return digest_work(); },
                        .options = {.memory_bytes = memory_bytes,
                                    .file_hashes = true,
                                    .sha256 = takes_sums(task.spec),

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <vector>
@@ -66,6 +67,8 @@ class TargetRounds {
   void distrust_lost_writes() const { target_.distrust_lost_writes(); }
   /// Reads files back while others are written; null where none can be.
   EarlyScan* early() { return early_.get(); }
+  /// The digest of the whole target as work on its files: made once, by who asks first. Any thread.
+  std::shared_ptr<DigestWork const> digest_work();
   /// Called for every file that is read back; may be empty.
   std::function<void(ScannedFile const&)> const& scanned() const { return scanned_; }
   /// No more rounds, and no more files are read back early: what was written to files that other
@@ -85,6 +88,7 @@ class TargetRounds {
   StagedTarget& target_;
   BegunTarget& begun_;
   int rank_;
+  JobPlan const& plan_;
   RankParts parts_;
   bool copied_unread_ = false;
   std::optional<UnchangedBytes> unchanged_;
@@ -93,6 +97,8 @@ class TargetRounds {
   std::optional<EdgeBytes> edges_;
   std::optional<PartFiles> claims_;
   std::optional<RoundJournal> journal_;  ///< goes before the files, which it syncs to its end
+  std::mutex digest_work_mutex_;
+  std::shared_ptr<DigestWork const> digest_work_;
   std::function<void(ScannedFile const&)> scanned_;
   std::unique_ptr<EarlyScan> early_;  ///< likewise
 };

@@ -48,12 +48,16 @@ ScanOptions scan_options(TargetTask const& task, TargetRounds& rounds,
 ScanResult read_back(TargetTask const& task, BegunTarget& begun, TargetRounds& rounds,
                      CompletedTarget const& completed,
                      std::function<void(std::uint64_t)> const& watch) {
-  std::optional<DigestWork> work;
+  std::shared_ptr<DigestWork const> work;
   std::vector<std::uint64_t> expected = completed.digests;
   together(task.comm, [&] {
-    work = target_digest_work(task.plan);
-    if (!completed.shares_unread) return;
-    leave_out_shared(task.plan, *work);
+    if (!completed.shares_unread) {
+      work = rounds.digest_work();
+      return;
+    }
+    DigestWork read = target_digest_work(task.plan);
+    leave_out_shared(task.plan, read);
+    work = std::make_shared<DigestWork const>(std::move(read));
     for (std::size_t t = 0; t < task.plan.plan.unread.size(); ++t)
       if (task.plan.plan.unread[t]) expected[t] = 0;  // as of what has no bytes
   });

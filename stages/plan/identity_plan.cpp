@@ -225,6 +225,7 @@ class IdentityPlanner {
 
   /// Which tensors are optimizer state of which others.
   void note_states() {
+    if (source_.format->id() == FormatId::huggingface) return;  // has none
     StoredView const view = source_.format->view(source_, request_.source_prefix);
     if (view.state_tables.empty()) return;
     std::unordered_map<std::string_view, TensorId> numbers;

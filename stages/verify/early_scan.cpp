@@ -100,8 +100,8 @@ void EarlyScan::read_all() {
 void EarlyScan::read(std::uint32_t file) {
   if (!lane_) {
     work_ = parts_.work();
-    regions_ = std::make_unique<RegionsByFile>(work_, parts_.files.size());
-    lane_ = std::make_unique<LaneScan>(ScanTask{parts_.files, work_, *regions_, parts_.options},
+    regions_ = std::make_unique<RegionsByFile>(*work_, parts_.files.size());
+    lane_ = std::make_unique<LaneScan>(ScanTask{parts_.files, *work_, *regions_, parts_.options},
                                        [this](std::uint64_t bytes) {
                                          bytes_read_ += bytes;
                                          if (stopped_) throw GivenUp{};

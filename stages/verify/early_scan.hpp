@@ -23,9 +23,8 @@ class EarlyScan {
  public:
   struct Parts {
     std::vector<std::filesystem::path> files;
-    /// What is looked at. Called once, on the thread, when the first file comes; the regions of
-    /// files that do not come may be missing.
-    std::function<DigestWork()> work;
+    /// What is looked at. Called once, on the thread, when the first file comes.
+    std::function<std::shared_ptr<DigestWork const>()> work;
     ScanOptions options;  ///< of one thread, with file_hashes; `watch` is not called
   };
   /// What was found, as it goes into the result of scan().
@@ -79,7 +78,7 @@ class EarlyScan {
   std::exception_ptr failure_;
 
   // The thread's:
-  DigestWork work_;
+  std::shared_ptr<DigestWork const> work_;
   std::unique_ptr<RegionsByFile> regions_;
   std::unique_ptr<LaneScan> lane_;
   std::jthread thread_;  // last: it uses what is above

@@ -81,7 +81,8 @@ class KeptKeys {
     std::vector<std::vector<TargetBox>> all;
     for (NamedTensor const& tensor : job_.tensors) {
       all.emplace_back();
-      for (SourceBox const& box : boxes_of(job_.source, tensor)) all.back().push_back({box.box, {}, box.file});
+      for (SourceBox const& box : boxes_of(job_.source, tensor))
+        all.back().push_back({box.box, {}, box.file});
     }
     return all;
   }

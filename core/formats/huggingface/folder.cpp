@@ -7,9 +7,9 @@
 #include <system_error>
 
 #include "core/base/file.hpp"
+#include "core/base/json_root.hpp"
 #include "core/base/member_file.hpp"
 #include "core/base/sight.hpp"
-#include "core/base/json_root.hpp"
 #include "core/base/text.hpp"
 #include "core/formats/huggingface/config.hpp"
 

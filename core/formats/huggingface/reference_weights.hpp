@@ -38,8 +38,7 @@ class ReferenceWeights {
 
   /// Whether the index says what one of these tensors says, of so many bytes in these files: where
   /// its total_size is another, that of its own files is asked.
-  bool has_index_of(std::unordered_map<SharedText, SharedText> const& file_of,
-                    std::uint64_t bytes);
+  bool has_index_of(std::unordered_map<SharedText, SharedText> const& file_of, std::uint64_t bytes);
 
  private:
   std::uint64_t data_bytes();

@@ -146,10 +146,11 @@ std::optional<std::string> find_manifest_text(std::filesystem::path const& check
   return read_text_file(allowed_member(checkpoint, manifest_name), largest_manifest);
 }
 
-std::optional<Manifest> find_manifest(std::filesystem::path const& checkpoint) {
+std::optional<Manifest> find_manifest(std::filesystem::path const& checkpoint,
+                                      ManifestScope scope) {
   auto const text = find_manifest_text(checkpoint);
   if (!text) return std::nullopt;
-  return parse_manifest(*text, (checkpoint / manifest_name).string());
+  return parse_manifest(*text, (checkpoint / manifest_name).string(), scope);
 }
 
 }  // namespace reshard

@@ -91,12 +91,20 @@ std::optional<std::uint64_t> parse_hex64(std::string_view text);
 ///   "decoder.norm" bf16 [2, 64] 00000000000000ff
 std::string total_digest(std::span<TensorDigest const> tensors);
 
+/// What is read of a manifest.
+enum class ManifestScope {
+  all,
+  files,  ///< no tensors and no objects: their lists are neither checked nor kept
+};
+
 std::string manifest_text(Manifest const& manifest);
 /// `file` is for messages. Errors of kind source: no JSON, missing or wrong members, paths that
 /// leave the checkpoint, a total that disagrees.
-Manifest parse_manifest(std::string_view text, std::string const& file);
+Manifest parse_manifest(std::string_view text, std::string const& file,
+                        ManifestScope scope = ManifestScope::all);
 /// The manifest of a checkpoint, when it has one.
-std::optional<Manifest> find_manifest(std::filesystem::path const& checkpoint);
+std::optional<Manifest> find_manifest(std::filesystem::path const& checkpoint,
+                                      ManifestScope scope = ManifestScope::all);
 /// Its text, not parsed, for those who need the bytes as well.
 std::optional<std::string> find_manifest_text(std::filesystem::path const& checkpoint);
 

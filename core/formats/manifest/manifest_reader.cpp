@@ -153,7 +153,7 @@ std::vector<Item> list_of(JsonRoot const& root, JsonPlace const& document, std::
 
 }  // namespace
 
-Manifest parse_manifest(std::string_view text, std::string const& file) {
+Manifest parse_manifest(std::string_view text, std::string const& file, ManifestScope scope) {
   JsonRoot const root(text, file, long_members, '[');
   Json const& json = root.members();
   JsonPlace const document{file, "", json};
@@ -171,8 +171,10 @@ Manifest parse_manifest(std::string_view text, std::string const& file) {
   manifest.total = document.text("total");
   manifest.source = document.member("source");
   manifest.job = document.member("job");
-  manifest.tensors = list_of(root, document, "tensors", "name", &tensor_of);
-  manifest.objects = list_of(root, document, "objects", "name", &object_of);
+  if (scope == ManifestScope::all) {
+    manifest.tensors = list_of(root, document, "tensors", "name", &tensor_of);
+    manifest.objects = list_of(root, document, "objects", "name", &object_of);
+  }
   manifest.files = list_of(root, document, "files", "path", &file_of);
   if (json.find("stamps") != nullptr)
     manifest.stamps = list_of(root, document, "stamps", "path", &stamp_of);
@@ -182,6 +184,7 @@ Manifest parse_manifest(std::string_view text, std::string const& file) {
     manifest.block_bytes = static_cast<std::uint64_t>(bytes);
     manifest.blocks = list_of(root, document, "blocks", "path", &blocks_of);
   }
+  if (scope == ManifestScope::files) return manifest;
   if (std::string const total = total_digest(manifest.tensors); total != manifest.total)
     fail(
         ErrorKind::source,

@@ -44,6 +44,10 @@ TEST(Xxh3, Of128BitsHasTheValuesThatXxhsumPrints) {
   EXPECT_EQ(xxh3_128(""), "99aa06d3014798d86001c324468d497f");
   EXPECT_EQ(xxh3_128("abc"), "06b05ab6733a618578af5f94892f3950");
   EXPECT_EQ(xxh3_128(pattern(100000)), "e8176f30588347f6fb62f22720cdf920");
+  Xxh3 parts;
+  EXPECT_EQ(parts.digits_128(), xxh3_128(""));
+  add_in_parts(parts, pattern(100000), [&] { (void)parts.digits_128(); });
+  EXPECT_EQ(parts.digits_128(), "e8176f30588347f6fb62f22720cdf920");
 }
 
 TEST(Sha256, HasTheValuesThatSha256sumPrints) {

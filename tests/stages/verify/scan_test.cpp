@@ -436,7 +436,7 @@ class EarlyFiles {
       : folder_(folder),
         world_(world),
         scan_({.files = folder.files(),
-               .work = [&world] { return world.work; },
+               .work = [&world] { return std::make_shared<DigestWork const>(world.work); },
                .options = {.memory_bytes = 1U << 17U,
                            .file_hashes = true,
                            .sha256 = true,
