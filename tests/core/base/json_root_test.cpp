@@ -80,7 +80,7 @@ TEST(JsonRoot, RefusesWhatIsNoJson) {
 /// A comma at the end, wherever a step ends.
 TEST(JsonRoot, RefusesACommaAtTheEndOfAnyStep) {
   std::string const item = "\"" + std::string(1000, 'a') + "\",";
-  for (std::size_t count : {1, 261, 262, 263, 264, 525}) {
+  for (std::size_t const count : {1U, 261U, 262U, 263U, 264U, 525U}) {
     std::string list;
     for (std::size_t i = 0; i < count; ++i) list += item;
     EXPECT_THROW((void)tensors_of(R"({"tensors": [)" + list + "]}"), Error) << count;
