@@ -124,6 +124,7 @@ std::vector<Foreign> const foreign_libraries = {
     {"nccl", {"core/transport/nccl/"}},
     {"dlfcn.h", {"core/transport/nccl/"}},
     {"malloc.h", {"core/base/heap"}},
+    {"immintrin.h", {"core/quant/"}},
 };
 
 /// Headers of the operating system: not for the pure libraries.

@@ -68,6 +68,10 @@ struct CodeGrid {
 
 inline constexpr std::int64_t zero_word_bits = 32;
 
+constexpr bool are_integers(CodeFormat codes) {
+  return codes == CodeFormat::i8 || codes == CodeFormat::integer;
+}
+
 /// The number that a code stands for, without zero points and scales.
 constexpr double value_of_code(CodeFormat codes, int bits, std::uint8_t code) {
   switch (codes) {

@@ -3,10 +3,13 @@
 #include <array>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "core/base/error.hpp"
 #include "core/quant/convert_element.hpp"
 #include "core/quant/rounded.hpp"
+#include "core/quant/short_floats.hpp"
+#include "core/quant/wide_vectors.hpp"
 
 namespace reshard::quant {
 namespace {
@@ -37,23 +40,46 @@ std::optional<Inexact> run_each(Bytes from, double constant, std::span<std::byte
   return std::nullopt;
 }
 
-/// A BF16 is the upper half of the F32 of the same value.
-void widen(Bytes from, std::span<std::byte> to) {
-  for (std::size_t i = 0; i < from.size() / 2; ++i) {
-    auto const code = static_cast<std::uint32_t>(load<2>(from.data() + 2 * i)) << 16U;
-    std::memcpy(to.data() + 4 * i, &code, sizeof code);
+/// A format of 16 or 32 bits, by way of F32.
+template <FloatFormat format>
+struct ShortFloat {
+  using Code = std::conditional_t<format.bits() == 16, std::uint16_t, std::uint32_t>;
+  static std::uint32_t widened(Code code) {
+    if constexpr (format == formats::bf16) return f32_of_bf16(code);
+    if constexpr (format == formats::f16) return f32_of_f16(code);
+    return code;
   }
-}
+  static std::uint32_t kept(std::uint32_t f32) {
+    if constexpr (format == formats::bf16) return kept_bf16(f32);
+    if constexpr (format == formats::f16) return kept_f16(f32);
+    return f32;
+  }
+  static std::uint32_t lost(std::uint32_t kept, std::uint32_t f32) {
+    if constexpr (format == formats::bf16) return lost_by_bf16(kept, f32);
+    if constexpr (format == formats::f16) return lost_by_f16(kept, f32);
+    return 0;
+  }
+};
 
-/// Whether every lower half was zero, so that nothing was lost.
-bool narrow(Bytes from, std::span<std::byte> to) {
+/// Whether every value came back, so that nothing was lost.
+template <FloatFormat source, FloatFormat target>
+bool keep_values(Bytes from, std::span<std::byte> to) {
+  using From = typename ShortFloat<source>::Code;
+  using To = typename ShortFloat<target>::Code;
   std::uint32_t lost = 0;
-  for (std::size_t i = 0; i < to.size() / 2; ++i) {
-    auto const code = static_cast<std::uint32_t>(load<4>(from.data() + 4 * i));
-    auto const upper = static_cast<std::uint16_t>(code >> 16U);
-    lost |= code & 0xffffU;
-    std::memcpy(to.data() + 2 * i, &upper, sizeof upper);
-  }
+  with_wide_vectors([&lost, at = from.data(), into = to.data(), count = to.size() / sizeof(To)] {
+    std::uint32_t different = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      From code;
+      std::memcpy(&code, at + i * sizeof code, sizeof code);
+      std::uint32_t const value = ShortFloat<source>::widened(code);
+      std::uint32_t const kept = ShortFloat<target>::kept(value);
+      different |= ShortFloat<target>::lost(kept, value);
+      auto const stored = static_cast<To>(kept);
+      std::memcpy(into + i * sizeof stored, &stored, sizeof stored);
+    }
+    lost = different;
+  });
   return lost == 0;
 }
 
@@ -80,10 +106,8 @@ std::optional<Inexact> run(Bytes from, double constant, std::span<std::byte> to)
                      static_cast<std::size_t>(target.bits() / 8) ==
                  to.size());
   if (constant == 0) {
-    if constexpr (source == formats::bf16 && target == formats::f32)
-      return widen(from, to), std::nullopt;
-    if constexpr (source == formats::f32 && target == formats::bf16)
-      if (narrow(from, to)) return std::nullopt;  // else the first loss is searched
+    if constexpr (source.bits() != 8 && source != formats::f64 && target != formats::f64)
+      if (keep_values<source, target>(from, to)) return std::nullopt;  // else a loss is searched
     if constexpr (source.bits() == 8)
       if (look_up<source, target>(from, to)) return std::nullopt;
   }
@@ -104,12 +128,18 @@ std::optional<Inexact> run_to(DType wanted, Bytes from, double constant, std::sp
 
 void round_values(Bytes from, DType wanted, std::span<std::byte> to) {
   RESHARD_EXPECT((wanted == DType::bf16 || wanted == DType::f16) && from.size() == 2 * to.size());
-  for (std::size_t i = 0; i < to.size() / sizeof(std::uint16_t); ++i) {
-    std::uint32_t value = 0;
-    std::memcpy(&value, from.data() + i * sizeof value, sizeof value);
-    std::uint16_t const rounded = wanted == DType::bf16 ? bf16_of(value) : f16_of(value);
-    std::memcpy(to.data() + i * sizeof rounded, &rounded, sizeof rounded);
-  }
+  auto const round_each = [at = from.data(), into = to.data(), count = to.size() / 2](auto round) {
+    for (std::size_t i = 0; i < count; ++i) {
+      std::uint32_t value;
+      std::memcpy(&value, at + i * sizeof value, sizeof value);
+      std::uint16_t const rounded = round(value);
+      std::memcpy(into + i * sizeof rounded, &rounded, sizeof rounded);
+    }
+  };
+  if (wanted == DType::bf16)
+    with_wide_vectors([=] { round_each([](std::uint32_t value) { return bf16_of(value); }); });
+  else
+    with_wide_vectors([=] { round_each([](std::uint32_t value) { return f16_of(value); }); });
 }
 
 bool convertible(DType stored, DType wanted) {

@@ -1,10 +1,18 @@
 #include "core/quant/dequantise.hpp"
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <optional>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
 
 #include "core/base/error.hpp"
+#include "core/quant/wide_vectors.hpp"
 
 namespace reshard::quant {
 namespace {
@@ -59,13 +67,17 @@ RowPart leading_part(Index columns, Index first, Index count, Index most_rows, I
 
 Dequantiser::Dequantiser(Scheme const& scheme, MatrixShape const& shape,
                          Companions const& companions)
-    : shape_(shape), companions_(companions) {
+    : shape_(shape),
+      companions_(companions),
+      grid_(grid_of(scheme, shape, companions)),
+      tables_(grid_) {
   RESHARD_EXPECT(!problem_of(scheme, companions));
   RESHARD_EXPECT(shape.stack >= 0 && shape.rows >= 0 && shape.columns >= 0 &&
                  (companions.seconds == 1 || companions.seconds == shape.stack));
-  grid_ = grid_of(scheme, shape, companions);
-  for (std::size_t code = 0; code < std::size_t{1} << static_cast<unsigned>(grid_.bits); ++code)
+  for (std::size_t code = 0; code < std::size_t{1} << static_cast<unsigned>(grid_.bits); ++code) {
     values_[code] = value_of_code(grid_.codes, grid_.bits, static_cast<std::uint8_t>(code));
+    numbers_[code] = static_cast<float>(values_[code]);
+  }
 }
 
 Needs Dequantiser::needs_of(RowPart const& part) const {
@@ -93,50 +105,242 @@ Needs Dequantiser::needs_of(RowPart const& part) const {
 
 namespace {
 
+/// Columns whose codes are unpacked at a time.
+constexpr Index stretch = 2048;
+
 void put(std::byte* to, Index i, std::uint16_t element) { std::memcpy(to + 2 * i, &element, 2); }
 
-/// The elements of `count` codes of `code_bits` bits that begin at a bit.
-void look_up(std::span<std::uint16_t const> elements, std::byte const* codes, Index first_bit,
-             Index count, int code_bits, std::byte* to) {
-  if (code_bits == 8) {
-    std::byte const* const first = codes + first_bit / 8;
-    for (Index i = 0; i < count; ++i) put(to, i, elements[static_cast<std::size_t>(first[i])]);
-    return;
-  }
-  if (code_bits == 4 && first_bit % 8 == 0 && count % 2 == 0) {
-    std::byte const* const first = codes + first_bit / 8;
-    for (Index i = 0; i < count / 2; ++i) {
-      auto const pair = static_cast<std::size_t>(first[i]);
-      put(to, 2 * i, elements[pair & 15U]);
-      put(to, 2 * i + 1, elements[pair >> 4U]);
-    }
-    return;
-  }
-  auto const bits = static_cast<std::size_t>(code_bits);
-  std::size_t const mask = (std::size_t{1} << bits) - 1;
+[[gnu::always_inline]] inline void unpack_pairs(std::uint8_t const* __restrict__ pairs, Index count,
+                                                std::uint8_t* __restrict__ to) {
   for (Index i = 0; i < count; ++i) {
-    auto const bit = static_cast<std::size_t>(first_bit + i * code_bits);
-    std::size_t const byte = bit / 8;
-    auto window = static_cast<std::size_t>(codes[byte]);
-    if (bit % 8 + bits > 8) window |= static_cast<std::size_t>(codes[byte + 1]) << 8U;
-    put(to, i, elements[(window >> bit % 8) & mask]);
+    to[2 * i] = pairs[i] & 15U;
+    to[2 * i + 1] = static_cast<std::uint8_t>(pairs[i] >> 4U);
   }
+}
+
+/// `count` codes of `bits` bits that begin at a bit, one in each byte of `to`. Pre: bits < 8.
+[[gnu::always_inline]] inline void unpack(std::span<std::byte const> codes, int bits,
+                                          Index first_bit, Index count, std::uint8_t* to) {
+  auto const one_at = [&](Index i) {
+    auto const bit = static_cast<std::size_t>(first_bit + i * bits);
+    auto window = static_cast<std::uint64_t>(codes[bit / 8]);
+    if (static_cast<int>(bit % 8) + bits > 8)
+      window |= static_cast<std::uint64_t>(codes[bit / 8 + 1]) << 8U;
+    return static_cast<std::uint8_t>((window >> bit % 8) & detail::ones(bits));
+  };
+  Index i = 0;
+  for (; i < count && (first_bit + i * bits) % 8 != 0; ++i) to[i] = one_at(i);
+  if (bits == 4) {
+    Index const pairs = (count - i) / 2;
+    unpack_pairs(reinterpret_cast<std::uint8_t const*>(codes.data()) + (first_bit + i * 4) / 8,
+                 pairs, to + i);
+    i += 2 * pairs;
+  }
+  // Eight codes are `bits` bytes. The halves of a word move apart, then the halves of these, then
+  // theirs; four words are a vector.
+  std::uint64_t const fours = detail::ones(4 * bits);
+  std::uint64_t const pairs = detail::ones(2 * bits) * 0x0000'0001'0000'0001U;
+  std::uint64_t const ones = detail::ones(bits) * 0x0001'0001'0001'0001U;
+  auto const step = static_cast<std::size_t>(bits);
+  auto at = static_cast<std::size_t>((first_bit + i * bits) / 8);
+  for (; i + 32 <= count && at + 3 * step + 8 <= codes.size(); i += 32, at += 4 * step) {
+    std::array<std::uint64_t, 4> words;
+    for (std::size_t k = 0; k < 4; ++k)
+      std::memcpy(&words[k], codes.data() + at + k * step, sizeof words[k]);
+    for (std::uint64_t& word : words) {
+      word = (word & fours) | (word >> (4 * bits) & fours) << 32U;
+      word = (word & pairs) | (word >> (2 * bits) & pairs) << 16U;
+      word = (word & ones) | (word >> bits & ones) << 8U;
+    }
+    std::memcpy(to + i, words.data(), sizeof words);
+  }
+  for (; i < count; ++i) to[i] = one_at(i);
+}
+
+#if defined(__x86_64__)
+/// The same for codes of 4 bits, 16 at a time: the table is in two registers.
+[[gnu::target("avx2")]] void look_up_16(std::uint16_t const* elements, std::uint8_t const* codes,
+                                        Index count, std::byte* to) {
+  auto const load = [](void const* at) { return _mm_loadu_si128(static_cast<__m128i const*>(at)); };
+  __m128i const low_byte = _mm_set1_epi16(0xff);
+  __m128i const first = load(elements);
+  __m128i const second = load(elements + 8);
+  __m128i const low =
+      _mm_packus_epi16(_mm_and_si128(first, low_byte), _mm_and_si128(second, low_byte));
+  __m128i const high = _mm_packus_epi16(_mm_srli_epi16(first, 8), _mm_srli_epi16(second, 8));
+  Index i = 0;
+  for (; i + 16 <= count; i += 16) {
+    __m128i const at = load(codes + i);
+    __m128i const found_low = _mm_shuffle_epi8(low, at);
+    __m128i const found_high = _mm_shuffle_epi8(high, at);
+    auto* const into = reinterpret_cast<__m128i*>(to + 2 * i);
+    _mm_storeu_si128(into, _mm_unpacklo_epi8(found_low, found_high));
+    _mm_storeu_si128(into + 1, _mm_unpackhi_epi8(found_low, found_high));
+  }
+  for (; i < count; ++i) put(to, i, elements[codes[i]]);
+}
+#endif
+
+[[gnu::always_inline]] inline void look_up(std::uint16_t const* elements, std::uint8_t const* codes,
+                                           Index count, std::byte* to) {
+  Index i = 0;
+  for (; i + 8 <= count; i += 8) {
+    std::uint64_t eight = 0;
+    std::memcpy(&eight, codes + i, sizeof eight);
+    std::array<std::uint16_t, 8> found;
+    for (std::size_t k = 0; k < 8; ++k) found[k] = elements[eight >> (8 * k) & 0xffU];
+    std::memcpy(to + 2 * i, found.data(), sizeof found);
+  }
+  for (; i < count; ++i) put(to, i, elements[codes[i]]);
+}
+
+/// Whether elements are the products of the codes' numbers and the scale, and the numbers have at
+/// most 8 digits.
+bool plain(CodeGrid const& grid, Factors const& factors) {
+  return factors.zero == 0 && grid.codes != CodeFormat::e5m2 &&
+         grid.second != SecondScale::divided_by;
+}
+
+/// Two parts of a scale of F32: their products with numbers of 8 digits are exact in F32.
+struct SplitScale {
+  float high = 0;  ///< 16 digits
+  float low = 0;
+};
+
+/// Nothing where a product could leave the normal numbers of F32, or the scale is none.
+std::optional<SplitScale> split(double scale) {
+  auto const whole = static_cast<float>(scale);
+  float const size = whole < 0 ? -whole : whole;
+  if (static_cast<double>(whole) != scale || !(size >= 0x1p-100F && size <= 0x1p100F))
+    return std::nullopt;
+  auto const high = std::bit_cast<float>(std::bit_cast<std::uint32_t>(whole) & 0xffffff00U);
+  return SplitScale{high, std::copysign(whole - high, whole)};
+}
+
+[[gnu::always_inline]] inline std::uint16_t rounded(std::uint32_t bits) {
+  return static_cast<std::uint16_t>((bits + 0x7fffU + (bits >> 16U & 1U)) >> 16U);
+}
+
+/// BF16 of the product of a scale and a number of at most 8 digits between 2^-9 and 2^9, a zero or
+/// a NaN, rounded once. The rounding error of a sum is itself a float; where there is one, the sum
+/// is moved to the neighbour with the lowest bit set, of the two that enclose the true one: it is
+/// rounded to fewer digits as the true one would be.
+[[gnu::always_inline]] inline std::uint16_t product(float number, SplitScale const& scale) {
+  float const high = number * scale.high;
+  float const low = number * scale.low;
+  float const sum = high + low;
+  float const error = low - (sum - high);
+  auto const bits = std::bit_cast<std::uint32_t>(sum);
+  std::uint32_t const inexact = error != 0 ? ~std::uint32_t{0} : 0;
+  auto const opposite = static_cast<std::uint32_t>(
+      static_cast<std::int32_t>(std::bit_cast<std::uint32_t>(error) ^ bits) >> 31);
+  return rounded((bits + (inexact & opposite)) | (inexact & 1U));
+}
+
+template <class ElementOf>
+[[gnu::always_inline]] inline void put_each(ElementOf const& element_of, Index count,
+                                            std::byte* to) {
+  constexpr Index group = 32;  // a fixed number of bytes becomes vectors without a loop
+  Index i = 0;
+  for (; i + group <= count; i += group) {
+    std::array<std::uint16_t, group> elements;
+    for (Index k = 0; k < group; ++k) elements[static_cast<std::size_t>(k)] = element_of(i + k);
+    std::memcpy(to + 2 * i, elements.data(), sizeof elements);
+  }
+  for (; i < count; ++i) put(to, i, element_of(i));
+}
+
+template <class NumberOf>
+[[gnu::always_inline]] inline void products(NumberOf const& number_of, Index count,
+                                            SplitScale scale, std::byte* to) {
+  if (scale.low == 0)  // as all of BF16 and F16
+    return put_each(
+        [=](Index i) { return rounded(std::bit_cast<std::uint32_t>(number_of(i) * scale.high)); },
+        count, to);
+  put_each([=](Index i) { return product(number_of(i), scale); }, count, to);
 }
 
 }  // namespace
 
-/// One by one, of 8-bit codes.
-void Dequantiser::compute(std::byte const* codes, Index count, Factors const& factors,
-                          std::byte* to) const {
+[[gnu::always_inline]] inline void Dequantiser::fill(Factors const& factors,
+                                                     std::span<std::uint16_t> table) const {
+  auto const scale = split(factors.scale);
+  if (scale && plain(grid_, factors))
+    return products([this](Index i) { return numbers_[static_cast<std::size_t>(i)]; },
+                    static_cast<Index>(table.size()), *scale, std::as_writable_bytes(table).data());
   bool const divide = grid_.second == SecondScale::divided_by;
-  auto const each = [&](auto const& element_of) {
-    for (Index i = 0; i < count; ++i)
-      put(to, i, element_of(values_[static_cast<std::size_t>(codes[i])], factors, divide));
-  };
-  if (ordinary(factors))
-    each([](auto... of) { return dequantised_plainly(of...); });
-  else
-    each([](auto... of) { return dequantised(of...); });
+  for (std::size_t code = 0; code < table.size(); ++code)
+    table[code] = dequantised(values_[code], factors, divide);
+}
+
+[[gnu::always_inline]] inline void Dequantiser::compute(std::uint8_t const* codes, Index count,
+                                                        Factors const& factors,
+                                                        std::byte* to) const {
+  auto const scale = split(factors.scale);
+  if (scale && are_integers(grid_.codes)) {
+    // A number of two's complement is one without sign less half of all.
+    int const flip = grid_.codes == CodeFormat::i8 ? 0x80 : 0;
+    int const offset = (1 << (grid_.bits - 1)) + static_cast<int>(factors.zero);
+    return products([=](Index i) { return static_cast<float>((codes[i] ^ flip) - offset); }, count,
+                    *scale, to);
+  }
+  if (scale && plain(grid_, factors))
+    return products([=, this](Index i) { return numbers_[codes[i]]; }, count, *scale, to);
+  bool const divide = grid_.second == SecondScale::divided_by;
+  for (Index i = 0; i < count; ++i) put(to, i, dequantised(values_[codes[i]], factors, divide));
+}
+
+/// The blocks of one row that these columns reach.
+[[gnu::always_inline]] inline void Dequantiser::run_blocks(Index row, Index first_column,
+                                                           Index columns, std::uint8_t const* codes,
+                                                           StoredParts const& parts,
+                                                           std::byte* to) {
+  Index scale = scale_index(grid_, row, first_column);
+  Index const last = first_column + columns;
+  Index end = (first_column / grid_.block_columns + 1) * grid_.block_columns;
+  for (Index column = first_column; column < last; ++scale) {
+    Index const count = std::min(end, last) - column;
+    auto const factors = [&] { return factors_of(grid_, parts, row, column, scale); };
+    if (tables_.kept()) {
+      auto const elements =
+          tables_.of(scale, parts.scales, factors, [&](auto const&... of) { fill(of...); });
+#if defined(__x86_64__)
+      if (elements.size() == 16 && detail::has_avx2)
+        look_up_16(elements.data(), codes, count, to);
+      else
+#endif
+        look_up(elements.data(), codes, count, to);
+    } else {
+      compute(codes, count, factors(), to);
+    }
+    codes += count;
+    to += 2 * count;
+    column = end;
+    end += grid_.block_columns;
+  }
+}
+
+[[gnu::always_inline]] inline void Dequantiser::run_rows(RowPart const& part,
+                                                         std::span<std::byte const> codes,
+                                                         StoredParts const& parts, std::byte* to) {
+  std::array<std::uint8_t, stretch> unpacked;
+  for (Index row = part.first_row; row < part.first_row + part.rows; ++row) {
+    if (grid_.second != SecondScale::none)
+      tables_.begin_second(number_at(grid_.second_dtype, parts.seconds, second_index(grid_, row)));
+    Index const step = grid_.bits == 8 ? part.columns : stretch;
+    for (Index done = 0; done < part.columns; done += step) {
+      Index const column = part.first_column + done;
+      Index const count = std::min(step, part.columns - done);
+      Index const first_bit = (row * grid_.row_bytes - parts.codes.begin) * 8 + column * grid_.bits;
+      auto const* bytes = reinterpret_cast<std::uint8_t const*>(codes.data()) + first_bit / 8;
+      if (grid_.bits < 8) {
+        unpack(codes, grid_.bits, first_bit, count, unpacked.data());
+        bytes = unpacked.data();
+      }
+      run_blocks(row, column, count, bytes, parts, to);
+      to += 2 * count;
+    }
+  }
 }
 
 void Dequantiser::run(RowPart const& part, StoredBytes const& stored, std::span<std::byte> to) {
@@ -151,26 +355,7 @@ void Dequantiser::run(RowPart const& part, StoredBytes const& stored, std::span<
                           {stored.scales.data(), needs.scales.begin},
                           {stored.seconds.data(), needs.seconds.begin},
                           {stored.zero_points.data(), needs.zero_points.begin}};
-  std::byte* at = to.data();
-  for (Index row = part.first_row; row < part.first_row + part.rows; ++row) {
-    Index const row_bit = (row * grid_.row_bytes - needs.code_bytes.begin) * 8;
-    Index const end_of_part = part.first_column + part.columns;
-    Index scale = scale_index(grid_, row, part.first_column);
-    Index end = (part.first_column / grid_.block_columns + 1) * grid_.block_columns;
-    for (Index column = part.first_column; column < end_of_part; ++scale) {
-      Index const count = std::min(end, end_of_part) - column;
-      Factors const factors = factors_of(grid_, parts, row, column, scale);
-      Index const first_bit = row_bit + column * grid_.bits;
-      auto const elements = tables_.of(grid_, values_, factors, scale, parts.scales);
-      if (elements.empty())
-        compute(stored.codes.data() + first_bit / 8, count, factors, at);
-      else
-        look_up(elements, stored.codes.data(), first_bit, count, grid_.bits, at);
-      at += 2 * count;
-      column = end;
-      end += grid_.block_columns;
-    }
-  }
+  with_wide_vectors([&] { run_rows(part, stored.codes, parts, to.data()); });
 }
 
 }  // namespace reshard::quant

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 
 #include "core/quant/code_grid.hpp"
@@ -69,12 +70,18 @@ class Dequantiser {
   void run(RowPart const& part, StoredBytes const& stored, std::span<std::byte> to);
 
  private:
-  void compute(std::byte const* codes, Index count, Factors const& factors, std::byte* to) const;
+  void run_rows(RowPart const& part, std::span<std::byte const> codes, StoredParts const& parts,
+                std::byte* to);
+  void run_blocks(Index row, Index first_column, Index columns, std::uint8_t const* codes,
+                  StoredParts const& parts, std::byte* to);
+  void compute(std::uint8_t const* codes, Index count, Factors const& factors, std::byte* to) const;
+  void fill(Factors const& factors, std::span<std::uint16_t> table) const;
 
   MatrixShape shape_;
   Companions companions_;
   CodeGrid grid_;
   std::array<double, 256> values_{};  ///< of the codes
+  std::array<float, 256> numbers_{};  ///< the same
   ElementTables tables_;
 };
 

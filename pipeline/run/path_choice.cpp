@@ -16,8 +16,7 @@ namespace {
 constexpr double storage_rate = 2e9;
 constexpr double run_rate = 5e9;           // of runs of 4 bytes and more
 constexpr double element_rate = 2e9;       // of smaller ones: transposes
-constexpr double look_up_rate = 3.5e9;     // of conversions, in results
-constexpr double product_rate = 0.8e9;     // where each element is a product that is rounded
+constexpr double convert_rate = 3.5e9;     // in results
 constexpr double link_rate = 40e9;         // between host and GPU, each way
 constexpr double gpu_start_seconds = 0.5;  // context, pinned memory
 
@@ -25,12 +24,6 @@ constexpr double gpu_start_seconds = 0.5;  // context, pinned memory
 constexpr double worthwhile = 0.8;
 
 double copy_rate(std::uint64_t run_bytes) { return run_bytes >= 4 ? run_rate : element_rate; }
-
-double compute_rate(SourceView const& view) {
-  bool const looks_up =
-      view.kind != ViewKind::dequantise || quant::keeps_tables(dequantiser_of(view).grid());
-  return looks_up ? look_up_rate : product_rate;
-}
 
 struct Estimate {
   double host_seconds = 0;
@@ -123,8 +116,6 @@ std::optional<std::string> reason_against_gpus(PathLoad const& load) {
 PathLoad load_of(Plan const& plan, CellRange cells, std::span<SourceView const> views,
                  std::uint32_t first_view_file) {
   PathLoad load;
-  std::vector<double> rates;
-  for (SourceView const& view : views) rates.push_back(compute_rate(view));
   for (std::size_t c = cells.begin; c < cells.end; ++c) {
     Cell const& cell = plan.cells[c];
     load.bytes_read += cell.source_bytes;
@@ -139,8 +130,7 @@ PathLoad load_of(Plan const& plan, CellRange cells, std::span<SourceView const> 
       bool const straight = dims.empty() && region.run_bytes >= straight_bytes;
       if (computed) {
         load.computed_bytes += bytes;
-        load.host_compute_seconds +=
-            static_cast<double>(bytes) / rates[region.src_file - first_view_file];
+        load.host_compute_seconds += static_cast<double>(bytes) / convert_rate;
       }
       if (straight && !computed) load.straight_bytes += bytes;
       if (straight) continue;

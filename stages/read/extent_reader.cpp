@@ -1,6 +1,7 @@
 #include "stages/read/extent_reader.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -14,6 +15,8 @@ namespace {
 constexpr BatchRules one_at_a_time{.most_bytes = std::uint64_t{16} << 20, .tail = TailPage::joined};
 /// Of several requests at a time: a round has some for each thread.
 constexpr BatchRules several{.most_bytes = std::uint64_t{4} << 20, .tail = TailPage::joined};
+/// What one thread merges before it looks for more.
+constexpr std::uint64_t merge_bytes = std::uint64_t{1} << 20;
 
 }  // namespace
 
@@ -24,6 +27,7 @@ ExtentReader::ExtentReader(FileSet& files, std::span<SourceView const> views,
       rules_(threads > 1 ? several : one_at_a_time),
       lanes_(threads),
       carried_view_(views.size()),
+      tiles_(files, tile_stats_),
       workers_(threads) {
   StoredBytesObserver alone;
   if (observer)
@@ -33,15 +37,14 @@ ExtentReader::ExtentReader(FileSet& files, std::span<SourceView const> views,
       observer(file, offset_bytes, bytes);
     };
   auto const open = [&](Lane& lane) {
-    lane.views = std::make_unique<ViewReader>(files, views, lane.stats, alone);
+    lane.views = std::make_unique<ViewReader>(files, views, lane.stats, tiles_, alone);
   };
   for (Lane& lane : lanes_) open(lane);
   for (Lane& lane : carried_) open(lane);
-  open(merging_);
 }
 
 ReadStats ExtentReader::stats() const {
-  ReadStats sum = merging_.stats;
+  ReadStats sum = tile_stats_;
   auto const add = [&sum](Lane const& lane) {
     sum.bytes += lane.stats.bytes;
     sum.calls += lane.stats.calls;
@@ -68,20 +71,27 @@ void ExtentReader::read(std::span<Extent const> extents, std::byte* staging) {
   carried_view_ = view_of(groups.back());
 }
 
-/// Those that are merged first: they hold parts of an adapter in common.
+/// Those that are merged first: they take longest.
 std::vector<ExtentReader::Group> ExtentReader::groups_of(std::span<Extent const> computed) const {
   std::vector<Group> groups;
-  Group merged;
+  std::vector<Group> merged;
   for (Extent const& extent : computed) {
     RESHARD_EXPECT(extent.file - files_.size() < views_.size());
     if (views_[extent.file - files_.size()].kind == ViewKind::merge) {
-      merged.push_back(extent);
+      for (std::uint64_t done = 0; done < extent.bytes; done += merge_bytes) {
+        Extent part = extent;
+        part.offset_bytes += done;
+        part.at += done;
+        part.bytes = std::min(merge_bytes, extent.bytes - done);
+        merged.push_back({part});
+      }
       continue;
     }
     if (groups.empty() || groups.back().front().file != extent.file) groups.emplace_back();
     groups.back().push_back(extent);
   }
-  if (!merged.empty()) groups.insert(groups.begin(), std::move(merged));
+  groups.insert(groups.begin(), std::make_move_iterator(merged.begin()),
+                std::make_move_iterator(merged.end()));
   return groups;
 }
 
@@ -93,7 +103,7 @@ bool ExtentReader::is_merged(Group const& group) const {
 /// is kept for the next.
 ExtentReader::Lane& ExtentReader::lane_of(std::span<Group const> groups, std::size_t group,
                                           std::size_t worker) {
-  if (is_merged(groups[group])) return merging_;
+  if (is_merged(groups[group])) return lanes_[worker];
   if (view_of(groups[group]) == carried_view_) return carried_[0];
   Lane& lane = group + 1 == groups.size() ? carried_[1] : lanes_[worker];
   lane.views->forget();

@@ -40,8 +40,8 @@ class ExtentReader {
     ReadStats stats;
     std::unique_ptr<ViewReader> views;
   };
-  /// Extents of one view, or of all that are merged: what follows on each other is read ahead once,
-  /// whatever the number of threads.
+  /// Extents of one view, because what follows on each other is read ahead once, whatever the
+  /// number of threads; or a part of one that is merged.
   using Group = std::vector<Extent>;
   std::vector<Group> groups_of(std::span<Extent const> computed) const;
   std::size_t view_of(Group const& group) const { return group.front().file - files_.size(); }
@@ -58,7 +58,8 @@ class ExtentReader {
   std::array<Lane, 2> carried_;  ///< the first: of the last view of the round before; the second:
                                  ///< of this round
   std::size_t carried_view_;     ///< none: the number of views
-  Lane merging_;
+  ReadStats tile_stats_;
+  FactorTiles tiles_;
   Workers workers_;  // last: it uses what is above
 };
 

@@ -136,6 +136,7 @@ class PartLoader {
 
 std::shared_ptr<FactorTile const> FactorTiles::tile(Factor const& factor, Index rank, Index row,
                                                     TileForm form) {
+  std::lock_guard const lock(mutex_);
   Index const rows = tile_rows(rank);
   Key const key{&factor, {row / rows, form}};
   auto const found = held_.find(key);

@@ -4,6 +4,7 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -26,7 +27,8 @@ enum class TileForm { rows, columns };
 
 /// Tiles of the factors of adapters, read from files when they are asked for. Those used last are
 /// held, up to a number of bytes, whatever the size of a factor; then one more at most, and those
-/// that a caller holds. Used by one thread.
+/// that a caller holds. Used by several threads at once; `files` and `stats` while a tile is
+/// loaded.
 class FactorTiles {
  public:
   static constexpr std::size_t default_held_bytes = std::size_t{64} << 20U;
@@ -52,6 +54,7 @@ class FactorTiles {
                                          TileForm form);
   void hold(Key const& key, std::shared_ptr<FactorTile const> tile, std::size_t bytes);
 
+  std::mutex mutex_;
   FileSet& files_;
   ReadStats& stats_;
   std::size_t most_bytes_;

@@ -30,12 +30,11 @@ void ViewReader::read(std::size_t view, std::uint64_t offset_bytes, std::span<st
     convert(views_[view], first, count, into.data());
 }
 
-void ViewReader::read_bytes(StoredPlace const& place, std::uint64_t offset_bytes, std::size_t bytes,
-                            std::vector<std::byte>& into) {
-  into.resize(bytes);
+void ViewReader::read_bytes(StoredPlace const& place, std::uint64_t offset_bytes,
+                            std::span<std::byte> into) {
   files_.open(place.file)->read_at(place.offset_bytes + offset_bytes, into);
   if (observer_) observer_(place.file, place.offset_bytes + offset_bytes, into);
-  stats_.bytes += bytes;
+  stats_.bytes += into.size();
   stats_.calls += 1;
 }
 
@@ -45,8 +44,8 @@ void ViewReader::convert(SourceView const& view, Index first, Index count, std::
   double const constant = view.kind == ViewKind::add ? view.constant : 0;
   for (Index done = 0; done < count;) {
     Index const part = std::min(count - done, slice_bytes / stored_size);
-    read_bytes(view.stored, static_cast<std::uint64_t>((first + done) * stored_size),
-               static_cast<std::size_t>(part * stored_size), slice_);
+    slice_.resize(static_cast<std::size_t>(part * stored_size));
+    read_bytes(view.stored, static_cast<std::uint64_t>((first + done) * stored_size), slice_);
     std::span const to(into + done * size, static_cast<std::size_t>(part * size));
     done += part;
     if (view.kind == ViewKind::round) {
@@ -64,8 +63,7 @@ void ViewReader::merge(SourceView const& view, Index first, Index count, std::by
   for (Index done = 0; done < count;) {
     Index const part = std::min(count - done, slice_bytes / size);
     std::span const to(into + done * size, static_cast<std::size_t>(part * size));
-    read_bytes(view.stored, static_cast<std::uint64_t>((first + done) * size), to.size(), slice_);
-    std::ranges::copy(slice_, to.begin());
+    read_bytes(view.stored, static_cast<std::uint64_t>((first + done) * size), to);
     merger_.merge(view, first + done, to);
     done += part;
   }
@@ -80,8 +78,8 @@ std::span<std::byte const> ViewReader::taken(std::optional<StoredPlace> const& p
   if (range.begin < window.range.begin || range.end > window.range.end) {
     Index const end = std::min(std::max(range.end, range.begin + window_bytes / size),
                                checked_volume(place->shape, ErrorKind::source, "a scale"));
-    read_bytes(*place, static_cast<std::uint64_t>(range.begin * size),
-               static_cast<std::size_t>((end - range.begin) * size), window.bytes);
+    window.bytes.resize(static_cast<std::size_t>((end - range.begin) * size));
+    read_bytes(*place, static_cast<std::uint64_t>(range.begin * size), window.bytes);
     window.range = {range.begin, end};
   }
   return std::span(window.bytes)
@@ -97,8 +95,8 @@ void ViewReader::run_part(SourceView const& view, quant::RowPart const& part,
   stored.seconds = taken(view.second, needs.seconds, opened_->seconds);
   stored.zero_points = taken(view.zero_points, needs.zero_points, opened_->zero_points);
   quant::FlatRange const& codes = needs.code_bytes;
-  read_bytes(view.stored, static_cast<std::uint64_t>(codes.begin),
-             static_cast<std::size_t>(codes.end - codes.begin), slice_);
+  slice_.resize(static_cast<std::size_t>(codes.end - codes.begin));
+  read_bytes(view.stored, static_cast<std::uint64_t>(codes.begin), slice_);
   stored.codes = slice_;
   opened_->decoder.run(part, stored, into);
 }

@@ -21,19 +21,18 @@ using StoredBytesObserver = std::function<void(std::uint32_t file, std::uint64_t
 
 /// Computes parts of views from the stored tensors that they need, slice by slice: at most about a
 /// MiB of codes or elements is held at a time, and what belongs to them of scales and zero points.
-/// These are read ahead, because neighbouring slices need neighbours. Of adapters it holds what
-/// WeightMerger does. Used by one thread.
+/// These are read ahead, because neighbouring slices need neighbours. Used by one thread.
 class ViewReader {
  public:
-  /// `files`, `views` and `stats` outlive the reader; files of views count in `files`.
-  /// `observer` may be empty.
+  /// `files`, `views`, `stats` and `tiles`, those of adapters, outlive the reader; files of views
+  /// count in `files`. `observer` may be empty.
   ViewReader(FileSet& files, std::span<SourceView const> views, ReadStats& stats,
-             StoredBytesObserver observer = {})
+             FactorTiles& tiles, StoredBytesObserver observer = {})
       : files_(files),
         views_(views),
         stats_(stats),
         observer_(std::move(observer)),
-        merger_(files, stats) {}
+        merger_(tiles) {}
 
   /// Fills `into` with the bytes of the computed tensor from `offset_bytes` on. Both are whole
   /// elements.
@@ -62,8 +61,7 @@ class ViewReader {
   void run_part(SourceView const& view, quant::RowPart const& part, std::span<std::byte> into);
   std::span<std::byte const> taken(std::optional<StoredPlace> const& place,
                                    quant::FlatRange const& range, Window& window);
-  void read_bytes(StoredPlace const& place, std::uint64_t offset_bytes, std::size_t bytes,
-                  std::vector<std::byte>& into);
+  void read_bytes(StoredPlace const& place, std::uint64_t offset_bytes, std::span<std::byte> into);
 
   FileSet& files_;
   std::span<SourceView const> views_;

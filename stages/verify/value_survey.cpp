@@ -9,6 +9,7 @@
 #include "core/base/crc64.hpp"
 #include "core/base/error.hpp"
 #include "core/base/integers.hpp"
+#include "core/quant/wide_vectors.hpp"
 #include "stages/verify/compare_stats.hpp"
 
 namespace reshard {
@@ -24,39 +25,51 @@ struct FloatBits {
   Code mantissa;
 };
 
+/// At most as many codes as a Code counts: sums as wide as what they count make full vectors.
+template <class Code>
+void count_block(SliceValues& found, std::span<std::byte const> bytes, Code first,
+                 FloatBits<Code> bits) {
+  Code other = 0;
+  Code nan = 0;
+  Code infinite = 0;
+  Code zero = 0;
+  Code small = 0;  // with an exponent of zero
+  Code negative = 0;
+  quant::with_wide_vectors([&, codes = bytes.data(), count = bytes.size() / sizeof(Code)] {
+    Code const sign = static_cast<Code>(~(bits.exponent | bits.mantissa));
+    Code sums[6] = {};
+    for (std::size_t i = 0; i < count; ++i) {
+      Code code;
+      std::memcpy(&code, codes + i * sizeof code, sizeof code);
+      auto const size = static_cast<Code>(code & ~sign);
+      auto const below_zero = static_cast<Code>(code - sign - 1);
+      sums[0] = static_cast<Code>(sums[0] | (code ^ first));
+      sums[1] = static_cast<Code>(sums[1] + (size > bits.exponent));
+      sums[2] = static_cast<Code>(sums[2] + (size == bits.exponent));
+      sums[3] = static_cast<Code>(sums[3] + (size == 0));
+      sums[4] = static_cast<Code>(sums[4] + (size <= bits.mantissa));
+      sums[5] = static_cast<Code>(sums[5] + (below_zero < bits.exponent));
+    }
+    other = sums[0], nan = sums[1], infinite = sums[2], zero = sums[3], small = sums[4];
+    negative = sums[5];
+  });
+  found.nan += nan;
+  found.infinite += infinite;
+  found.zero += zero;
+  found.subnormal += static_cast<Code>(small - zero);
+  found.negative += negative;
+  if (other != 0) found.uniform = 0;
+}
+
 template <class Code>
 void count_codes(SliceValues& found, std::span<std::byte const> bytes, FloatBits<Code> bits) {
+  constexpr std::size_t most = (std::size_t{1} << 15U) * sizeof(Code);
   Code first = 0;
   std::memcpy(&first, bytes.data(), sizeof first);
-  Code other = 0;
-  std::uint64_t nan = 0;
-  std::uint64_t infinite = 0;
-  std::uint64_t zero = 0;
-  std::uint64_t subnormal = 0;
-  std::uint64_t negative = 0;
-  for (std::size_t at = 0; at < bytes.size(); at += sizeof(Code)) {
-    Code code = 0;
-    std::memcpy(&code, bytes.data() + at, sizeof code);
-    other |= static_cast<Code>(code ^ first);
-    bool const no_mantissa = (code & bits.mantissa) == 0;
-    bool const top = (code & bits.exponent) == bits.exponent;
-    bool const bottom = (code & bits.exponent) == 0;
-    nan += static_cast<std::uint64_t>(top && !no_mantissa);
-    infinite += static_cast<std::uint64_t>(top && no_mantissa);
-    zero += static_cast<std::uint64_t>(bottom && no_mantissa);
-    subnormal += static_cast<std::uint64_t>(bottom && !no_mantissa);
-    bool const sign = (code & static_cast<Code>(~(bits.exponent | bits.mantissa))) != 0;
-    negative +=
-        static_cast<std::uint64_t>(sign && !(bottom && no_mantissa) && !(top && !no_mantissa));
-  }
-  found.elements = bytes.size() / sizeof(Code);
-  found.nan = nan;
-  found.infinite = infinite;
-  found.zero = zero;
-  found.subnormal = subnormal;
-  found.negative = negative;
   found.first = first;
-  found.uniform = other == 0 ? 1 : 0;
+  found.elements = bytes.size() / sizeof(Code);
+  for (std::size_t at = 0; at < bytes.size(); at += most)
+    count_block(found, bytes.subspan(at, std::min(most, bytes.size() - at)), first, bits);
 }
 
 /// Integers: zeros, and whether all are the same.
@@ -74,8 +87,15 @@ void count_integers(SliceValues& found, std::span<std::byte const> bytes) {
 
 /// Formats of one byte, by their values.
 void count_bytes(SliceValues& found, DType dtype, std::span<std::byte const> bytes) {
+  // Sums of its own for each of four neighbours: one need not wait for the other.
+  std::array<std::array<std::uint64_t, 256>, 4> counts{};
+  for (std::size_t at = 0; at + 4 <= bytes.size(); at += 4)
+    for (std::size_t k = 0; k < 4; ++k) ++counts[k][std::to_integer<unsigned>(bytes[at + k])];
+  for (std::byte const byte : bytes.last(bytes.size() % 4))
+    ++counts[0][std::to_integer<unsigned>(byte)];
   std::array<std::uint64_t, 256> count{};
-  for (std::byte const byte : bytes) ++count[std::to_integer<unsigned>(byte)];
+  for (std::size_t code = 0; code < count.size(); ++code)
+    for (auto const& part : counts) count[code] += part[code];
   found.elements = bytes.size();
   found.first = std::to_integer<std::uint64_t>(bytes.front());
   found.uniform = count[found.first] == bytes.size() ? 1 : 0;

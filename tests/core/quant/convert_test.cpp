@@ -87,6 +87,40 @@ TEST(Convert, ManyElementsBecomeWhatEachBecomes) {
       }
 }
 
+TEST(Convert, KeepsWhateverTheGeneralFunctionKeeps) {
+  // Every upper half of F32 beside lower halves on which rounding depends; many in one call where
+  // all are exact.
+  for (DType const wanted : {DType::bf16, DType::f16}) {
+    auto const target = *quant::float_format(wanted);
+    std::vector<std::uint32_t> exact;
+    std::vector<std::uint16_t> codes;
+    for (std::uint32_t upper = 0; upper < 65536; ++upper)
+      for (std::uint32_t const lower : {0x0000U, 0x0001U, 0x1000U, 0x2000U, 0x8000U, 0xe000U}) {
+        std::uint32_t const value = upper << 16U | lower;
+        auto const one = quant::convert_element(quant::formats::f32, target, value, 0);
+        auto const found =
+            converted<std::uint16_t>(DType::f32, std::vector<std::uint32_t>{value}, 0, wanted);
+        ASSERT_EQ(found.inexact.has_value(), !one.exact) << std::hex << value;
+        if (!one.exact) continue;
+        ASSERT_EQ(found.elements[0], one.code) << std::hex << value;
+        exact.push_back(value);
+        codes.push_back(static_cast<std::uint16_t>(one.code));
+      }
+    auto const all = converted<std::uint16_t>(DType::f32, exact, 0, wanted);
+    EXPECT_FALSE(all.inexact);
+    EXPECT_EQ(all.elements, codes);
+    std::vector<std::uint32_t> numbers;
+    std::vector<std::uint16_t> number_codes;
+    for (std::size_t i = 0; i < exact.size(); ++i) {
+      if ((exact[i] & 0x7f800000U) == 0x7f800000U) continue;
+      numbers.push_back(exact[i]);
+      number_codes.push_back(codes[i]);
+    }
+    EXPECT_EQ(converted<std::uint16_t>(DType::f32, numbers, 0, wanted).elements, number_codes);
+    EXPECT_EQ(converted<std::uint32_t>(wanted, codes, 0, DType::f32).elements, exact);
+  }
+}
+
 TEST(Convert, NarrowingStopsAtTheFirstValueThatIsNotThere) {
   std::vector<float> const values{1, -0.5, 0, 1.5, 1.001F, 1.0001F};
   auto const result = converted<std::uint16_t>(DType::f32, values, 0, DType::bf16);

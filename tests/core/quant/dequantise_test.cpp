@@ -1,5 +1,7 @@
 #include "core/quant/dequantise.hpp"
 
+#include <algorithm>
+#include <array>
 #include <cstring>
 #include <random>
 
@@ -132,17 +134,74 @@ TEST(Dequantise, ATableIsThatOfItsBlockAndScale) {
   }
 }
 
-TEST(Dequantise, TablesAreKeptWhereManyElementsShareOne) {
-  auto const keeps = [](Scheme const& scheme, DType scale) {
-    return quant::keeps_tables(Dequantiser(scheme, {1, 4096, 4096}, {.scale = scale}).grid());
+TEST(Dequantise, EveryCodeAndAnyScaleIsThePlainArithmetic) {
+  // Rows of all codes in some order; scales of all exponents, zeros, infinities and NaNs.
+  struct Case {
+    CodeFormat codes;
+    int bits;
+    DType scale;
+    std::optional<DType> zero_points;
   };
-  Scheme scheme{.codes = CodeFormat::e4m3, .block_rows = 128, .block_columns = 128};
-  EXPECT_TRUE(keeps(scheme, DType::f32));
-  scheme.block_rows = 1;
-  EXPECT_FALSE(keeps(scheme, DType::f32)) << "128 elements, 256 codes";
-  EXPECT_TRUE(keeps(scheme, DType::u8)) << "256 scales";
-  scheme.codes = CodeFormat::e2m1;
-  EXPECT_TRUE(keeps(scheme, DType::f32)) << "16 codes";
+  std::vector<Case> const cases{
+      {CodeFormat::e4m3, 8, DType::f32, {}},       {CodeFormat::e5m2, 8, DType::f32, {}},
+      {CodeFormat::i8, 8, DType::f32, {}},         {CodeFormat::i8, 8, DType::f32, DType::i8},
+      {CodeFormat::i8, 8, DType::bf16, DType::i8}, {CodeFormat::i8, 8, DType::u8, DType::i8},
+      {CodeFormat::i8, 8, DType::f16, {}},         {CodeFormat::integer, 8, DType::f32, {}},
+      {CodeFormat::integer, 6, DType::f32, {}},    {CodeFormat::integer, 4, DType::f32, {}},
+      {CodeFormat::e2m1, 4, DType::f32, {}},       {CodeFormat::e4m3, 8, DType::u8, {}}};
+  std::mt19937_64 random(23);
+  constexpr Index rows = 2048;
+  constexpr Index columns = 300;
+  for (Case const& c : cases)
+    for (Index const block : {Index{256}, Index{32}, Index{300}}) {
+      Scheme const scheme{
+          .codes = c.codes, .integer_bits = c.bits, .block_rows = 1, .block_columns = block};
+      Companions const companions{.scale = c.scale, .zero_points = c.zero_points};
+      MatrixShape const shape{1, rows, columns};
+      SlowWeight weight = random_weight(scheme, shape, companions, random);
+      for (std::byte& byte : weight.scales) byte = static_cast<std::byte>(random());
+      Dequantiser decoder(scheme, shape, companions);
+      std::vector<std::uint16_t> const found = decoded_by(
+          decoder, weight, {.first_row = 0, .rows = rows, .first_column = 0, .columns = columns});
+      quant::StoredParts const parts{
+          {}, {weight.scales.data(), 0}, {}, {weight.zero_points.data(), 0}};
+      quant::CodeGrid const& grid = decoder.grid();
+      for (Index row = 0; row < rows; ++row)
+        for (Index column = 0; column < columns; ++column) {
+          auto const bit = static_cast<std::size_t>(row * grid.row_bytes * 8 + column * c.bits);
+          auto window = static_cast<std::uint32_t>(weight.codes[bit / 8]);
+          if (bit / 8 + 1 < weight.codes.size())
+            window |= static_cast<std::uint32_t>(weight.codes[bit / 8 + 1]) << 8U;
+          auto const code = static_cast<std::uint8_t>(window >> bit % 8 & ((1U << c.bits) - 1));
+          quant::Factors const factors =
+              quant::factors_of(grid, parts, row, column, quant::scale_index(grid, row, column));
+          ASSERT_EQ(found[static_cast<std::size_t>(row * columns + column)],
+                    quant::dequantised(quant::value_of_code(c.codes, c.bits, code), factors, false))
+              << "format " << static_cast<int>(c.codes) << ", " << c.bits << " bits, code "
+              << int{code} << ", scale " << factors.scale << ", zero " << factors.zero;
+        }
+    }
+}
+
+TEST(Dequantise, AnotherSecondScaleMakesOtherTables) {
+  // Two matrices have the same codes and scales.
+  std::mt19937_64 random(24);
+  Scheme const scheme{.codes = CodeFormat::e2m1,
+                      .block_rows = 1,
+                      .block_columns = 16,
+                      .second = SecondScale::times};
+  MatrixShape const shape{2, 8, 64};
+  SlowWeight weight = random_weight(scheme, shape, {.scale = DType::f8_e4m3, .seconds = 2}, random);
+  for (std::vector<std::byte>* const bytes : {&weight.codes, &weight.scales})
+    std::copy_n(bytes->begin(), bytes->size() / 2,
+                bytes->begin() + static_cast<std::ptrdiff_t>(bytes->size() / 2));
+  std::array<float, 2> const seconds{0.25F, 3};
+  std::memcpy(weight.seconds.data(), seconds.data(), sizeof seconds);
+  Dequantiser decoder(scheme, shape, weight.companions);
+  std::vector<std::uint16_t> const wanted = slow_elements(weight);
+  for (Index const row : {0, 8, 0})
+    expect_part(decoder, weight, wanted,
+                {.first_row = row, .rows = 8, .first_column = 0, .columns = 64});
 }
 
 TEST(Dequantise, AWorkedExampleOfEachSecondScale) {

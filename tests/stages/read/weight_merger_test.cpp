@@ -2,12 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 #include <random>
 
 #include "core/base/error.hpp"
 #include "core/quant/rounded.hpp"
+#include "stages/read/extent_reader.hpp"
 #include "stages/read/view_reader.hpp"
 #include "tests/support/scratch_folder.hpp"
 
@@ -100,7 +102,8 @@ TEST(WeightMerger, GivesTheSameBitsInAnyCut) {
   for (std::uint64_t const most : {std::uint64_t{7}, std::uint64_t{200}, std::uint64_t{6030}}) {
     ReadStats stats;
     std::vector<SourceView> const views{one.view};
-    ViewReader reader(files, views, stats);
+    FactorTiles tiles(files, stats);
+    ViewReader reader(files, views, stats, tiles);
     std::vector<std::uint16_t> found(wanted.size());
     for (std::size_t first = 0; first < found.size();) {
       std::size_t const count = std::min<std::size_t>(found.size() - first, 1 + random() % most);
@@ -108,6 +111,28 @@ TEST(WeightMerger, GivesTheSameBitsInAnyCut) {
       first += count;
     }
     ASSERT_EQ(found, wanted);
+  }
+}
+
+TEST(WeightMerger, SeveralThreadsGiveTheSameBitsWithTheSameReads) {
+  Case const one(1000, 1100, 3, DType::bf16);
+  ScratchFolder const folder("merge");
+  FileSet files({folder.file("all", one.world.bytes)}, FileSet::Access::read);
+  std::vector<SourceView> const views{one.view};
+  auto const wanted = one.wanted();
+  std::uint64_t const bytes = 2 * wanted.size();
+  std::uint64_t calls = 0;
+  for (std::size_t const threads : {1U, 3U}) {
+    ExtentReader reader(files, views, {}, threads);
+    std::vector<std::uint16_t> found(wanted.size());
+    std::vector<Extent> const extents{
+        {.file = 1, .offset_bytes = 0, .bytes = bytes - 30, .at = 30},
+        {.file = 1, .offset_bytes = bytes - 30, .bytes = 30, .at = 0}};
+    reader.read(extents, std::as_writable_bytes(std::span(found)).data());
+    std::ranges::rotate(found, found.begin() + 15);
+    ASSERT_EQ(found, wanted) << threads;
+    if (threads == 1) calls = reader.stats().calls;
+    EXPECT_EQ(reader.stats().calls, calls);
   }
 }
 
@@ -119,7 +144,8 @@ TEST(WeightMerger, RefusesWhatMakesAFiniteWeightInfinite) {
   ScratchFolder const folder("merge");
   FileSet files({folder.file("all", one.world.bytes)}, FileSet::Access::read);
   ReadStats stats;
-  WeightMerger merger(files, stats);
+  FactorTiles tiles(files, stats);
+  WeightMerger merger(tiles);
   std::vector<std::uint16_t> found(40);
   std::memcpy(found.data(), one.world.bytes.data() + one.view.stored.offset_bytes + 40, 80);
   try {
@@ -141,14 +167,15 @@ TEST(WeightMerger, HoldsBoundedTilesOfLargeFactors) {
   FileSet files({folder.file("all", one.world.bytes)}, FileSet::Access::read);
   ReadStats stats;
   constexpr std::size_t most_bytes = 40 << 10U;
-  WeightMerger merger(files, stats, most_bytes);
+  FactorTiles tiles(files, stats, most_bytes);
+  WeightMerger merger(tiles);
   std::vector<std::uint16_t> found(one.w.size());
   std::memcpy(found.data(), one.world.bytes.data() + one.view.stored.offset_bytes,
               found.size() * 2);
   merger.merge(one.view, 0, std::as_writable_bytes(std::span(found)));
   EXPECT_EQ(found, one.wanted());
-  EXPECT_LE(merger.peak_bytes(), most_bytes);
-  EXPECT_GT(merger.peak_bytes(), most_bytes / 2);
+  EXPECT_LE(tiles.peak_bytes(), most_bytes);
+  EXPECT_GT(tiles.peak_bytes(), most_bytes / 2);
 }
 
 TEST(FactorTiles, ReadsAnyLayoutOfAFactor) {
