@@ -256,7 +256,7 @@ TEST(FurtherAxis, OfMegatronsMapCoversEveryTensorOnce) {
     for (std::size_t t = 0; t < model.tensors().size(); ++t) {
       if (!model.exists(TensorId(t))) continue;
       auto const fault = tile(pieces[t], model.domain(model.tensors()[t]), model.axes());
-      EXPECT_FALSE(fault) << sample.family << ", " << model.tensors()[t].name << ": "
+      EXPECT_FALSE(fault) << sample.family << ", " << model.tensors()[t].name.text() << ": "
                           << fault->holders << " hold " << fault->where;
     }
   }

@@ -72,7 +72,7 @@ void expect_tiled(Model const& model, std::vector<std::vector<Piece>> const& pie
   for (std::size_t t = 0; t < model.tensors().size(); ++t) {
     if (!model.exists(TensorId(t))) continue;
     auto const fault = tile(pieces[t], model.domain(model.tensors()[t]), model.axes());
-    EXPECT_FALSE(fault) << model.tensors()[t].name << ": " << fault->holders << " hold "
+    EXPECT_FALSE(fault) << model.tensors()[t].name.text() << ": " << fault->holders << " hold "
                         << fault->where;
   }
 }
@@ -115,9 +115,9 @@ TEST(Maps, ArgsAndConfigDescribeTheSameTensors) {
       TensorId const ours = by_config.find_tensor(tensor.name).value();
       if (!by_config.exists(ours)) continue;
       std::optional<TensorId> const found = by_args.find_tensor(tensor.name);
-      ASSERT_TRUE(found) << tensor.name;
-      EXPECT_TRUE(by_args.exists(*found)) << tensor.name;
-      EXPECT_EQ(by_config.volume(tensor), by_args.volume(by_args.tensor(*found))) << tensor.name;
+      ASSERT_TRUE(found) << tensor.name.text();
+      EXPECT_TRUE(by_args.exists(*found)) << tensor.name.text();
+      EXPECT_EQ(by_config.volume(tensor), by_args.volume(by_args.tensor(*found))) << tensor.name.text();
     }
   }
 }
@@ -146,8 +146,8 @@ TEST(Maps, ConfigMadeFromArgsGivesTheSameModel) {
     Model const given(family, core, {sample.config, "config.json", 0});
     for (LogicalTensor const& tensor : given.tensors()) {
       std::optional<TensorId> const t = made.find_tensor(tensor.name);
-      ASSERT_TRUE(t) << tensor.name;
-      EXPECT_EQ(made.volume(made.tensor(*t)), given.volume(tensor)) << tensor.name;
+      ASSERT_TRUE(t) << tensor.name.text();
+      EXPECT_EQ(made.volume(made.tensor(*t)), given.volume(tensor)) << tensor.name.text();
     }
   }
 }

@@ -41,7 +41,7 @@ struct Sample {
     std::string text;
     for (LogicalAxis const& axis : axes) {
       text +=
-          (text.empty() ? "" : " ") + (axis.set.empty() ? model.axes()[axis.axis].name : axis.set);
+          (text.empty() ? "" : " ") + (axis.set.empty() ? model.axes()[axis.axis].name : axis.set.text());
       if (axis.div > 1) text += fmt::format("/{}", axis.div);
     }
     return text;

@@ -164,7 +164,7 @@ TEST(NameParts, PiecesAreThoseOfADefinitionByHand) {
       }
       for (std::size_t t = 0; t < all.size(); ++t) {
         auto const fault = tile(all[t], at.model.domain(at.model.tensors()[t]), at.model.axes());
-        EXPECT_FALSE(fault) << at.model.tensors()[t].name << ": " << fault->holders << " hold "
+        EXPECT_FALSE(fault) << at.model.tensors()[t].name.text() << ": " << fault->holders << " hold "
                             << fault->where;
       }
     }
@@ -254,10 +254,10 @@ TEST(MliteMap, CoversWhatTheFamilyHasForEveryRankCount) {
             all[index(piece.tensor)].push_back(std::move(piece));
         for (std::size_t t = 0; t < all.size(); ++t) {
           EXPECT_EQ(model.exists(TensorId(t)), by_family.exists(TensorId(t)))
-              << model.tensors()[t].name;
+              << model.tensors()[t].name.text();
           if (!model.exists(TensorId(t))) continue;
           auto const fault = tile(all[t], model.domain(model.tensors()[t]), model.axes());
-          EXPECT_FALSE(fault) << model.tensors()[t].name << ": " << fault->holders << " hold "
+          EXPECT_FALSE(fault) << model.tensors()[t].name.text() << ": " << fault->holders << " hold "
                               << fault->where;
         }
       }

@@ -205,7 +205,7 @@ Lines settled(Lines const& stored) {
   apply_present(model, core);
   std::vector<bool> found;
   for (LogicalTensor const& tensor : model.tensors())
-    found.push_back(std::ranges::find(stored, tensor.name) != stored.end());
+    found.push_back(std::ranges::find(stored, tensor.name.text()) != stored.end());
   SideOptions options;
   options.local = true;
   options.options = {{"form", "grouped"}, {"spec", "te"}};
