@@ -34,7 +34,10 @@ class Steps {
     std::size_t const begin = at_;
     for (; !done() && text_[at_] != '"'; ++at_)
       if (text_[at_] == '\\') ++at_;
-    if (done()) return std::nullopt;
+    if (done()) {
+      at_ = text_.size();  // a backslash was the last
+      return std::nullopt;
+    }
     return text_.substr(begin, at_++ - begin);
   }
   /// Past the next comma that is in no inner value, or to what closes the outer one: whether it is
