@@ -70,11 +70,9 @@ TEST(JsonRoot, RefusesWhatIsNoJson) {
     EXPECT_THROW((void)tensors_of(text), Error) << text;
   }
   for (std::string const text :
-       {"", "[]", "{", R"({"tensors": [1], "tensors": [2]})", R"({"tensors": [1]} x)",
+       {"", "{", R"({"tensors": [1], "tensors": [2]})", R"({"tensors": [1]} x)",
         R"({"tensors": [1],})", R"({"tensors" [1]})", R"({tensors: [1]})"})
-    EXPECT_THROW(
-        (void)JsonRoot(text, "x.json", long_members, '[').members().find("tensors")->dump(), Error)
-        << text;
+    EXPECT_THROW((void)JsonRoot(text, "x.json", long_members, '[').members(), Error) << text;
 }
 
 /// A comma at the end, wherever a step ends.
