@@ -1,10 +1,13 @@
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <map>
 #include <optional>
+#include <queue>
 #include <string>
 
 #include "core/base/integers.hpp"
+#include "core/plan/cell_cuts.hpp"
 #include "core/plan/compile.hpp"
 #include "core/plan/place_digests.hpp"
 #include "core/plan/schedule.hpp"
@@ -15,6 +18,14 @@ namespace {
 /// Source files from this number on are messages: what a writer takes apart is compiled as if each
 /// message were a file.
 constexpr std::uint32_t first_message_file = 0x80000000U;
+
+/// Into how many stretches of equal weight the cells of a writer are cut.
+constexpr std::size_t most_stretches = 32;
+/// The share of a reader that reads all of a stretch.
+constexpr std::uint64_t whole_share = 64;
+/// Two stretches of one reader alone wait for each other four times as much. Who would wait less
+/// by a smaller part does not leave the plan's order for it.
+constexpr std::uint64_t least_wait = whole_share * whole_share / 4;
 
 /// What travels from one reader to one writer in one round: blocks packed one after the other, each
 /// source block once.
@@ -142,6 +153,7 @@ class RoundLoads {
 
   /// Adds a cell, unless some rank would need more than the limit then.
   bool add(Cell const& cell, std::size_t writer, std::optional<std::uint64_t> limit) {
+    if (limit && load_[writer] + 2 * cell.staging_bytes > *limit) return false;
     // A writer holds the message, its staged form and the target; a reader what it read and the
     // message.
     std::map<std::size_t, std::uint64_t> more{{writer, 2 * cell.staging_bytes}};
@@ -203,21 +215,77 @@ ExchangeRounds::ExchangeRounds(Plan const& plan, std::vector<int> reader_of_file
     : plan_(plan),
       reader_of_file_(std::move(reader_of_file)),
       rank_(rank),
-      staging_bytes_(staging_bytes) {
+      staging_bytes_(staging_bytes),
+      demands_(static_cast<std::size_t>(ranks), 0) {
   RankCells const cells(plan, ranks);
-  for (int r = 0; r < ranks; ++r) left_.push_back(cells.of(r));
+  for (int r = 0; r < ranks; ++r) {
+    Writer& writer = writers_.emplace_back();
+    writer.later = stretches_of(cells.of(r));
+    begin_stretch(writer);
+  }
+}
+
+std::vector<ExchangeRounds::Stretch> ExchangeRounds::stretches_of(CellRange cells) const {
+  std::vector<Stretch> stretches;
+  auto const cuts = cut_cells(plan_, cells, most_stretches);
+  for (std::size_t i = 0; i + 1 < cuts.size(); ++i) {
+    Stretch stretch{{cuts[i], cuts[i + 1]}, {}};
+    if (stretch.cells.empty()) continue;
+    std::map<std::size_t, std::uint64_t> bytes;
+    std::uint64_t total = 0;
+    for (std::size_t cell = cuts[i]; cell < cuts[i + 1]; ++cell)
+      for (Region const& region : plan_.regions_of(plan_.cells[cell])) {
+        std::uint64_t const own = bytes_of(region, plan_.dims_of(region));
+        bytes[static_cast<std::size_t>(reader_of_file_[region.src_file])] += own;
+        total += own;
+      }
+    for (auto const& [reader, own] : bytes)
+      stretch.shares.emplace_back(reader, own * whole_share / std::max<std::uint64_t>(total, 1));
+    stretches.push_back(std::move(stretch));
+  }
+  return stretches;
+}
+
+bool ExchangeRounds::begin_stretch(Writer& writer) {
+  for (auto const& [reader, share] : writer.shares) demands_[reader] -= share;
+  writer.shares.clear();
+  if (writer.later.empty()) return false;
+  auto const waiting = [&](Stretch const& stretch) {
+    std::uint64_t sum = 0;
+    for (auto const& [reader, share] : stretch.shares) sum += share * demands_[reader];
+    return sum / least_wait;
+  };
+  auto const behind = std::ranges::lower_bound(writer.later, writer.now.end, {},
+                                               [](Stretch const& one) { return one.cells.begin; });
+  auto next = std::ranges::min_element(behind, writer.later.end(), {}, waiting);
+  auto const before = std::ranges::min_element(writer.later.begin(), behind, {}, waiting);
+  if (next == writer.later.end() || (before != behind && waiting(*before) < waiting(*next)))
+    next = before;
+  bool const goes_on = next->cells.begin == writer.now.end;
+  writer.now = next->cells;
+  writer.shares = std::move(next->shares);
+  writer.later.erase(next);
+  for (auto const& [reader, share] : writer.shares) demands_[reader] += share;
+  return goes_on;
 }
 
 std::vector<ExchangeRounds::Share> ExchangeRounds::choose() {
-  RoundLoads loads(plan_, reader_of_file_, left_.size());
+  RoundLoads loads(plan_, reader_of_file_, writers_.size());
   std::vector<Share> chosen;
-  for (std::size_t writer = 0; writer < left_.size(); ++writer) {
-    for (CellRange& range = left_[writer]; range.begin < range.end; ++range.begin) {
-      if (!loads.add(plan_.cells[range.begin], writer,
-                     chosen.empty() ? std::nullopt : std::optional(staging_bytes_)))
-        break;
-      chosen.push_back({static_cast<int>(writer), range.begin});
-    }
+  using Turn = std::pair<std::uint64_t, std::size_t>;  // what a writer was given, and the writer
+  std::priority_queue<Turn, std::vector<Turn>, std::greater<>> turns;
+  for (std::size_t writer = 0; writer < writers_.size(); ++writer)
+    if (!writers_[writer].now.empty()) turns.emplace(writers_[writer].given_bytes, writer);
+  while (!turns.empty()) {
+    std::size_t const number = turns.top().second;
+    turns.pop();
+    Writer& writer = writers_[number];
+    Cell const& cell = plan_.cells[writer.now.begin];
+    if (!loads.add(cell, number, chosen.empty() ? std::nullopt : std::optional(staging_bytes_)))
+      continue;  // nothing more for it in this round
+    chosen.push_back({static_cast<int>(number), writer.now.begin++});
+    writer.given_bytes += cell.staging_bytes;
+    if (!writer.now.empty() || begin_stretch(writer)) turns.emplace(writer.given_bytes, number);
   }
   return chosen;
 }
@@ -230,10 +298,10 @@ std::uint64_t ExchangeRounds::count() const {
 }
 
 std::optional<RoundWork> ExchangeRounds::next() {
-  CellRange written = left_[static_cast<std::size_t>(rank_)];
+  std::size_t const first = writers_[static_cast<std::size_t>(rank_)].now.begin;
+  CellRange written{first, first};
   std::vector<Share> const chosen = choose();
   if (chosen.empty()) return std::nullopt;
-  written.end = left_[static_cast<std::size_t>(rank_)].begin;
   std::map<std::pair<int, int>, Parcel> parcels;  // (reader, writer), those of this rank
   std::vector<int> readers;                       // of the messages to this rank
   std::vector<Region> mine;
@@ -241,6 +309,7 @@ std::optional<RoundWork> ExchangeRounds::next() {
   std::vector<ByteDim> dims = {};
   for (Share const& share : chosen) {
     Cell const& cell = plan_.cells[share.cell];
+    if (share.writer == rank_) written.end = share.cell + 1;
     for (DigestRegion const& digest : plan_.digests_of(cell))
       if (reader_of_file_[digest.src_file] == rank_) digests.push_back(digest);
     for (Region region : plan_.regions_of(cell)) {

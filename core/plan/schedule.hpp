@@ -4,6 +4,7 @@
 #include <functional>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "core/plan/plan.hpp"
@@ -39,7 +40,10 @@ std::function<std::optional<RoundWork>()> direct_rounds(Plan const& plan, CellRa
 
 /// Rounds in which every source file is read by one rank and its bytes travel by message: for
 /// sources that not every rank sees, and on demand. No rank needs more than about `staging_bytes`
-/// in a round, gaps that are read along included, unless a single cell does. The number of rounds
+/// in a round, gaps that are read along included, unless a single cell does. In a round all ranks
+/// read and write, as far as possible: writers begin at places of different readers, and a reader's
+/// staging is shared by those that wait for it. A rank's cells of a round are neighbours; those of
+/// the next round may be anywhere. The number of rounds
 /// is the same on every rank, and so is who sends what to whom. `reader_of_file` gives the reading
 /// rank of each source file.
 class ExchangeRounds {
@@ -56,15 +60,35 @@ class ExchangeRounds {
     int writer = 0;
     std::size_t cell = 0;
   };
+  /// How much of a stretch each of its readers reads, in 64ths.
+  using ReaderShares = std::vector<std::pair<std::size_t, std::uint64_t>>;
+  /// Neighbouring cells of one writer.
+  struct Stretch {
+    CellRange cells;
+    ReaderShares shares;
+  };
+  struct Writer {
+    CellRange now;                  ///< what is left of the stretch that it is at
+    ReaderShares shares;            ///< of that stretch
+    std::vector<Stretch> later;     ///< in the plan's order
+    std::uint64_t given_bytes = 0;  ///< staging of the cells that it was given
+  };
+  std::vector<Stretch> stretches_of(CellRange cells) const;
+  /// Lets a writer that has done its stretch begin the one whose readers have the least to do for
+  /// others, the next such in the plan's order. Whether it goes on in the plan's order: false also
+  /// when none is left.
+  bool begin_stretch(Writer& writer);
   /// The cells of the next round: every rank makes the same choice, and no writer or reader needs
-  /// more than its staging.
+  /// more than its staging. The writer that was given least gets the next cell, until its next one
+  /// does not fit: where all wait for one reader they share it, instead of one after the other.
   std::vector<Share> choose();
 
   Plan const& plan_;
   std::vector<int> reader_of_file_;
   int rank_;
   std::uint64_t staging_bytes_;
-  std::vector<CellRange> left_;  ///< cells not yet done, per writing rank
+  std::vector<Writer> writers_;         ///< by rank
+  std::vector<std::uint64_t> demands_;  ///< by reader: its shares of the writers' stretches
 };
 
 /// Takes cells out of a plan: what another run has done already. `done` is sorted, its ranges
