@@ -8,6 +8,7 @@
 #include "core/base/error.hpp"
 #include "core/base/file.hpp"
 #include "core/base/json.hpp"
+#include "core/base/listed_folders.hpp"
 #include "core/base/sight.hpp"
 #include "core/base/tree.hpp"
 #include "core/base/workers.hpp"
@@ -33,6 +34,7 @@ bool lies_in(fs::path const& file, fs::path const& folder) {
 /// Of the path itself, not of what a link leads to; not_found for names that no file can have. A
 /// file system that fails to say it is an Error of kind io: it must not change what is done.
 fs::file_type type_of(fs::path const& path) {
+  if (auto const listed = listed_type(path)) return *listed;
   std::error_code reason;
   fs::file_status const status = fs::symlink_status(path, reason);
   if (status.type() == fs::file_type::not_found) return fs::file_type::not_found;
@@ -40,14 +42,6 @@ fs::file_type type_of(fs::path const& path) {
     if (reason == std::error_code(number, std::generic_category()))
       fail_errno(path, "stat", number);
   return reason ? fs::file_type::not_found : status.type();
-}
-
-/// Whether a link stands anywhere on the way from the folder to the member.
-bool has_link(fs::path const& folder, fs::path const& member) {
-  fs::path at = folder;
-  for (fs::path const& name : member)
-    if (type_of(at /= name) == fs::file_type::symlink) return true;
-  return false;
 }
 
 /// What a member is that a link leads to.
@@ -64,8 +58,12 @@ MemberKind kind_behind_link(fs::path const& folder, fs::path const& member, fs::
 }
 
 MemberKind kind_here(fs::path const& folder, fs::path const& member, fs::path const& named) {
-  if (has_link(folder, member)) return kind_behind_link(folder, member, named);
-  fs::file_type const type = type_of(folder / member);
+  fs::file_type type = fs::file_type::not_found;
+  fs::path at = folder;
+  for (fs::path const& name : member) {
+    type = type_of(at /= name);
+    if (type == fs::file_type::symlink) return kind_behind_link(folder, member, named);
+  }
   if (type == fs::file_type::not_found) return MemberKind::missing;
   return type == fs::file_type::regular ? MemberKind::file : MemberKind::not_regular;
 }
@@ -77,10 +75,13 @@ std::string kinds_here(fs::path const& folder, std::span<fs::path const> members
   constexpr std::size_t worth_a_listing = 8;
   std::map<fs::path, fs::file_type> listed;
   std::error_code problem;
-  if (members.size() >= worth_a_listing)
+  if (members.size() >= worth_a_listing && !is_listed_folder(folder))
     for (TreeEntry const& entry : listing_of(folder, problem))
       listed.emplace(entry.path.filename(), entry.type);
   std::string kinds(members.size(), '\0');
+  for (fs::path const& member : members)
+    if (!member.has_parent_path())
+      if (auto const type = listed_type(folder / member)) listed.emplace(member, *type);
   overlapped(members.size(), [&](std::size_t m) {
     auto const known = listed.find(members[m]);
     bool const is_file = known != listed.end() && known->second == fs::file_type::regular;
@@ -108,9 +109,7 @@ std::string shown(fs::path const& member) {
 std::vector<std::string> member_names(fs::path const& folder) {
   return seen_names("names in", folder, [&] {
     std::error_code reason;
-    std::vector<std::string> names;
-    for (fs::directory_iterator at(folder, reason), end; !reason && at != end; at.increment(reason))
-      names.push_back(at->path().filename().string());
+    std::vector<std::string> names = names_in(folder, reason);
     if (reason)
       fail(ErrorKind::source, "{}: cannot be listed: {}. Check the path and its permissions.",
            folder.string(), reason.message());

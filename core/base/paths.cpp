@@ -1,10 +1,17 @@
 #include "core/base/paths.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <map>
 #include <memory>
 #include <string>
 #include <utility>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fmt/format.h>
 
 #include "core/base/tree.hpp"
 #include "core/base/workers.hpp"
@@ -20,8 +27,40 @@ fs::path normal_path(fs::path const& path) {
 
 fs::path full_path(fs::path const& path) { return normal_path(fs::absolute(path)); }
 
+namespace {
+
+/// Without links, of a path that can be opened: the system's own name for what it opened, which one
+/// call gives instead of one for each part. Empty where it does not say; errno tells whether
+/// nothing is there.
+fs::path system_name(fs::path const& path) {
+  int const descriptor = ::open(path.c_str(), O_PATH | O_CLOEXEC);
+  if (descriptor < 0) return {};
+  std::error_code problem;
+  fs::path name = fs::read_symlink(fmt::format("/proc/self/fd/{}", descriptor), problem);
+  // What is removed meanwhile gets a remark behind its name.
+  struct stat opened {};
+  bool const known = !problem && name.is_absolute() && ::fstat(descriptor, &opened) == 0 &&
+                     opened.st_nlink > 0 && !name.native().ends_with(" (deleted)");
+  ::close(descriptor);
+  errno = 0;
+  return known ? name : fs::path();
+}
+
+/// The same of a path whose last part need not exist.
+fs::path quickly_resolved(fs::path const& path) {
+  if (!path.has_filename() || path.lexically_normal() != path) return {};
+  if (fs::path name = system_name(path); !name.empty()) return name;
+  if (errno != ENOENT) return {};
+  fs::path const folder = system_name(path.parent_path());
+  return folder.empty() ? folder : folder / path.filename();
+}
+
+}  // namespace
+
 fs::path resolved_path(fs::path const& path, std::error_code& problem) {
   fs::path const absolute = fs::absolute(path, problem);
+  if (fs::path quick = problem ? fs::path() : quickly_resolved(absolute); !quick.empty())
+    return quick;
   fs::path const resolved = fs::weakly_canonical(absolute, problem);
   return normal_path(problem ? absolute : resolved);
 }
@@ -82,12 +121,14 @@ std::vector<fs::path> resolved_paths(std::vector<fs::path> const& paths) {
   for (auto const& [folder, ignored] : folders) names.push_back(folder);
   std::map<std::string, ResolvedFolder> above;
   for (auto const& [folder, inside] : folders_of(names))
-    above.try_emplace(folder, resolved_path(folder), folder, inside);
+    if (inside > 1) above.try_emplace(folder, resolved_path(folder), folder, inside);
   std::vector<std::unique_ptr<ResolvedFolder>> resolved(names.size());
   overlapped(names.size(), [&](std::size_t i) {
     fs::path const folder = names[i];
+    auto const beside = above.find(folder.parent_path().string());
     resolved[i] = std::make_unique<ResolvedFolder>(
-        above.at(folder.parent_path().string()).of(folder), folder, folders.at(names[i]));
+        beside == above.end() ? resolved_path(folder) : beside->second.of(folder), folder,
+        folders.at(names[i]));
   });
   overlapped(full.size(), [&](std::size_t i) {
     auto const folder = std::ranges::lower_bound(names, full[i].parent_path().string());

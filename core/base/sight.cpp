@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "core/base/listed_folders.hpp"
+
 namespace reshard {
 namespace {
 
@@ -9,6 +11,16 @@ namespace fs = std::filesystem;
 
 thread_local Sight* sight_of_thread = nullptr;
 thread_local OpenedFiles* opened_by_thread = nullptr;
+
+/// Links followed; not_found for what cannot be accessed.
+fs::file_type type_behind(fs::path const& path) {
+  if (is_listed_folder(path)) return fs::file_type::directory;
+  if (auto const listed = listed_type(path); listed && *listed != fs::file_type::symlink)
+    return *listed;
+  std::error_code problem;
+  fs::file_type const type = fs::status(path, problem).type();
+  return type == fs::file_type::none ? fs::file_type::not_found : type;
+}
 
 }  // namespace
 
@@ -52,24 +64,16 @@ std::vector<std::string> seen_names(std::string_view what, fs::path const& path,
 }
 
 bool sees_anything(fs::path const& path) {
-  return seen_flag("exists", path, [&] {
-    std::error_code ignored;
-    return fs::exists(path, ignored);
-  });
+  return seen_flag("exists", path, [&] { return type_behind(path) != fs::file_type::not_found; });
 }
 
 bool sees_file(fs::path const& path) {
-  return seen_flag("is a file", path, [&] {
-    std::error_code ignored;
-    return fs::is_regular_file(path, ignored);
-  });
+  return seen_flag("is a file", path, [&] { return type_behind(path) == fs::file_type::regular; });
 }
 
 bool sees_folder(fs::path const& path) {
-  return seen_flag("is a folder", path, [&] {
-    std::error_code ignored;
-    return fs::is_directory(path, ignored);
-  });
+  return seen_flag("is a folder", path,
+                   [&] { return type_behind(path) == fs::file_type::directory; });
 }
 
 }  // namespace reshard

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/base/activity.hpp"
+#include "core/base/listed_folders.hpp"
 #include "core/base/workers.hpp"
 
 namespace reshard {
@@ -94,7 +95,8 @@ std::optional<std::vector<TreeEntry>> known_listing(fs::path const& folder) {
 std::vector<TreeEntry> known_listing_of(fs::path const& folder, std::error_code& problem) {
   problem.clear();
   if (auto known = known_listing(folder)) return *std::move(known);
-  std::vector<TreeEntry> entries = listing_of(folder, problem);
+  std::optional<std::vector<TreeEntry>> listed = listed_entries(folder);
+  std::vector<TreeEntry> entries = listed ? *std::move(listed) : listing_of(folder, problem);
   std::lock_guard const lock(Known::all().mutex);
   if (!problem && Known::all().scopes > 0) Known::all().listings.emplace(folder, entries);
   return entries;

@@ -1,9 +1,11 @@
 #include "core/formats/format.hpp"
 
 #include <algorithm>
+#include <optional>
 
 #include <fmt/ranges.h>
 
+#include "core/base/listed_folders.hpp"
 #include "core/base/sight.hpp"
 #include "core/base/text.hpp"
 #include "core/containers/saves.hpp"
@@ -219,7 +221,10 @@ Format const& choose_format(fs::path const& path, FormatId wanted) {
   return wanted_format(path, format_of(wanted)).refined(path);
 }
 
-void check_checkpoint_folder(fs::path const& path) { (void)candidates(folder_of_weights(path)); }
+void check_checkpoint_folder(fs::path const& path) {
+  ListedFolders const listed(path);
+  (void)candidates(folder_of_weights(path));
+}
 
 std::optional<fs::path> enclosing_checkpoint(fs::path const& file) {
   fs::path folder = file.parent_path();
@@ -233,8 +238,11 @@ Checkpoint open_checkpoint(fs::path const& given, FormatId wanted, OpenChoice ch
                            HeaderExchange const& exchange) {
   Format const* format = nullptr;
   fs::path path;
+  ListedFolders const listed(given);
+  std::optional<ListedFolders> listed_weights;
   exchange.together_seeing([&] {
     path = folder_of_weights(given);
+    if (path != given) listed_weights.emplace(path);
     format = &choose_format(path, wanted);
   });
   choice.names_alone = choice.names_alone || wanted == FormatId::dcp;

@@ -46,10 +46,12 @@ bool xfs_can_share(int descriptor) {
 std::optional<std::uint64_t> clone_block_at(fs::path path) {
   std::error_code ignored;
   path = fs::absolute(path, ignored);
-  while (!fs::exists(path, ignored) && path.has_parent_path() && path != path.parent_path())
+  int descriptor = -1;
+  while ((descriptor = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)) < 0) {
+    bool const missing = errno == ENOENT || errno == ENOTDIR;
+    if (!missing || !path.has_parent_path() || path == path.parent_path()) return std::nullopt;
     path = path.parent_path();
-  int const descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) return std::nullopt;
+  }
   struct statfs system {};
   bool can = false;
   if (::fstatfs(descriptor, &system) == 0) {

@@ -1,6 +1,9 @@
+#include <optional>
+
 #include <fmt/format.h>
 
 #include "core/base/capture.hpp"
+#include "core/base/listed_folders.hpp"
 #include "core/containers/saves.hpp"
 #include "core/formats/inspect_lines.hpp"
 #include "core/formats/shapes.hpp"
@@ -77,7 +80,10 @@ void add_shape(Inspection& result, std::optional<FoundShape> const& shape) {
 }  // namespace
 
 Inspection inspect(fs::path const& given, megatron::UserSizes const& user) {
+  ListedFolders const listed(given);
   fs::path const path = folder_of_weights(given);
+  std::optional<ListedFolders> listed_weights;
+  if (path != given) listed_weights.emplace(path);
   Inspection result = choose_format(path).describe(path, user);
   auto const shape = shape_of(result);
   if (!result.folder.empty())

@@ -57,10 +57,6 @@ class NumbersOfFolders {
   std::map<fs::path, Number> numbers_;
 };
 
-FolderNumbers folder_numbers(fs::path const& folder) {
-  return NumbersOfFolders({folder}).of(folder);
-}
-
 /// The path without links, as far as it is there.
 fs::path really(fs::path const& path) {
   std::error_code error;
@@ -94,8 +90,13 @@ void check_outside_job(fs::path const& file, std::string_view option, JobSpec co
 void check_source_apart(JobSpec const& spec, Checkpoint const& source) {
   std::error_code ignored;
   fs::path const target = really(spec.target.path);
-  FolderNumbers const of_target = folder_numbers(target);
-  FolderNumbers const of_root = folder_numbers(really(spec.source.path));
+  fs::path const root = really(spec.source.path);
+  std::vector<fs::path> const resolved = resolved_paths(source.files);
+  std::vector<fs::path> folders{target, root};
+  for (fs::path const& real : resolved) folders.push_back(real.parent_path());
+  NumbersOfFolders const numbers(folders);
+  FolderNumbers const of_target = numbers.of(target);
+  FolderNumbers const of_root = numbers.of(root);
   if (of_root.own && of_target.all.contains(*of_root.own))
     fail(ErrorKind::usage,
          "[target] path: {} is the source {}, or is inside it, through another mount. Choose a "
@@ -103,10 +104,6 @@ void check_source_apart(JobSpec const& spec, Checkpoint const& source) {
          target.string(), spec.source.path);
   std::set<fs::path> looked_at;
   bool const in_folder = !fs::is_regular_file(spec.source.path, ignored);
-  std::vector<fs::path> const resolved = resolved_paths(source.files);
-  std::vector<fs::path> folders;
-  for (fs::path const& real : resolved) folders.push_back(real.parent_path());
-  NumbersOfFolders const numbers(folders);
   for (std::size_t f = 0; f < resolved.size(); ++f) {
     fs::path const& file = source.files[f];
     fs::path const& real = resolved[f];

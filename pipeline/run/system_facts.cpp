@@ -2,21 +2,22 @@
 
 #include <sys/statvfs.h>
 
+#include <cerrno>
 #include <fstream>
 #include <string>
-#include <system_error>
 
 namespace reshard {
 
 namespace fs = std::filesystem;
 
 std::uint64_t free_bytes_at(fs::path path) {
-  std::error_code ignored;
   path = fs::absolute(path);
-  while (!fs::exists(path, ignored) && path.has_parent_path() && path != path.parent_path())
-    path = path.parent_path();
   struct statvfs status {};
-  if (::statvfs(path.c_str(), &status) != 0) return 0;
+  while (::statvfs(path.c_str(), &status) != 0) {
+    bool const missing = errno == ENOENT || errno == ENOTDIR;
+    if (!missing || !path.has_parent_path() || path == path.parent_path()) return 0;
+    path = path.parent_path();
+  }
   return static_cast<std::uint64_t>(status.f_bavail) * status.f_frsize;
 }
 

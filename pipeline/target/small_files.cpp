@@ -22,7 +22,7 @@ FileRecord record_of_copy(fs::path const& from, fs::path const& root, fs::path c
 
 void copy_sidecars(huggingface::Folder const& from, fs::path const& to, fs::path const& staging,
                    std::vector<FileRecord>& records) {
-  make_folders(staging / to);
+  if (!to.empty()) make_folders(staging / to);
   for (std::string const& name : from.sidecars) {
     huggingface::copy_sidecar(from, name, staging / to);
     records.push_back(record_of_copy(from.path / name, from.path, to));

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <fstream>
 #include <map>
+#include <sstream>
 
 #include <fcntl.h>
 #include <sys/random.h>
@@ -14,6 +14,7 @@
 #include "core/base/file.hpp"
 #include "core/base/file_time.hpp"
 #include "core/base/paths.hpp"
+#include "core/base/retry.hpp"
 #include "stages/write/journal.hpp"
 
 namespace reshard {
@@ -130,7 +131,6 @@ std::vector<fs::path> Leftovers::all() const {
 Leftovers leftovers_of(fs::path const& target) {
   fs::path const place = absolute_target(target);
   Leftovers found;
-  bool const is_free = !is_there(place);
   std::error_code ended;
   for (fs::directory_iterator it(place.parent_path(), ended);
        !ended && it != fs::directory_iterator(); it.increment(ended)) {
@@ -138,7 +138,7 @@ Leftovers leftovers_of(fs::path const& target) {
     if (!name || name->target != place.filename().string()) continue;
     if (name->kind == Kind::staging) found.staging.push_back(it->path());
     if (name->kind == Kind::journal) found.journals.push_back(it->path());
-    if (name->kind == Kind::old && (is_free || !name->token.empty()))
+    if (name->kind == Kind::old && (!name->token.empty() || !is_there(place)))
       found.old.push_back(it->path());
   }
   // Half a list would hide a run that is active. A parent that is missing or a file holds none:
@@ -179,12 +179,19 @@ void write_owner(fs::path const& journal, Owner const& owner) {
 }
 
 std::optional<Owner> read_owner(fs::path const& journal) {
-  fs::path const path = journal / owner_name;
-  std::error_code ignored;
-  if (!fs::is_regular_file(fs::symlink_status(path, ignored)) ||
-      fs::file_size(path, ignored) > most_owner_bytes)
-    return std::nullopt;
-  std::ifstream file(path);
+  int const descriptor = retried([&] {
+    return ::open((journal / owner_name).c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+  });
+  if (descriptor < 0) return std::nullopt;
+  struct stat status {};
+  std::string text;
+  if (::fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode) &&
+      static_cast<std::uint64_t>(status.st_size) <= most_owner_bytes)
+    text.resize(static_cast<std::size_t>(status.st_size));
+  ssize_t const got = retried([&] { return ::pread(descriptor, text.data(), text.size(), 0); });
+  ::close(descriptor);
+  text.resize(got < 0 ? 0 : static_cast<std::size_t>(got));
+  std::istringstream file(text);
   Owner owner;
   std::string state;
   if (!std::getline(file, owner.token) || !std::getline(file, owner.boot) ||
@@ -212,18 +219,28 @@ std::optional<std::string> sign_of_life(Leftovers const& left, bool locked, std:
 }
 
 void remove_folder(fs::path const& folder, std::error_code& error) {
-  if (!fs::is_directory(fs::symlink_status(folder, error))) {  // a link, or nothing
+  fs::file_type const type = fs::symlink_status(folder, error).type();
+  error.clear();
+  if (type == fs::file_type::not_found) return;
+  if (type != fs::file_type::directory) {  // a link
     fs::remove(folder, error);
     return;
   }
   std::vector<fs::path> first;
+  bool has_source = false;
   for (fs::directory_iterator it(folder, error); !error && it != fs::directory_iterator();
        it.increment(error))
-    if (it->path().filename() != journal_source_name) first.push_back(it->path());
+    if (it->path().filename() != journal_source_name)
+      first.push_back(it->path());
+    else
+      has_source = true;
   if (error == std::errc::no_such_file_or_directory) error.clear();
+  // Most are files, of which remove_all() would first ask whether they are folders.
   for (fs::path const& path : first)
-    if (!error) fs::remove_all(path, error);
-  if (!error) fs::remove_all(folder, error);
+    if (!error && ::unlink(path.c_str()) != 0) fs::remove_all(path, error);
+  if (error) return;
+  if (has_source) (void)::unlink((folder / journal_source_name).c_str());
+  if (::rmdir(folder.c_str()) != 0) fs::remove_all(folder, error);
 }
 
 bool discard(fs::path const& left, fs::path const& own_name) {

@@ -197,8 +197,10 @@ Publication::~Publication() {
 
 void Publication::remove_own() {
   life_sign_.reset();
-  for (fs::path const& path :
-       {staging_, old_, journal_}) {  // the journal last: it says whose the rest is
+  std::vector<fs::path> made{staging_};
+  if (replaced_) made.push_back(old_);
+  made.push_back(journal_);  // last: it says whose the rest is
+  for (fs::path const& path : made) {
     std::error_code error;
     remove_folder(path, error);
     if (error && left_behind_.empty())
@@ -207,7 +209,7 @@ void Publication::remove_own() {
   }
 }
 
-void Publication::check_target() const { check_existing(target_, existing_); }
+bool Publication::check_target() const { return check_existing(target_, existing_); }
 
 std::optional<Publication::Identity> Publication::identity_of(fs::path const& path) {
   struct stat status {};
@@ -264,8 +266,7 @@ void Publication::refuse_moving(int error_number) const {
 }
 
 void Publication::move_into_place() {
-  check_target();
-  if (!is_there(target_)) {
+  if (!check_target()) {
     if (::renameat2(AT_FDCWD, staging_.c_str(), AT_FDCWD, target_.c_str(), RENAME_NOREPLACE) == 0)
       return;
     bool const without_flags = errno == EINVAL || errno == ENOSYS;
@@ -290,6 +291,7 @@ bool Publication::exchange() {
 }
 
 void Publication::replace_in_two_steps() {
+  replaced_ = true;
   if (::rename(target_.c_str(), old_.c_str()) != 0) refuse_moving(errno);
   kept_ = true;  // from here on it is the only copy, until the new one has its name for good
   if (::rename(staging_.c_str(), target_.c_str()) == 0) return;

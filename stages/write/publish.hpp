@@ -100,7 +100,7 @@ class Publication {
   };
   static std::optional<Identity> identity_of(std::filesystem::path const& path);
 
-  void check_target() const;
+  bool check_target() const;
   void check_renaming();
   void check_alone() const;
   void remove_leftovers_but(Leftovers const& left);
@@ -125,6 +125,7 @@ class Publication {
   Identity staged_;
   bool ours_ = false;  // what has our names
   bool kept_ = false;
+  bool replaced_ = false;  ///< the old target may have got its hidden name
   std::string left_behind_;
   std::optional<LifeSign> life_sign_;
 };

@@ -67,19 +67,21 @@ void refuse_making(fs::path const& path, int error_number, std::string_view next
        system_reason(error_number), next);
 }
 
-void check_existing(fs::path const& target, ExistingTarget existing) {
-  if (!is_there(target)) return;
+bool check_existing(fs::path const& target, ExistingTarget existing) {
+  std::error_code ignored;
+  fs::file_type const type = fs::symlink_status(target, ignored).type();
+  if (type == fs::file_type::not_found) return false;
   if (existing == ExistingTarget::refuse)
     fail(
         ErrorKind::target,
         "{}: exists already. Choose another target.path, or set target.replace = true to replace it.",
         target.string());
-  std::error_code ignored;
-  if (!fs::is_directory(fs::symlink_status(target, ignored)))
+  if (type != fs::file_type::directory)
     fail(ErrorKind::target,
          "{}: exists and is not a directory, so target.replace does not apply. Remove it or choose "
          "another target.path.",
          target.string());
+  return true;
 }
 
 fs::path ready_place(fs::path const& target, ExistingTarget existing) {
@@ -87,8 +89,7 @@ fs::path ready_place(fs::path const& target, ExistingTarget existing) {
   std::error_code error;
   fs::create_directories(place.parent_path(), error);
   if (error) refuse_making(place.parent_path(), error.value(), where_from);
-  check_existing(place, existing);
-  if (is_there(place)) check_movable(place);
+  if (check_existing(place, existing)) check_movable(place);
   return place;
 }
 
@@ -109,8 +110,7 @@ void look_at_place(fs::path const& target, ExistingTarget existing) {
   long const longest = ::pathconf(there.c_str(), _PC_NAME_MAX);
   if (longest > 0 && longest_name(place) > static_cast<std::size_t>(longest))
     refuse_making(place, ENAMETOOLONG, where_from);
-  check_existing(place, existing);
-  if (is_there(place)) check_movable(place);
+  if (check_existing(place, existing)) check_movable(place);
 }
 
 }  // namespace reshard

@@ -8,8 +8,8 @@ namespace reshard {
 /// What to do when the target's name is taken.
 enum class ExistingTarget { refuse, replace };
 
-/// Error of kind target when the name is taken and may not be replaced.
-void check_existing(std::filesystem::path const& target, ExistingTarget existing);
+/// Whether the name is taken; an Error of kind target where it then may not be replaced.
+bool check_existing(std::filesystem::path const& target, ExistingTarget existing);
 
 /// Where the target will be: its folder is made, its name is free or may be replaced. Error of kind
 /// target, or resources on a full disk.

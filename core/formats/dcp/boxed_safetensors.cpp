@@ -3,6 +3,7 @@
 #include <unordered_map>
 
 #include "core/base/counted.hpp"
+#include "core/base/listed_folders.hpp"
 #include "core/base/member_file.hpp"
 #include "core/base/sight.hpp"
 #include "core/containers/safetensors/safetensors.hpp"
@@ -124,9 +125,8 @@ class BoxCollector {
 std::vector<std::string> safetensors_names(fs::path const& folder) {
   std::vector<std::string> names;
   std::error_code ignored;
-  for (auto const& entry : fs::directory_iterator(folder, ignored))
-    if (entry.path().extension() == ".safetensors")
-      names.push_back(entry.path().filename().string());
+  for (std::string const& name : names_in(folder, ignored))
+    if (fs::path(name).extension() == ".safetensors") names.push_back(name);
   std::sort(names.begin(), names.end());
   return names;
 }

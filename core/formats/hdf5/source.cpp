@@ -6,6 +6,7 @@
 #include "core/base/capture.hpp"
 #include "core/base/counted.hpp"
 #include "core/base/file.hpp"
+#include "core/base/listed_folders.hpp"
 #include "core/base/member_file.hpp"
 #include "core/base/sight.hpp"
 #include "core/base/text.hpp"
@@ -181,10 +182,10 @@ class Collector {
 std::vector<std::string> hdf5_names(fs::path const& folder) {
   std::error_code ignored;
   std::vector<std::string> names;
-  for (auto const& entry : fs::directory_iterator(folder, ignored))
-    if ((entry.path().extension() == ".h5" || entry.path().extension() == ".hdf5") &&
-        entry.is_regular_file(ignored))
-      names.push_back(entry.path().filename().string());
+  for (std::string const& name : names_in(folder, ignored))
+    if (fs::path const ending = fs::path(name).extension();
+        (ending == ".h5" || ending == ".hdf5") && fs::is_regular_file(folder / name, ignored))
+      names.push_back(name);
   std::sort(names.begin(), names.end());
   return names;
 }

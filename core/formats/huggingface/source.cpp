@@ -5,6 +5,7 @@
 
 #include "core/base/capture.hpp"
 #include "core/base/counted.hpp"
+#include "core/base/listed_folders.hpp"
 #include "core/base/sight.hpp"
 #include "core/base/text.hpp"
 #include "core/base/workers.hpp"
@@ -23,10 +24,8 @@ std::string lone_shard(fs::path const& folder) {
        {index_name, single_file_name, adapter_index_name, adapter_file_name})
     if (sees_file(folder / name)) return "";
   std::error_code error;
-  for (fs::directory_iterator it(folder, error); !error && it != fs::directory_iterator();
-       it.increment(error))
-    if (std::string const name = it->path().filename().string();
-        matches_glob("*-of-*.safetensors", name))
+  for (std::string const& name : names_in(folder, error))
+    if (matches_glob("*-of-*.safetensors", name))
       return fmt::format("has {} and no {} yet", name, index_name);
   return "";
 }

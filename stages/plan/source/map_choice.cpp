@@ -91,10 +91,17 @@ bool matches(Expression const& condition, Json const& facts) {
   return condition.holds(scope);
 }
 
-/// Whether a map's own text names this type anywhere. The texts of many maps are looked through
-/// much faster than they are read as maps.
+/// Whether a map's own text holds this type as a string, anywhere. The texts of many maps are
+/// looked through much faster than they are read as maps.
 bool may_name(fs::path const& file, std::string const& model_type) {
-  return read_text_file(file, largest_map_bytes).find(model_type) != std::string::npos;
+  std::string const text = read_text_file(file, largest_map_bytes);
+  for (std::size_t at = text.find(model_type); at != std::string::npos;
+       at = text.find(model_type, at + 1)) {
+    std::size_t const end = at + model_type.size();
+    auto const is_quote = [](char one) { return one == '"' || one == '\''; };
+    if (at > 0 && is_quote(text[at - 1]) && end < text.size() && is_quote(text[end])) return true;
+  }
+  return false;
 }
 
 std::optional<MapFile> find_family(std::vector<fs::path> const& files,

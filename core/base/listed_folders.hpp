@@ -1,0 +1,57 @@
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "core/base/tree.hpp"
+
+namespace reshard {
+
+/// While one lives, what this thread asks about the names in one folder is answered by a listing of
+/// it, made at the first question; so is what it asks about a folder below that it has listed. For
+/// the time in which a checkpoint is recognised and opened: dozens of names are looked for then,
+/// and a file system may ask a server for each. A folder that cannot be listed, and an entry that
+/// the listing does not tell the type of, are asked about one by one.
+class ListedFolders {
+ public:
+  explicit ListedFolders(std::filesystem::path root);
+  ~ListedFolders();
+  ListedFolders(ListedFolders const&) = delete;
+  ListedFolders& operator=(ListedFolders const&) = delete;
+
+ private:
+  friend std::optional<std::filesystem::file_type> listed_type(std::filesystem::path const&);
+  friend std::optional<std::vector<TreeEntry>> listed_entries(std::filesystem::path const&);
+  friend bool is_listed_folder(std::filesystem::path const&);
+  friend std::vector<std::string> names_in(std::filesystem::path const&, std::error_code&);
+
+  using Names = std::map<std::string, std::filesystem::file_type, std::less<>>;
+  /// Null where it is not known, and not to be listed.
+  static Names const* listing_in_scope(std::filesystem::path const& folder);
+  static Names list(std::filesystem::path const& folder, std::error_code& problem);
+
+  ListedFolders* before_;
+  std::filesystem::path root_;
+  std::map<std::filesystem::path, Names> listings_;
+  bool failed_ = false;  ///< to list the root
+};
+
+/// Of a path itself, a link being one, as a listing has it; not_found for a name that is not in it.
+/// Nothing where the file system has to be asked.
+std::optional<std::filesystem::file_type> listed_type(std::filesystem::path const& path);
+
+/// Whether there is a listing of it, which makes it a folder or a link to one.
+bool is_listed_folder(std::filesystem::path const& path);
+
+/// What it holds, unsorted, where there is a listing of it that tells each entry's type.
+std::optional<std::vector<TreeEntry>> listed_entries(std::filesystem::path const& folder);
+
+/// The names in a folder, unsorted. `problem` is set, and the answer empty, when it cannot be
+/// listed.
+std::vector<std::string> names_in(std::filesystem::path const& folder, std::error_code& problem);
+
+}  // namespace reshard
