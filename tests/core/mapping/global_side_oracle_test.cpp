@@ -181,8 +181,8 @@ void expect_ranks_tile(Opened const& opened, MeshSizes const& mesh) {
     if (!opened.model.exists(TensorId(t))) continue;
     auto const fault =
         tile(pieces[t], opened.model.domain(opened.model.tensors()[t]), opened.model.axes());
-    EXPECT_FALSE(fault) << opened.model.tensors()[t].name.text() << ": " << fault->holders << " hold "
-                        << fault->where;
+    EXPECT_FALSE(fault) << opened.model.tensors()[t].name.text() << ": " << fault->holders
+                        << " hold " << fault->where;
   }
 }
 

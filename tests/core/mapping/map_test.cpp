@@ -117,7 +117,8 @@ TEST(Maps, ArgsAndConfigDescribeTheSameTensors) {
       std::optional<TensorId> const found = by_args.find_tensor(tensor.name);
       ASSERT_TRUE(found) << tensor.name.text();
       EXPECT_TRUE(by_args.exists(*found)) << tensor.name.text();
-      EXPECT_EQ(by_config.volume(tensor), by_args.volume(by_args.tensor(*found))) << tensor.name.text();
+      EXPECT_EQ(by_config.volume(tensor), by_args.volume(by_args.tensor(*found)))
+          << tensor.name.text();
     }
   }
 }

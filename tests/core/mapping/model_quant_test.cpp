@@ -40,8 +40,8 @@ struct Sample {
   std::string shown(std::vector<LogicalAxis> const& axes) const {
     std::string text;
     for (LogicalAxis const& axis : axes) {
-      text +=
-          (text.empty() ? "" : " ") + (axis.set.empty() ? model.axes()[axis.axis].name : axis.set.text());
+      text += (text.empty() ? "" : " ") +
+              (axis.set.empty() ? model.axes()[axis.axis].name : axis.set.text());
       if (axis.div > 1) text += fmt::format("/{}", axis.div);
     }
     return text;

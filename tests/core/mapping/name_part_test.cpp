@@ -164,8 +164,8 @@ TEST(NameParts, PiecesAreThoseOfADefinitionByHand) {
       }
       for (std::size_t t = 0; t < all.size(); ++t) {
         auto const fault = tile(all[t], at.model.domain(at.model.tensors()[t]), at.model.axes());
-        EXPECT_FALSE(fault) << at.model.tensors()[t].name.text() << ": " << fault->holders << " hold "
-                            << fault->where;
+        EXPECT_FALSE(fault) << at.model.tensors()[t].name.text() << ": " << fault->holders
+                            << " hold " << fault->where;
       }
     }
 }
@@ -257,8 +257,8 @@ TEST(MliteMap, CoversWhatTheFamilyHasForEveryRankCount) {
               << model.tensors()[t].name.text();
           if (!model.exists(TensorId(t))) continue;
           auto const fault = tile(all[t], model.domain(model.tensors()[t]), model.axes());
-          EXPECT_FALSE(fault) << model.tensors()[t].name.text() << ": " << fault->holders << " hold "
-                              << fault->where;
+          EXPECT_FALSE(fault) << model.tensors()[t].name.text() << ": " << fault->holders
+                              << " hold " << fault->where;
         }
       }
   }

@@ -167,7 +167,8 @@ inline void expect_tiled(Job const& job) {
     for (Piece& piece : job.side->pieces(name, {}))
       pieces[index(piece.tensor)].push_back(std::move(piece));
   for (std::size_t t = 0; t < pieces.size(); ++t) {
-    EXPECT_EQ(pieces[t].empty(), !job.model.exists(TensorId(t))) << job.model.tensors()[t].name.text();
+    EXPECT_EQ(pieces[t].empty(), !job.model.exists(TensorId(t)))
+        << job.model.tensors()[t].name.text();
     if (!job.model.exists(TensorId(t))) continue;
     auto const fault = tile(pieces[t], job.model.domain(job.model.tensors()[t]), job.model.axes());
     EXPECT_FALSE(fault) << job.model.tensors()[t].name.text() << ": " << fault->holders << " hold "

@@ -165,7 +165,8 @@ TEST(Digest, OrderedBlocksAreTheLogicalBytes) {
           ++blocks_in_all;
         }
         EXPECT_EQ(end, blocks.bytes());
-        EXPECT_EQ(written[7], logical_bytes(fixture.model, id, 2)) << fixture.model.tensor(id).name.text();
+        EXPECT_EQ(written[7], logical_bytes(fixture.model, id, 2))
+            << fixture.model.tensor(id).name.text();
       }
       EXPECT_GT(blocks_in_all, 2 * fixture.model.tensors().size());
     }

@@ -159,8 +159,7 @@ TEST(SafetensorsPlanFile, APlannedFileOnDiskGivesBackItsBytes) {
   for (FileTensor const& tensor : read_header(file).tensors) {
     std::vector<std::byte> bytes(tensor.size_bytes);
     file.read_at(tensor.offset_bytes, bytes);
-    auto const i =
-        std::ranges::find(tensors, tensor.name, &TensorSpec::name) - tensors.begin();
+    auto const i = std::ranges::find(tensors, tensor.name, &TensorSpec::name) - tensors.begin();
     EXPECT_EQ(bytes, payloads[static_cast<std::size_t>(i)]) << tensor.name.text();
   }
 }
