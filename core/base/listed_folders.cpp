@@ -4,6 +4,8 @@
 #include <utility>
 
 #include <dirent.h>
+#include <fcntl.h>
+#include <unistd.h>
 
 #include "core/base/activity.hpp"
 #include "core/base/paths.hpp"
@@ -33,6 +35,11 @@ fs::path comparable(fs::path path) {
   for (fs::path const& part : path)
     if (problem || part.empty() || part == "." || part == "..") return {};
   return path;
+}
+
+/// Its names may be known to those who may not open what they name: then the system says so.
+bool is_searchable(fs::path const& folder) {
+  return ::faccessat(AT_FDCWD, folder.c_str(), X_OK, AT_EACCESS) == 0;
 }
 
 }  // namespace
@@ -71,8 +78,8 @@ ListedFolders::Names const* ListedFolders::listing_in_scope(fs::path const& fold
     if (scope->failed_ || scope->root_ != folder) continue;
     std::error_code problem;
     Names names = list(folder, problem);
-    scope->failed_ = static_cast<bool>(problem);
-    if (!problem) return &scope->listings_.emplace(folder, std::move(names)).first->second;
+    scope->failed_ = problem || !is_searchable(folder);
+    if (!scope->failed_) return &scope->listings_.emplace(folder, std::move(names)).first->second;
   }
   return nullptr;
 }
@@ -116,7 +123,8 @@ std::vector<std::string> names_in(fs::path const& folder, std::error_code& probl
   if (names == nullptr) {
     made = ListedFolders::list(folder, problem);
     names = &made;
-    if (!problem && !full.empty() && !innermost->root_.empty() && holds(innermost->root_, full))
+    if (!problem && !full.empty() && !innermost->root_.empty() && holds(innermost->root_, full) &&
+        is_searchable(full))
       names = &innermost->listings_.emplace(full, std::move(made)).first->second;
   }
   std::vector<std::string> result;

@@ -14,8 +14,8 @@ namespace reshard {
 /// While one lives, what this thread asks about the names in one folder is answered by a listing of
 /// it, made at the first question; so is what it asks about a folder below that it has listed. For
 /// the time in which a checkpoint is recognised and opened: dozens of names are looked for then,
-/// and a file system may ask a server for each. A folder that cannot be listed, and an entry that
-/// the listing does not tell the type of, are asked about one by one.
+/// and a file system may ask a server for each. What is in a folder that cannot be listed or
+/// searched, and an entry that the listing does not tell the type of, are asked about one by one.
 class ListedFolders {
  public:
   explicit ListedFolders(std::filesystem::path root);
@@ -37,7 +37,7 @@ class ListedFolders {
   ListedFolders* before_;
   std::filesystem::path root_;
   std::map<std::filesystem::path, Names> listings_;
-  bool failed_ = false;  ///< to list the root
+  bool failed_ = false;  ///< the root cannot be listed or searched
 };
 
 /// Of a path itself, a link being one, as a listing has it; not_found for a name that is not in it.

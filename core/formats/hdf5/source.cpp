@@ -182,10 +182,15 @@ class Collector {
 std::vector<std::string> hdf5_names(fs::path const& folder) {
   std::error_code ignored;
   std::vector<std::string> names;
-  for (std::string const& name : names_in(folder, ignored))
-    if (fs::path const ending = fs::path(name).extension();
-        (ending == ".h5" || ending == ".hdf5") && fs::is_regular_file(folder / name, ignored))
+  for (std::string const& name : names_in(folder, ignored)) {
+    fs::path const ending = fs::path(name).extension();
+    if (ending != ".h5" && ending != ".hdf5") continue;
+    std::error_code problem;
+    fs::file_type const type = fs::status(folder / name, problem).type();
+    // What may not be looked at may be one: who opens it says why it cannot be.
+    if (type == fs::file_type::regular || problem == std::errc::permission_denied)
       names.push_back(name);
+  }
   std::sort(names.begin(), names.end());
   return names;
 }

@@ -77,6 +77,18 @@ TEST(HuggingFaceIndexNames, EveryHostileNameIsRefusedWithItsTensor) {
   }
 }
 
+/// Further behind than what is parsed at a time.
+TEST(HuggingFaceIndexNames, ANameThatComesBackIsRefused) {
+  ScratchFolder const scratch("huggingface_names");
+  std::vector<std::pair<std::string, std::string>> map;
+  for (int i = 0; i < 20'000; ++i)
+    map.emplace_back(fmt::format("model.layers.{}.norm", i), "x.safetensors");
+  map.push_back(map.front());
+  write_text_file(scratch.path() / index_name, index_text(map));
+  EXPECT_NE(refusal(scratch.path()).find("the key \"model.layers.0.norm\" appears twice"),
+            std::string::npos);
+}
+
 TEST(HuggingFaceIndexNames, AReferenceLayoutIsHeldToTheSameRule) {
   std::vector<TensorSpec> const tensors = {{"x", DType::u8, {1}}};
   for (std::string const& name : hostile_names) {
