@@ -135,36 +135,36 @@ JsonRoot::JsonRoot(std::string_view text, std::string_view place,
   members_ = parse_json(begin == 0 ? text : rest += text.substr(begin), place);
 }
 
-bool JsonRoot::items(std::string_view member,
-                     std::function<void(std::size_t number, Json const& item)> const& take) const {
-  std::size_t number = 0;
-  auto const take_all = [&](Json const& part) {
-    for (Json const& item : *part.items()) take(number++, item);
-  };
+bool JsonRoot::read(std::string_view member, bool (*is_wanted)(Json const&),
+                    std::function<void(Json const& part)> const& take) const {
   if (auto const text = texts_.find(member); text != texts_.end()) {
-    in_steps(text->second, place_, take_all);
+    in_steps(text->second, place_, take);
     return true;
   }
   Json const* const value = members_.find(member);
-  if (value == nullptr || value->items() == nullptr) return false;
-  take_all(*value);
+  if (value == nullptr || !is_wanted(*value)) return false;
+  take(*value);
   return true;
+}
+
+bool JsonRoot::items(std::string_view member,
+                     std::function<void(std::size_t number, Json const& item)> const& take) const {
+  std::size_t number = 0;
+  return read(
+      member, [](Json const& value) { return value.items() != nullptr; },
+      [&](Json const& part) {
+        for (Json const& item : *part.items()) take(number++, item);
+      });
 }
 
 bool JsonRoot::entries(
     std::string_view member,
     std::function<void(std::string const& key, Json const& value)> const& take) const {
-  auto const take_all = [&](Json const& part) {
-    for (auto const& [key, value] : *part.members()) take(key, value);
-  };
-  if (auto const text = texts_.find(member); text != texts_.end()) {
-    in_steps(text->second, place_, take_all);
-    return true;
-  }
-  Json const* const value = members_.find(member);
-  if (value == nullptr || value->members() == nullptr) return false;
-  take_all(*value);
-  return true;
+  return read(
+      member, [](Json const& value) { return value.members() != nullptr; },
+      [&](Json const& part) {
+        for (auto const& [key, value] : *part.members()) take(key, value);
+      });
 }
 
 }  // namespace reshard

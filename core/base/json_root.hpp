@@ -21,7 +21,7 @@ class JsonRoot {
   JsonRoot(std::string_view text, std::string_view place,
            std::span<std::string_view const> long_members, char open);
 
-  /// The root; null stands for members that stay text.
+  /// The root; a member that stays text is null in it.
   Json const& members() const { return members_; }
 
   /// Reads the items of a member, or the members of one, in order, some of them at a time. False
@@ -32,6 +32,10 @@ class JsonRoot {
                std::function<void(std::string const& key, Json const& value)> const& take) const;
 
  private:
+  /// Hands on a member, in parts where it is long. False where it is not there, or not wanted.
+  bool read(std::string_view member, bool (*is_wanted)(Json const&),
+            std::function<void(Json const& part)> const& take) const;
+
   std::string_view place_;
   Json members_;
   std::map<std::string_view, std::string_view> texts_;  ///< with their brackets

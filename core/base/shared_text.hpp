@@ -52,7 +52,7 @@ class SharedText {
     return text().substr(begin, count);
   }
 
-  /// Equal for equal texts, in this process and while somebody holds the text.
+  /// The same for the same text as long as somebody holds it; another one in the next run.
   std::size_t hash() const { return std::hash<void const*>()(entry_); }
 
   friend bool operator==(SharedText const& a, SharedText const& b) { return a.entry_ == b.entry_; }
