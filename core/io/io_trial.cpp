@@ -25,10 +25,11 @@ using Clock = std::chrono::steady_clock;
 
 /// As large as what rounds read and write in a row.
 constexpr std::uint64_t block_bytes = std::uint64_t{8} << 20;
-/// Two trials of the same engine on a busy disk differ by less, mostly.
-constexpr double least_gain = 1.15;
+/// An engine that is faster by less may win by noise, and writing through the page cache goes on
+/// while a job reads, which no trial sees.
+constexpr double least_gain = 1.25;
 /// Each engine is tried so often, in turn with the others: the second time in the other order.
-constexpr std::size_t passes = 2;
+constexpr std::size_t passes = 3;
 /// Pages that are looked for in the cache.
 constexpr std::uint64_t samples = 256;
 /// With more of it in the cache an engine that goes past it would have to be twice as fast.
@@ -169,7 +170,7 @@ void write_files(FileIo& io, fs::path const& folder, std::uint64_t blocks_of_eac
 }  // namespace
 
 std::uint64_t trial_bytes_for(std::uint64_t job_bytes) {
-  return std::clamp<std::uint64_t>(job_bytes / 256, std::uint64_t{16} << 20,
+  return std::clamp<std::uint64_t>(job_bytes / 1024, std::uint64_t{16} << 20,
                                    std::uint64_t{64} << 20);
 }
 

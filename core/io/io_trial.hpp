@@ -14,8 +14,8 @@ struct EngineRate {
   double bytes_per_second = 0;  ///< 0: it could not do it
 };
 
-/// What a short trial of all engines (io_engines) says. Each is tried twice, in turn with the
-/// others; of the first engine the better time counts, of the others the worse.
+/// Result of a short trial of all engines (io_engines). Each is tried three times, in turn with the
+/// others; of the first engine the best time counts, of the others the worst.
 struct IoTrial {
   /// The fastest; the first of the engines unless another is faster by more than trials differ.
   std::string_view chosen;
@@ -23,8 +23,8 @@ struct IoTrial {
   double cached_share = 0;        ///< of what is read, see share_in_page_cache()
 };
 
-/// What each engine is to move each time in a trial for a job of so many bytes: little of what the
-/// job takes.
+/// Bytes that each engine moves each time in a trial for a job of so many bytes: about a hundredth
+/// of the job, all engines and times together, in a job of 16 to 64 GiB, and less in a larger one.
 std::uint64_t trial_bytes_for(std::uint64_t job_bytes);
 
 /// How much of the files' bytes lies in the page cache of this host, from 0 to 1, by a sample. What

@@ -134,7 +134,7 @@ void add_model_and_run(std::vector<Field>& out) {
   out.push_back(choice<IoChoice>(
       "run", "io", [](JobSpec& job) -> IoChoice& { return job.run.io; }, engine_names(),
       "How weights are read and written: through the page cache, \"posix\"; past it (O_DIRECT), \"direct\"; past it with many requests "
-      "at a time (io_uring), \"uring\". \"auto\" tries them for about a second where the source has 4 GiB or more, and is \"posix\" "
+      "at a time (io_uring), \"uring\". \"auto\" tries them for about a second where the source has 16 GiB or more, and is \"posix\" "
       "elsewhere; a source of which more than half lies in the page cache is read with \"posix\", untried. The files are the same."));
   out.push_back(choice<VerifyChoice>(
       "run", "verify", [](JobSpec& job) -> VerifyChoice& { return job.run.verify; },

@@ -16,7 +16,7 @@ namespace reshard {
 
 /// Of the trial of engines (run.io = "auto").
 struct IoTrialTerms {
-  std::uint64_t least_job_bytes = std::uint64_t{4} << 30;  ///< of the source's files
+  std::uint64_t least_job_bytes = std::uint64_t{16} << 30;  ///< of the source's files
 };
 
 /// What the program brings to every job.
