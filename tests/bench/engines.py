@@ -27,7 +27,7 @@ def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("reshard")
     parser.add_argument("places", nargs="+", metavar="NAME=FOLDER")
-    parser.add_argument("--gib", type=float, nargs="+", default=[0.5, 4.3], help='of the source: below and above the 4 GiB from which "auto" tries engines')
+    parser.add_argument("--gib", type=float, nargs="+", default=[0.5, 4.3], help='of the source: below and above the 16 GiB from which "auto" tries engines')
     parser.add_argument("--caches", nargs="+", choices=["hot", "cold"], default=["hot", "cold"])
     parser.add_argument("--cores", nargs="+", choices=["idle", "busy"], default=["idle", "busy"])
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2])

@@ -83,7 +83,7 @@ let_sources_finish() {
 # The packages that were carried here, or those of the system.
 use_packages() {
   export RESHARD_MAPS=$root/configs/models
-  whole_options=(-DCMAKE_BUILD_TYPE=Release -DRESHARD_WERROR=OFF -DRESHARD_TESTS=ON -DRESHARD_CUDA=ON -DCMAKE_CUDA_ARCHITECTURES="$architecture"
+  whole_options=(-DCMAKE_BUILD_TYPE=Release -DRESHARD_TESTS=ON -DRESHARD_CUDA=ON -DCMAKE_CUDA_ARCHITECTURES="$architecture"
     -DCMAKE_CUDA_COMPILER="$(command -v nvcc)" ${nccl_include:+-DNCCL_INCLUDE_DIR="$nccl_include"})
   # shellcheck source=scripts/mpi_environment.sh
   source scripts/mpi_environment.sh
