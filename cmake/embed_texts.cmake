@@ -1,7 +1,5 @@
 # cmake -DOUT=file.cpp -DSOURCES_DIR=pipeline/view/page -P embed_texts.cmake: the files of the pages as one C++ file.
-set(common common.js palette.js)
-set(layout_parts ${common} layout_data.js layout_list.js layout_owners.js layout_boxes.js layout_table.js layout_flows.js layout.js)
-set(timeline_parts ${common} timeline_data.js timeline_draw.js timeline.js)
+set(layout_parts common.js palette.js layout_data.js layout_list.js layout_owners.js layout_boxes.js layout_table.js layout_flows.js layout.js)
 
 function(read_all result)
   set(text "")
@@ -17,15 +15,11 @@ endfunction()
 
 read_all(style style.css)
 read_all(layout_body layout.html)
-read_all(timeline_body timeline.html)
 read_all(layout_script ${layout_parts})
-read_all(timeline_script ${timeline_parts})
 
 set(cpp "#include \"pipeline/view/view_assets.hpp\"\n\nnamespace reshard {\n\nPageAssets page_assets() {\n  return {\n")
 foreach(part style layout_body)
   string(APPEND cpp "    R\"PAGE(${${part}})PAGE\",\n")
 endforeach()
-string(APPEND cpp "    R\"PAGE('use strict';\n(() => {\n${layout_script}})();\n)PAGE\",\n")
-string(APPEND cpp "    R\"PAGE(${timeline_body})PAGE\",\n")
-string(APPEND cpp "    R\"PAGE('use strict';\n(() => {\n${timeline_script}})();\n)PAGE\"};\n}\n\n}  // namespace reshard\n")
+string(APPEND cpp "    R\"PAGE('use strict';\n(() => {\n${layout_script}})();\n)PAGE\"};\n}\n\n}  // namespace reshard\n")
 file(WRITE ${OUT} "${cpp}")

@@ -16,19 +16,13 @@ class ViewCommand : public Command {
   CLI::App* add_to(CLI::App& app) override {
     CLI::App* sub =
         app.add_subcommand(
-               "view",
-               "write an HTML page that shows which file holds what, and what a job moves; or "
-               "the timeline of a run")
+               "view", "write an HTML page that shows which file holds what, and what a job moves")
             ->footer("reshard view job.toml -o layout.html");
-    CLI::Option* subject =
-        sub->add_option("PATH|JOB.toml", subject_,
-                        "a checkpoint, or a job file: source and target side by side")
-            ->type_name("");
+    sub->add_option("PATH|JOB.toml", subject_,
+                    "a checkpoint, or a job file: source and target side by side")
+        ->type_name("");
     sub->add_option("-o,--output", output_, "the page to write; - writes it to stdout")
         ->type_name("FILE");
-    sub->add_option("--trace", trace_file_, "show this timeline, which `run --trace` wrote")
-        ->type_name("FILE")
-        ->excludes(subject);
     sub->add_option("--set", overrides_, "override a key of the job file")
         ->type_name("KEY=VALUE")
         ->allow_extra_args(false);
@@ -46,8 +40,7 @@ class ViewCommand : public Command {
   }
 
   std::string mistake() const override {
-    if (subject_.empty() && trace_file_.empty())
-      return "view: no input given. Name a checkpoint, a job file, or a timeline with --trace.";
+    if (subject_.empty()) return "view: no input given. Name a checkpoint or a job file.";
     if (!output_ && !json_) return "view: no output given. Name a file with -o, or use --json.";
     if (output_ == "-" && json_)
       return "view: -o - and --json both write to stdout. Name a file with -o, or leave one out.";
@@ -56,8 +49,6 @@ class ViewCommand : public Command {
              "source.config=….";
     if (!is_file_of_job() && !overrides_.empty())
       return "view: --set overrides keys of a job file, and no job file is given. Leave it out.";
-    if (!trace_file_.empty() && (map_ || config_ || !prefix_.empty()))
-      return "view: --map, --config and --prefix describe a checkpoint, not a timeline. Leave them out.";
     return "";
   }
 
@@ -67,7 +58,6 @@ class ViewCommand : public Command {
       query.job = read_job(subject_, overrides_, JobUse::run, surroundings.map_folders, comm);
     else
       query.path = subject_;
-    query.trace = trace_file_;
     query.map = map_.value_or(query.map);
     query.config = config_.value_or("");
     query.prefix = prefix_;
@@ -84,11 +74,9 @@ class ViewCommand : public Command {
  private:
   bool is_file_of_job() const { return subject_.ends_with(".toml"); }
 
-  std::string subject_;  ///< a checkpoint, or a job file (a file whose name ends in .toml); "" with
-                         ///< trace_file_
+  std::string subject_;  ///< a checkpoint, or a job file (a file whose name ends in .toml)
   std::vector<std::string> overrides_;  ///< of a job file
-  std::string trace_file_;
-  std::optional<std::string> map_;  ///< of a checkpoint
+  std::optional<std::string> map_;      ///< of a checkpoint
   std::optional<std::string> config_;
   std::string prefix_;
   std::optional<std::string> output_;  ///< "-" is stdout

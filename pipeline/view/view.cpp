@@ -12,7 +12,6 @@
 #include "pipeline/job/target_request.hpp"
 #include "pipeline/version.hpp"
 #include "pipeline/view/view_model.hpp"
-#include "pipeline/view/view_timeline.hpp"
 #include "stages/plan/job_plan.hpp"
 #include "stages/read/open_source.hpp"
 #include "stages/write/leftovers.hpp"
@@ -137,33 +136,16 @@ std::vector<fs::path> taken_places(ViewQuery const& query) {
     places.emplace_back(query.job->source.path);
     return places;
   }
-  if (!query.trace.empty()) return {query.trace};
   return {query.path};
 }
 
-std::string document(ViewQuery const& query, Comm const& comm, std::string& title,
-                     std::vector<std::string>& warnings) {
-  std::string const made_by = "reshard " + version_number();
-  std::string json;
-  if (!query.trace.empty()) {
-    title = "Timeline of " + query.trace.filename().string();
-    together(comm, [&] {
-      if (comm.rank() != 0) return;
-      Timeline timeline = read_timeline(query.trace, made_by);
-      json = std::move(timeline.json);
-      if (!timeline.complete)
-        warnings.push_back(fmt::format(
-            "{}: the trace is incomplete: the file is truncated. What is there is shown.",
-            query.trace.string()));
-    });
-    return json;
-  }
+std::string document(ViewQuery const& query, Comm const& comm, std::string& title) {
   LayoutView view;
   if (query.job)
     with_key_places(*query.job, [&] { view = job_view(query, comm); });
   else
     view = checkpoint_view(query, comm);
-  view.made_by = made_by;
+  view.made_by = "reshard " + version_number();
   title = view.title + " · layout";
   return comm.rank() == 0 ? layout_json(view) : std::string();
 }
@@ -178,13 +160,12 @@ ViewOutput view(ViewQuery const& query, Comm const& comm) {
   });
   std::string title;
   ViewOutput out;
-  std::string const json = document(query, comm, title, out.warnings);
+  std::string const json = document(query, comm, title);
   together(comm, [&] {
     if (comm.rank() != 0) return;
     if (query.json) out.text = json + "\n";
     if (!query.output) return;
-    std::string const html = page_html(query.trace.empty() ? PageKind::layout : PageKind::timeline,
-                                       title, json, query.data);
+    std::string const html = page_html(title, json, query.data);
     if (!to_file) out.text = html;
     if (!file) return;
     file->write(html);

@@ -11,11 +11,10 @@
 
 namespace reshard {
 
-/// What is to be shown: one checkpoint, a job's source and target, or a run's timeline.
+/// What is to be shown: one checkpoint, or a job's source and target.
 struct ViewQuery {
-  std::filesystem::path path;   ///< a checkpoint, when there is no job
-  std::optional<JobSpec> job;   ///< carried out as far as its plan
-  std::filesystem::path trace;  ///< a timeline, when it is not empty
+  std::filesystem::path path;  ///< a checkpoint, when there is no job
+  std::optional<JobSpec> job;  ///< carried out as far as its plan
   std::string map =
       "auto";  ///< of a checkpoint, as in a job file; "none": tensors by their stored names
   std::filesystem::path config;

@@ -10,8 +10,6 @@ struct PageAssets {
   std::string_view style;
   std::string_view layout_body;
   std::string_view layout_script;
-  std::string_view timeline_body;
-  std::string_view timeline_script;
 };
 PageAssets page_assets();
 

@@ -65,23 +65,21 @@ std::string data_element(std::string_view json, PageData data) {
 
 }  // namespace
 
-std::string page_html(PageKind kind, std::string_view title, std::string_view json, PageData data) {
+std::string page_html(std::string_view title, std::string_view json, PageData data) {
   PageAssets const assets = page_assets();
-  bool const layout = kind == PageKind::layout;
-  std::string_view const script = layout ? assets.layout_script : assets.timeline_script;
   std::string html(page_beginning);
   html += "<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n";
   html += fmt::format(
       "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; script-src {}; style-src {}; base-uri 'none'; form-action "
       "'none'\">\n",
-      policy_hash(script), policy_hash(assets.style));
+      policy_hash(assets.layout_script), policy_hash(assets.style));
   html +=
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<meta name=\"color-scheme\" content=\"light dark\">\n";
   html += fmt::format("<title>{}</title>\n<style>{}</style>\n</head>\n<body>\n", html_text(title),
                       assets.style);
-  html += layout ? assets.layout_body : assets.timeline_body;
+  html += assets.layout_body;
   html += data_element(json, data);
-  html += fmt::format("<script>{}</script>\n</body>\n</html>\n", script);
+  html += fmt::format("<script>{}</script>\n</body>\n</html>\n", assets.layout_script);
   return html;
 }
 

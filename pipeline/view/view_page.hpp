@@ -7,9 +7,6 @@
 
 namespace reshard {
 
-/// Which of the two pages.
-enum class PageKind { layout, timeline };
-
 /// How the data lies in a page.
 enum class PageData {
   automatic,  ///< compressed when it is long
@@ -19,7 +16,7 @@ enum class PageData {
 /// One self-contained page: style, script and `json` in it, nothing else is loaded. Names from
 /// files may hold anything: they reach the browser as JSON whose markup characters are escaped, and
 /// the title as escaped HTML; a content security policy lets no other script run.
-std::string page_html(PageKind kind, std::string_view title, std::string_view json,
+std::string page_html(std::string_view title, std::string_view json,
                       PageData data = PageData::automatic);
 
 /// A place for a page, checked before any work: its folder is there, and its name is free or an

@@ -221,38 +221,6 @@ class Layouts(BrowserTest):
         self.expect_sound()
 
 
-class Timelines(BrowserTest):
-    @classmethod
-    def setUpClass(cls):
-        super().setUpClass()
-        cls.trace = cls.folder / "run.trace"
-        samples.reshard("run", cls.job, "--set", "run.memory=1 MiB", "--trace", cls.trace)
-
-    def test_trace_at_all_sizes(self):
-        self.page.open(self.write("timeline", "--trace", self.trace))
-        self.assertGreaterEqual(self.page.run("document.querySelectorAll('#shares tbody tr').length"), 3)
-        self.look_at_all_sizes("timeline")
-
-    def test_zoom_and_hover(self):
-        self.page.look(1280, 800)
-        self.page.open(self.write("timeline", "--trace", self.trace))
-        whole = self.text("#range")
-        self.page.click("#closer")
-        self.assertNotEqual(self.text("#range"), whole)
-        self.page.run("document.querySelector('#viewport').focus()")
-        self.page.key("0", 48, "0")
-        self.assertEqual(self.text("#range"), whole)
-        left, middle = self.page.centre("#spans")
-        for x in range(int(left) - 380, int(left) + 560, 6):
-            self.page.point(x, middle)
-            if "round" in self.text("#tip"):
-                break
-        self.assertRegex(self.text("#tip"), r"rank 0 · .* · round \d+.*busy")
-        self.page.point(*self.page.centre("#rates"))
-        self.assertIn("read", self.text("#tip"))
-        self.expect_sound()
-
-
 class CommandLine(unittest.TestCase):
     def setUp(self):
         self.folder = Path(tempfile.mkdtemp(prefix="reshard-view-"))
@@ -278,9 +246,8 @@ class CommandLine(unittest.TestCase):
         job = samples.megatron_job(self.folder, 2, 1, 1)
         page = self.folder / "x.html"
         for arguments in ([], [samples.SAMPLE], [samples.SAMPLE, "-o", "-", "--json"], [job, "--map", "llama", "-o", page],
-                          [samples.SAMPLE, "--set", "target.layout.tp=1", "-o", page], [samples.SAMPLE, "--trace", page, "-o", page]):
+                          [samples.SAMPLE, "--set", "target.layout.tp=1", "-o", page]):
             self.assertTrue(samples.reshard("view", *arguments, code=2).startswith("error: "))
-        self.assertIn("cannot be read", samples.reshard("view", "--trace", self.folder / "none", "-o", page, code=2))
         self.assertEqual(sorted(path.name for path in self.folder.iterdir()), ["job.toml"])
 
 

@@ -8,7 +8,6 @@
 #include "core/base/json.hpp"
 #include "core/base/sha256.hpp"
 #include "pipeline/view/view_model.hpp"
-#include "pipeline/view/view_timeline.hpp"
 #include "tests/support/expect_refused.hpp"
 #include "tests/support/scratch_folder.hpp"
 
@@ -73,7 +72,7 @@ TEST(LayoutJson, GivesTheElementsOfBoxesWithGaps) {
 }
 
 TEST(Page, LetsNoNameBecomeMarkup) {
-  std::string const html = page_html(PageKind::layout, hostile, layout_json(hostile_view()));
+  std::string const html = page_html(hostile, layout_json(hostile_view()));
   EXPECT_EQ(html.find("<img"), std::string::npos);
   EXPECT_EQ(html.find("<!-- <script>"), std::string::npos);
   EXPECT_NE(html.find("<title>&lt;/script&gt;&lt;img"), std::string::npos);
@@ -83,33 +82,30 @@ TEST(Page, LetsNoNameBecomeMarkup) {
 }
 
 TEST(Page, AllowsItsOwnScriptAndStyleAndNothingElse) {
-  for (PageKind const kind : {PageKind::layout, PageKind::timeline}) {
-    std::string const html = page_html(kind, "t", "{}");
-    std::string const policy = between(html, "Content-Security-Policy\" content=\"", "\"");
-    EXPECT_TRUE(policy.starts_with("default-src 'none'; script-src 'sha256-")) << policy;
-    EXPECT_EQ(policy.find("unsafe"), std::string::npos);
-    std::string const script = between(html, "</script>\n<script>", "</script>");
-    Sha256 sum;
-    sum.add(std::as_bytes(std::span(script)));
-    std::string bytes;
-    for (std::size_t i = 0; i < 64; i += 2)
-      bytes += static_cast<char>(std::stoi(sum.hex().substr(i, 2), nullptr, 16));
-    EXPECT_NE(policy.find("script-src 'sha256-" + base64(bytes) + "'"), std::string::npos);
-    for (char const* outside : {"http://", "https://", "src=", "href=", "@import", "url("}) {
-      std::size_t const at = html.find(outside);
-      EXPECT_TRUE(at == std::string::npos ||
-                  html.compare(at, 26, "http://www.w3.org/2000/svg") == 0)
-          << outside;
-    }
+  std::string const html = page_html("t", "{}");
+  std::string const policy = between(html, "Content-Security-Policy\" content=\"", "\"");
+  EXPECT_TRUE(policy.starts_with("default-src 'none'; script-src 'sha256-")) << policy;
+  EXPECT_EQ(policy.find("unsafe"), std::string::npos);
+  std::string const script = between(html, "</script>\n<script>", "</script>");
+  Sha256 sum;
+  sum.add(std::as_bytes(std::span(script)));
+  std::string bytes;
+  for (std::size_t i = 0; i < 64; i += 2)
+    bytes += static_cast<char>(std::stoi(sum.hex().substr(i, 2), nullptr, 16));
+  EXPECT_NE(policy.find("script-src 'sha256-" + base64(bytes) + "'"), std::string::npos);
+  for (char const* outside : {"http://", "https://", "src=", "href=", "@import", "url("}) {
+    std::size_t const at = html.find(outside);
+    EXPECT_TRUE(at == std::string::npos || html.compare(at, 26, "http://www.w3.org/2000/svg") == 0)
+        << outside;
   }
 }
 
 TEST(Page, CompressesLongDataUnlessAskedNotTo) {
   std::string const json = "[\"" + std::string(200'000, '<') + "\"]";
-  std::string const packed = page_html(PageKind::layout, "t", json);
+  std::string const packed = page_html("t", json);
   EXPECT_EQ(between(packed, "<script id=\"data\" type=\"text/x-deflate-base64\">", "</script>"),
             base64(deflated(json)));
-  std::string const plain = page_html(PageKind::layout, "t", json, PageData::plain);
+  std::string const plain = page_html("t", json, PageData::plain);
   EXPECT_EQ(parse_json(between(plain, "type=\"application/json\">", "</script>"), "page"),
             parse_json(json, "json"));
 }
@@ -127,8 +123,7 @@ std::string refusal(fs::path const& path, std::vector<fs::path> const& taken = {
 TEST(PageFile, ReplacesPagesAndNothingElse) {
   ScratchFolder const folder("view_page");
   fs::path const page = folder.path() / "layout.html";
-  for (char const* title : {"first", "second"})
-    PageFile(page).write(page_html(PageKind::layout, title, "{}"));
+  for (char const* title : {"first", "second"}) PageFile(page).write(page_html(title, "{}"));
   EXPECT_NE(read_text_file(page, 1 << 20).find("<title>second</title>"), std::string::npos);
   EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), {}), 1);  // nothing beside it
   fs::path const weights = folder.file("weights", std::vector<std::byte>(100, std::byte{7}));
@@ -153,91 +148,6 @@ TEST(PageFile, IsNotPutIntoACheckpoint) {
                   .find("into which nothing is written"),
               std::string::npos);
   EXPECT_EQ(refusal(folder.path() / "model.html", {folder.path() / "model"}), "");
-}
-
-constexpr char const* good_trace = R"({"displayTimeUnit":"ms","traceEvents":[
-{"name":"process_name","ph":"M","pid":1,"args":{"name":"rank 1</script>"}},
-{"name":"thread_name","ph":"M","pid":1,"tid":7000,"args":{"name":"write"}},
-{"name":"thread_sort_index","ph":"M","pid":1,"tid":7000,"args":{"sort_index":7000}},
-{"name":"write 3","ph":"X","pid":1,"tid":7000,"ts":1500.250,"dur":20.000,"args":{"round":3,"bytes":4096}}
-]}
-)";
-
-Timeline timeline_of(std::string const& text) {
-  ScratchFolder const folder("view_trace");
-  write_text_file(folder.path() / "run.trace", text);
-  return read_timeline(folder.path() / "run.trace", "reshard 1");
-}
-
-ErrorKind failure_of(std::string const& text) {
-  try {
-    timeline_of(text);
-  } catch (Error const& error) {
-    return error.kind();
-  }
-  return ErrorKind::internal;
-}
-
-TEST(Timeline, HoldsEverySpan) {
-  Timeline const timeline = timeline_of(good_trace);
-  EXPECT_TRUE(timeline.complete);
-  Json const json = parse_json(timeline.json, "timeline");
-  EXPECT_EQ(json.find("ranks")->dump(), R"([{"rank": 1, "name": "rank 1</script>"}])");
-  EXPECT_EQ(json.find("lanes")->dump(), R"([{"rank": 1, "thread": 7000, "name": "write"}])");
-  EXPECT_EQ(
-      json.find("spans")->dump(),
-      R"({"lane": [0], "round": [3], "begin_ns": [1500250], "length_ns": [20000], "bytes": [4096]})");
-}
-
-TEST(Timeline, ShowsWhatThereIsOfAFileThatIsCutShort) {
-  std::string const text = good_trace;
-  std::string const first_line = text.substr(0, text.find('\n') + 1);
-  for (std::size_t size = first_line.size(); size <= text.size(); ++size) {
-    Timeline const timeline = timeline_of(text.substr(0, size));
-    EXPECT_EQ(timeline.complete, size >= text.size() - 1) << size;
-    Json const json = parse_json(timeline.json, "timeline");
-    bool const has_span = size >= text.find("\n]}");
-    EXPECT_EQ(json.find("spans")->find("round")->dump(), has_span ? "[3]" : "[]") << size;
-  }
-}
-
-TEST(Timeline, RefusesWhatIsNone) {
-  std::string const text = good_trace;
-  EXPECT_EQ(failure_of(""), ErrorKind::usage);
-  EXPECT_EQ(failure_of("{}"), ErrorKind::source);
-  std::string no_bytes = text;
-  no_bytes.replace(no_bytes.find("\"bytes\""), 7, "\"bites\"");
-  EXPECT_EQ(failure_of(no_bytes), ErrorKind::source);
-  std::string damaged = text;
-  damaged.replace(damaged.find("\"ts\":1500"), 9, "\"ts\":15x0");
-  EXPECT_EQ(failure_of(damaged), ErrorKind::source);
-}
-
-TEST(Timeline, RefusesMoreSpansThanAPageShowsAndAnEventWithoutArgs) {
-  ScratchFolder const folder("view_long_trace");
-  write_text_file(folder.path() / "run.trace", good_trace);
-  test::expect_refused(ErrorKind::usage, "has more spans than the 0 that a page shows",
-                       [&] { read_timeline(folder.path() / "run.trace", "reshard 1", 0); });
-  std::string without = good_trace;
-  without.replace(without.find(",\"args\":{\"round\""), 7, ",\"orgs\"");
-  write_text_file(folder.path() / "run.trace", without);
-  test::expect_refused(ErrorKind::source, "an event lacks 'args'",
-                       [&] { read_timeline(folder.path() / "run.trace", "reshard 1"); });
-}
-
-TEST(PageFile, IsNotPutWhereAFileWouldBelongToACheckpointOrNoFileMayBe) {
-  ScratchFolder const folder("view_page");
-  fs::create_directories(folder.path() / "model");
-  write_text_file(folder.path() / "model" / "model.safetensors", "x");
-  test::expect_refused(ErrorKind::usage, "files such as *.safetensors in a folder make it one",
-                       [&] { PageFile const file(folder.path() / "model" / "x.html"); });
-  if (::geteuid() != 0) GTEST_SKIP() << "needs two users, so root";
-  ::chmod(folder.path().c_str(), 0755);
-  ASSERT_EQ(::setresuid(65534, 65534, 0), 0);  // access() goes by the real user
-  std::string const sentence = refusal(folder.path() / "x.html");
-  ASSERT_EQ(::setresuid(0, 0, 0), 0);
-  EXPECT_NE(sentence.find("the page cannot be written: Permission denied"), std::string::npos)
-      << sentence;
 }
 
 }  // namespace
