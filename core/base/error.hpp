@@ -78,6 +78,15 @@ class Error : public std::exception {
     return error;
   }
 
+  /// Whether the source is whole, and the model map does not describe the form of its weights: a
+  /// job that keeps names can carry them.
+  bool is_of_unknown_form() const { return of_unknown_form_; }
+  Error of_unknown_form() const {
+    Error error = *this;
+    error.of_unknown_form_ = true;
+    return error;
+  }
+
   /// Whether every rank of the job throws this error, now: none waits for another.
   bool is_agreed() const { return agreed_; }
   Error agreed() const {
@@ -90,6 +99,7 @@ class Error : public std::exception {
   ErrorKind kind_;
   std::string sentence_;
   bool agreed_ = false;
+  bool of_unknown_form_ = false;
 };
 
 /// Throws an Error of this kind; the arguments are those of fmt::format.

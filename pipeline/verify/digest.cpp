@@ -62,7 +62,8 @@ JobPlan open_logical(Checkpoint const& checkpoint, DigestQuery const& query, Com
   request.true_vocab_size = query.vocab;
   JobPlan plan;
   together_seeing(comm, [&] {
-    with_option_words(query.config_option, [&] { plan = catalogue(checkpoint, request); });
+    with_option_words(query.config_option,
+                      [&] { plan = catalogue_as_stored(checkpoint, request); });
   });
   return plan;
 }

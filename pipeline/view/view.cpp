@@ -86,7 +86,7 @@ LayoutView checkpoint_view(ViewQuery const& query, Comm const& comm) {
     with_option_words("--config", [&] {
       TargetRequest request = request_without_target(query.map, query.config, query.map_folders);
       request.source_prefix = query.prefix;
-      plan = catalogue(source, request);
+      plan = catalogue_as_stored(source, request);
     });
   });
   LayoutView view;

@@ -54,6 +54,19 @@ SourceModel read_described(Checkpoint const& source, TargetRequest const& reques
   throw *failed;
 }
 
+/// Whether nothing in the job needs more than names of a source that its map does not describe.
+bool may_keep_names(Checkpoint const& source, TargetRequest const& request) {
+  return request.map == "auto" && source.names == NameOwner::family && !source.adapter &&
+         !request.dequantise && request.true_vocab_size == 0;
+}
+
+/// The warning of such a job.
+std::string carried_note(Error const& unknown_form) {
+  return "names and bytes are kept as they are, because the model map does not describe how these weights "
+         "are quantised: " +
+         unknown_form.sentence();
+}
+
 /// The target of a job whose source was read through a map.
 class JobPlanner {
  public:
@@ -387,8 +400,22 @@ JobPlan make_job_plan(Checkpoint const& source, TargetRequest const& request,
         "\"huggingface\"{}.",
         source.names == NameOwner::family ? ", and name the model's config.json with source.config"
                                           : "");
-  if (!named) return JobPlanner(source, request, limits).run(tensors_read);
-  JobPlan plan = make_identity_plan(source, request, limits);
+  JobPlan plan;
+  if (named) {
+    plan = make_identity_plan(source, request, limits);
+    tensors_read();
+    return plan;
+  }
+  auto const failed =
+      capture([&] { plan = JobPlanner(source, request, limits).run(tensors_read); });
+  if (!failed) return plan;
+  if (!failed->is_of_unknown_form() || !may_keep_names(source, request) ||
+      format_of(request.format).target().names == NameOwner::megatron)
+    throw *failed;
+  TargetRequest as_stored = request;
+  as_stored.map = "none";
+  if (capture([&] { plan = make_identity_plan(source, as_stored, limits); })) throw *failed;
+  plan.warnings.insert(plan.warnings.begin(), carried_note(*failed));
   tensors_read();
   return plan;
 }
@@ -420,6 +447,18 @@ JobPlan catalogue(Checkpoint const& source, TargetRequest const& request, Master
   job.casts = std::move(model.casts);
   job.padded_vocab = model.traits.padded_vocab;
   return job;
+}
+
+JobPlan catalogue_as_stored(Checkpoint const& source, TargetRequest const& request) {
+  JobPlan plan;
+  auto const failed = capture([&] { plan = catalogue(source, request); });
+  if (!failed) return plan;
+  if (!failed->is_of_unknown_form() || !may_keep_names(source, request)) throw *failed;
+  TargetRequest as_stored = request;
+  as_stored.map = "none";
+  plan = identity_catalogue(source, as_stored);
+  plan.warnings.insert(plan.warnings.begin(), carried_note(*failed));
+  return plan;
 }
 
 }  // namespace reshard

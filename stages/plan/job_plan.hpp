@@ -54,6 +54,8 @@ struct JobPlan : TargetDraft {
 /// folder and one source file's pickle. Errors: usage (sizes that do not fit, unknown map), source
 /// (unexplained or missing tensors), resources. `tensors_read` is called when nothing of the
 /// source's tensors and chunks is needed any more: StoredTable::forget_tensors() is allowed in it.
+/// Where the map does not describe how weights are quantised (Error::is_of_unknown_form()) and the
+/// target can have the stored names, these are kept, with a warning.
 JobPlan make_job_plan(
     Checkpoint const& source, TargetRequest const& request, PlanLimits const& limits,
     std::function<void()> const& tensors_read = [] {});
@@ -68,5 +70,9 @@ enum class Masters {
 /// random-generator state are no obstacle.
 JobPlan catalogue(Checkpoint const& source, TargetRequest const& request,
                   Masters masters = Masters::as_stored);
+
+/// The same; names and tensors as they are stored, with a warning, where the map does not describe
+/// how weights are quantised.
+JobPlan catalogue_as_stored(Checkpoint const& source, TargetRequest const& request);
 
 }  // namespace reshard

@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "core/base/capture.hpp"
 #include "core/base/counted.hpp"
 #include "core/formats/megatron/root.hpp"
 #include "core/mapping/map_file.hpp"
@@ -76,6 +77,9 @@ class CatalogBuilder {
     catalog_.shrink();
     return {std::move(catalog_), left_out(), std::move(padding_)};
   }
+
+  /// After run() has failed: Error::is_of_unknown_form().
+  bool unknown_form() const { return unknown_form_; }
 
  private:
   bool in_chunks() const { return source_.storage == Storage::chunks; }
@@ -161,6 +165,7 @@ class CatalogBuilder {
            "source.config to the model's config.json, whose map may describe it; or set "
            "model.unmapped = \"drop\" to convert only the language model.",
            file_of(tensor), tensor.name, choice_.map_names);
+    unknown_form_ = !choice_.method.empty() && !weight_beside(tensor.name.text(), names).empty();
     fail_unexplained(file_of(tensor), tensor.name, names, model_, choice_.map_names,
                      choice_.method);
   }
@@ -195,9 +200,10 @@ class CatalogBuilder {
   }
 
   [[noreturn]] void fail_lacking(StoredShare const& share, StoredName const& name,
-                                 std::vector<StoredName> const& names) const {
+                                 std::vector<StoredName> const& names) {
     std::string const& entry = side_.entry_place(name.entry);
-    if (is_optional_part(side_.part(name.entry)))
+    unknown_form_ = is_optional_part(side_.part(name.entry));
+    if (unknown_form_)
       fail(
           ErrorKind::source,
           "{}: lacks '{}', which other stored parts of the same weight have. A quantiser leaves "
@@ -390,12 +396,15 @@ class CatalogBuilder {
 
   /// What is known of a weight that is not stored as the map expects; "" for nothing.
   std::string other_form(StoredShare const& share, std::vector<StoredName> const& names,
-                         StoredName const& name) const {
+                         StoredName const& name) {
     if (std::string const fault = quantised_fault(model_, side_, name, share.place,
                                                   finder_over(share.tensors, source_.stored));
-        !fault.empty())
+        !fault.empty()) {
+      unknown_form_ = true;
       return straddling_words(fault);
+    }
     std::string const beside = unnamed_beside(name.name, share.tensors, names, source_.stored);
+    unknown_form_ = !beside.empty() && !choice_.method.empty();
     return beside.empty() ? "" : other_form_words(beside, choice_.method);
   }
 
@@ -480,6 +489,7 @@ class CatalogBuilder {
   std::vector<std::vector<PlacedName>> placed_;  ///< of the names of each chunk; empty for a source
                                                  ///< without shares
   std::map<std::size_t, KnownTable> tables_;     ///< by the first share that has the table
+  bool unknown_form_ = false;                    ///< see unknown_form()
 };
 
 }  // namespace
@@ -487,7 +497,11 @@ class CatalogBuilder {
 SourceCatalog source_catalog(Model& model, Side const& side, Checkpoint const& source,
                              StoredView const& view, std::span<PipelineChunk const> chunks,
                              CatalogChoice const& choice) {
-  return CatalogBuilder(model, side, source, view, choice).run(StoredShares(source, view, chunks));
+  CatalogBuilder builder(model, side, source, view, choice);
+  SourceCatalog found;
+  if (auto const failed = capture([&] { found = builder.run(StoredShares(source, view, chunks)); }))
+    throw builder.unknown_form() ? failed->of_unknown_form() : *failed;
+  return found;
 }
 
 }  // namespace reshard

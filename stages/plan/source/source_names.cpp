@@ -48,18 +48,19 @@ std::string droppable(std::string const& map_names) {
                              : map + ", and name the copy with model.map";
 }
 
-/// The known weight in whose module a tensor is; "" for none.
-std::string weight_of(std::string_view tensor, std::vector<std::string> const& known) {
-  for (std::string const& name : known) {
+}  // namespace
+
+std::string weight_beside(std::string const& tensor, std::vector<StoredName> const& names) {
+  if (last_alike(tensor, names) != nullptr || is_adapter(tensor)) return "";
+  for (StoredName const& known : names) {
+    std::string_view const name = known.name;
     std::size_t const end = name.rfind('.') + 1;
-    bool const weight = std::string_view(name).substr(end).starts_with("weight");
-    if (weight && tensor.starts_with(std::string_view(name).substr(0, end))) return name;
-    if (tensor.starts_with(name + "_")) return name;
+    bool const weight = name.substr(end).starts_with("weight");
+    if (weight && tensor.starts_with(name.substr(0, end))) return known.name;
+    if (tensor.starts_with(known.name + "_")) return known.name;
   }
   return "";
 }
-
-}  // namespace
 
 std::string unread_note(std::vector<std::string> const& names, std::string const& prefix) {
   return fmt::format("{} stored tensor{} ({}) do{} not begin with '{}' (source.prefix)",
@@ -115,13 +116,14 @@ void fail_unexplained(std::string const& file, std::string const& tensor,
         ErrorKind::source,
         "{}: '{}' matches no entry of {} for this model: it is part of an adapter (LoRA). {} To leave adapters out, add their names to `drop` in a copy of {}.",
         file, tensor, map_names, merge_adapters, droppable(map_names));
-  if (std::string const weight = weight_of(tensor, known); !weight.empty() && !method.empty())
-    fail(ErrorKind::source,
-         "{}: '{}' stands beside the weight '{}', and matches no entry of {} for this model. By config.json the "
-         "model is quantised by {}, and no map describes this form. model.map = \"none\" keeps the "
-         "stored tensors as they are, in a Hugging Face folder, DCP or HDF5; or take the model as "
-         "it was before.",
-         file, tensor, weight, map_names, method);
+  if (std::string const weight = weight_beside(tensor, names); !weight.empty() && !method.empty())
+    fail(
+        ErrorKind::source,
+        "{}: '{}' stands beside the weight '{}', and matches no entry of {} for this model. By config.json the "
+        "model is quantised by {}, and no map describes this form. model.map = \"none\" keeps the "
+        "stored tensors as they are, in a Hugging Face folder, DCP or HDF5; or take the model as "
+        "it was before.",
+        file, tensor, weight, map_names, method);
   std::string const near = nearest(tensor, known);
   fail(
       ErrorKind::source,

@@ -20,6 +20,10 @@ void note_found(Model const& model, Side const& side, std::vector<StoredName> co
 /// Says whether the model lacks more than before.
 bool settle_optional(Model& model, Side const& side, std::vector<bool> const& found);
 
+/// The weight in whose module a tensor stands that no entry explains, as scales of a quantised
+/// weight do; "" for none, for an adapter's part, and for a name beyond the sizes of the model.
+std::string weight_beside(std::string const& tensor, std::vector<StoredName> const& names);
+
 /// The Error about a stored tensor that no entry of the maps explains. `map_names`: "qwen3.toml",
 /// "mcore.toml and qwen3.toml"; `method` is of quantised_by().
 [[noreturn]] void fail_unexplained(std::string const& file, std::string const& tensor,
