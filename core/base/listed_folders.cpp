@@ -9,6 +9,7 @@
 
 #include "core/base/activity.hpp"
 #include "core/base/paths.hpp"
+#include "core/base/sight.hpp"
 
 namespace reshard {
 namespace {
@@ -74,21 +75,42 @@ ListedFolders::Names const* ListedFolders::listing_in_scope(fs::path const& fold
   for (ListedFolders* scope = innermost; scope != nullptr; scope = scope->before_)
     if (auto const known = scope->listings_.find(folder); known != scope->listings_.end())
       return &known->second;
-  for (ListedFolders* scope = innermost; scope != nullptr; scope = scope->before_) {
-    if (scope->failed_ || scope->root_ != folder) continue;
+  ListedFolders* keeper = nullptr;
+  for (ListedFolders* scope = innermost; scope != nullptr; scope = scope->before_)
+    if (!scope->failed_ && scope->root_ == folder) keeper = scope;
+  if (keeper != nullptr) {
     std::error_code problem;
     Names names = list(folder, problem);
-    scope->failed_ = problem || !is_searchable(folder);
-    if (!scope->failed_) return &scope->listings_.emplace(folder, std::move(names)).first->second;
+    keeper->failed_ = problem || !is_searchable(folder);
+    return keeper->failed_ ? nullptr
+                           : &keeper->listings_.emplace(folder, std::move(names)).first->second;
   }
-  return nullptr;
+  keeper = keeper_of(folder);
+  if (keeper == nullptr || keeper->root_ == folder) return nullptr;
+  auto const known = known_listing(folder);
+  if (!known || !is_searchable(folder)) return nullptr;
+  Names names;
+  for (TreeEntry const& entry : *known) names.emplace(entry.path.filename().string(), entry.type);
+  return &keeper->listings_.emplace(folder, std::move(names)).first->second;
+}
+
+ListedFolders* ListedFolders::keeper_of(fs::path const& path) {
+  ListedFolders* keeper = nullptr;
+  for (ListedFolders* scope = innermost; scope != nullptr; scope = scope->before_)
+    if (!scope->root_.empty() && holds(scope->root_, path)) keeper = scope;
+  return keeper;
 }
 
 std::optional<fs::file_type> listed_type(fs::path const& path) {
   if (innermost == nullptr) return std::nullopt;
   fs::path const full = comparable(path);
-  auto const* names = full.empty() ? nullptr : ListedFolders::listing_in_scope(full.parent_path());
-  if (names == nullptr) return std::nullopt;
+  if (full.empty() || ListedFolders::keeper_of(full) == nullptr) return std::nullopt;
+  auto const* names = ListedFolders::listing_in_scope(full.parent_path());
+  if (names == nullptr) {
+    auto const above = listed_type(full.parent_path());
+    bool const nothing_below = above == fs::file_type::not_found || above == fs::file_type::regular;
+    return nothing_below ? std::optional(fs::file_type::not_found) : std::nullopt;
+  }
   auto const entry = names->find(full.filename().string());
   if (entry == names->end()) return fs::file_type::not_found;
   if (entry->second == fs::file_type::unknown) return std::nullopt;
@@ -114,6 +136,17 @@ std::optional<std::vector<TreeEntry>> listed_entries(fs::path const& folder) {
   return entries;
 }
 
+std::string text_once(fs::path const& path, std::function<std::string()> const& read) {
+  fs::path const full = innermost == nullptr ? fs::path() : comparable(path);
+  ListedFolders* const keeper = full.empty() ? nullptr : ListedFolders::keeper_of(full);
+  if (keeper == nullptr) return read();
+  // Ranks that see together have read the same: what one reads alone is not among it.
+  std::pair const key(full, current_sight() != nullptr);
+  auto const known = keeper->texts_.find(key);
+  return known != keeper->texts_.end() ? known->second
+                                       : keeper->texts_.emplace(key, read()).first->second;
+}
+
 std::vector<std::string> names_in(fs::path const& folder, std::error_code& problem) {
   fs::path const full = innermost == nullptr ? fs::path() : comparable(folder);
   ListedFolders::Names made;
@@ -123,9 +156,9 @@ std::vector<std::string> names_in(fs::path const& folder, std::error_code& probl
   if (names == nullptr) {
     made = ListedFolders::list(folder, problem);
     names = &made;
-    if (!problem && !full.empty() && !innermost->root_.empty() && holds(innermost->root_, full) &&
-        is_searchable(full))
-      names = &innermost->listings_.emplace(full, std::move(made)).first->second;
+    ListedFolders* const keeper = full.empty() ? nullptr : ListedFolders::keeper_of(full);
+    if (!problem && keeper != nullptr && is_searchable(full))
+      names = &keeper->listings_.emplace(full, std::move(made)).first->second;
   }
   std::vector<std::string> result;
   for (auto const& [name, type] : *names) result.push_back(name);

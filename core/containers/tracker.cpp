@@ -6,6 +6,7 @@
 #include "core/base/error.hpp"
 #include "core/base/file.hpp"
 #include "core/base/json.hpp"
+#include "core/base/listed_folders.hpp"
 #include "core/base/member_file.hpp"
 #include "core/containers/saves.hpp"
 
@@ -45,8 +46,9 @@ void refuse_tracker(fs::path const& root, std::string_view text, std::string_vie
 }
 
 SaveStep read_tracker(fs::path const& root, std::string_view way_out) {
-  std::string const text =
-      read_text_file(allowed_member(root, tracker_name), largest_tracker_bytes);
+  std::string const text = text_once(root / tracker_name, [&] {
+    return read_text_file(allowed_member(root, tracker_name), largest_tracker_bytes);
+  });
   auto const step = step_of_tracker(text);
   if (!step) refuse_tracker(root, text, way_out);
   return *step;

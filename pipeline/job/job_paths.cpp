@@ -88,7 +88,6 @@ void check_outside_job(fs::path const& file, std::string_view option, JobSpec co
 }
 
 void check_source_apart(JobSpec const& spec, Checkpoint const& source) {
-  std::error_code ignored;
   fs::path const target = really(spec.target.path);
   fs::path const root = really(spec.source.path);
   std::vector<fs::path> const resolved = resolved_paths(source.files);
@@ -103,7 +102,7 @@ void check_source_apart(JobSpec const& spec, Checkpoint const& source) {
          "target outside of the source.",
          target.string(), spec.source.path);
   std::set<fs::path> looked_at;
-  bool const in_folder = !fs::is_regular_file(spec.source.path, ignored);
+  bool const in_folder = of_root.own.has_value();
   for (std::size_t f = 0; f < resolved.size(); ++f) {
     fs::path const& file = source.files[f];
     fs::path const& real = resolved[f];

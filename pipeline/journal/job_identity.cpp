@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/base/capture.hpp"
+#include "core/base/listed_folders.hpp"
 #include "core/base/paths.hpp"
 #include "core/base/sight.hpp"
 #include "core/base/tree.hpp"
@@ -23,6 +24,8 @@ namespace reshard {
 namespace {
 
 namespace fs = std::filesystem;
+
+using ReadFiles = std::map<fs::path, FileStamp>;
 
 class Digest {
  public:
@@ -74,7 +77,8 @@ std::string text_digest(std::string_view text) {
 }
 
 /// The file at a place, or those in the folder there; none where nothing is.
-std::vector<fs::path> files_at(fs::path const& place) {
+std::vector<fs::path> files_at(fs::path const& place, std::optional<fs::file_type> listed) {
+  if (listed == fs::file_type::regular) return {place};
   std::error_code problem;
   std::vector<TreeEntry> entries = known_listing_of(place, problem);
   if (problem) entries = {{place, fs::file_type::symlink}};
@@ -97,9 +101,7 @@ std::vector<fs::path> describing_files(JobSpec const& spec, Checkpoint const& so
     for (std::string_view const name : {huggingface::config_name, huggingface::index_name})
       places.insert(plan.reference->path / name);
   }
-  std::error_code ignored;
-  if (!fs::is_regular_file(spec.source.path,
-                           ignored))  // beside a single file there may be anything
+  if (!sees_file(spec.source.path))  // beside a single file there may be anything
     for (fs::path const& file : source.files) places.insert(file.parent_path());
   std::vector<fs::path const*> each;
   for (fs::path const& place : places) each.push_back(&place);
@@ -107,9 +109,11 @@ std::vector<fs::path> describing_files(JobSpec const& spec, Checkpoint const& so
   for (fs::path const& file : source.files) weights.push_back(&file);
   auto const by_path = [](fs::path const* path) -> fs::path const& { return *path; };
   std::ranges::sort(weights, {}, by_path);
+  std::vector<std::optional<fs::file_type>> listed;
+  for (fs::path const* place : each) listed.push_back(listed_type(*place));
   std::vector<std::vector<fs::path>> found(each.size());
   overlapped(each.size(), [&](std::size_t i) {
-    found[i] = files_at(*each[i]);
+    found[i] = files_at(*each[i], listed[i]);
     std::erase_if(found[i], [&](fs::path const& file) {
       return std::ranges::binary_search(weights, file, {}, by_path);
     });
@@ -120,31 +124,35 @@ std::vector<fs::path> describing_files(JobSpec const& spec, Checkpoint const& so
 }
 
 /// What may not be read describes nothing.
-std::vector<std::optional<FileStamp>> stamps_of(std::vector<fs::path> const& files) {
+std::vector<std::optional<FileStamp>> stamps_of(std::vector<fs::path> const& files,
+                                                ReadFiles const& read) {
   std::vector<std::optional<FileStamp>> stamps(files.size());
-  overlapped(files.size(),
-             [&](std::size_t i) { capture([&] { stamps[i] = stamp_of(files[i]); }); });
+  overlapped(files.size(), [&](std::size_t i) {
+    if (auto const known = read.find(files[i]); known != read.end())
+      stamps[i] = known->second;
+    else
+      capture([&] { stamps[i] = stamp_of(files[i]); });
+  });
   return stamps;
 }
 
-void add_files(Digest& digest, Checkpoint const& source) {
-  std::vector<fs::path> const real = resolved_paths(source.files);
-  for (std::size_t f = 0; f < source.files.size(); ++f) {
-    digest.add(real[f].string());
-    digest.add(source.stamps[f]);
-  }
-}
-
 /// In one look: there may be a folder for each file.
-std::string source_digest(JobSpec const& spec, Checkpoint const& source, JobPlan const& plan) {
+std::string source_digest(JobSpec const& spec, Checkpoint const& source, JobPlan const& plan,
+                          ReadFiles const& read) {
   return seen("source digest", spec.source.path, [&] {
     Digest digest;
-    add_files(digest, source);
     auto const describing = describing_files(spec, source, plan);
-    std::vector<fs::path> const places = resolved_paths(describing);
-    auto const stamps = stamps_of(describing);
-    for (std::size_t i = 0; i < places.size(); ++i) {
-      digest.add(places[i].string());
+    std::vector<fs::path> places = source.files;
+    places.insert(places.end(), describing.begin(), describing.end());
+    places = resolved_paths(places);
+    std::size_t const weights = source.files.size();
+    for (std::size_t f = 0; f < weights; ++f) {
+      digest.add(places[f].string());
+      digest.add(source.stamps[f]);
+    }
+    auto const stamps = stamps_of(describing, read);
+    for (std::size_t i = 0; i < describing.size(); ++i) {
+      digest.add(places[weights + i].string());
       stamps[i] ? digest.add(*stamps[i]) : digest.add(std::uint64_t{0});
     }
     return digest.text();
@@ -280,11 +288,12 @@ std::string const& program_digest() {
   return digest;
 }
 
-JobIdentity identity_of(JobSpec const& spec, Checkpoint const& source, JobPlan const& plan) {
+JobIdentity identity_of(JobSpec const& spec, Checkpoint const& source, JobPlan const& plan,
+                        ReadFiles const& read) {
   std::string const job = job_text(spec);
   return {.program = program_digest(),
           .job = text_digest(job),
-          .source = source_digest(spec, source, plan),
+          .source = source_digest(spec, source, plan, read),
           .plan = plan_digest(plan),
           .job_text = job};
 }

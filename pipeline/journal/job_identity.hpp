@@ -1,5 +1,7 @@
 #pragma once
 
+#include <filesystem>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -22,8 +24,10 @@ struct JobIdentity {
   std::string previous = {};  ///< what may be taken over of a previous target
 };
 
-/// Looks at the describing files through Sight.
-JobIdentity identity_of(JobSpec const& spec, Checkpoint const& source, JobPlan const& plan);
+/// Looks at the describing files through Sight, but for those of `read`: they count as they were
+/// when they were read.
+JobIdentity identity_of(JobSpec const& spec, Checkpoint const& source, JobPlan const& plan,
+                        std::map<std::filesystem::path, FileStamp> const& read = {});
 
 /// Version and digest of this executable, which is read once.
 std::string const& program_digest();

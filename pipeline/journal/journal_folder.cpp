@@ -30,10 +30,8 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view job_file = "job";
 constexpr std::string_view lost_file = "job.lost";
-constexpr std::string_view spec_file = "job.toml";
 constexpr std::string_view complete_file = "complete";
-constexpr std::uint64_t most_spec_bytes = std::uint64_t{1} << 20;
-constexpr std::uint64_t most_identity_bytes = 4096;
+constexpr std::uint64_t most_job_bytes = std::uint64_t{64} << 20;
 constexpr std::uint64_t most_complete_bytes = std::uint64_t{256} << 20;
 
 /// Of the files of the parts of a run, before the number.
@@ -83,14 +81,11 @@ std::string line_of(fs::path const& path, fs::path const& root) {
 
 /// What a folder holds, of which these are the lines, with the digest of its manifest where it has
 /// one.
-std::string contents_of(fs::path const& root, std::vector<std::string> lines) {
-  std::string manifest = "-";
-  if (fs::is_regular_file(fs::symlink_status(root / manifest_name)))
-    manifest = hex64(record_of(root / manifest_name, root).xxh3);
+std::string contents_of(std::vector<std::string> lines, std::optional<std::uint64_t> manifest) {
   std::sort(lines.begin(), lines.end());
   std::string text;
   for (std::string const& line : lines) text += line;
-  return fmt::format("{}manifest {}\n", text, manifest);
+  return fmt::format("{}manifest {}\n", text, manifest ? hex64(*manifest) : "-");
 }
 
 /// The same for all that it holds now; "" when it cannot be looked at.
@@ -102,7 +97,10 @@ std::string contents_of(fs::path const& root) {
     if (problem) fail_errno(root, "list", problem.value());
     std::vector<fs::path> paths;
     for (TreeEntry const& entry : entries) paths.push_back(entry.path);
-    text = contents_of(root, contents_lines(paths, root));
+    std::optional<std::uint64_t> manifest;
+    if (fs::is_regular_file(fs::symlink_status(root / manifest_name)))
+      manifest = record_of(root / manifest_name, root).xxh3;
+    text = contents_of(contents_lines(paths, root), manifest);
   });
   return error ? "" : text;
 }
@@ -114,13 +112,28 @@ std::string contents_of(fs::path const& root) {
        staging.string());
 }
 
-/// ": layout.tp = 2" for the lines of a job that were others before; "" when that cannot be found
-/// out.
-std::string changed_keys_of(fs::path const& before, std::string const& now) {
+/// Of a journal's file `job`.
+struct NotedJob {
+  std::optional<JobIdentity> identity;
+  std::string staging;  ///< a line of staging_line()
+  std::string text;     ///< the job
+};
+
+/// Nothing for a text that is none, and where it cannot be read.
+std::optional<NotedJob> noted_job(fs::path const& file) {
   std::string text;
-  if (capture([&] { text = read_text_file(before, most_spec_bytes); })) return "";
+  if (capture([&] { text = read_text_file(file, most_job_bytes); })) return std::nullopt;
+  std::size_t const staging = text.find("\nstaging ");
+  std::size_t const end = staging == text.npos ? staging : text.find('\n', staging + 1);
+  if (end == text.npos) return std::nullopt;
+  return NotedJob{parse_identity(std::string_view(text).substr(0, staging + 1)),
+                  text.substr(staging + 1, end - staging), text.substr(end + 1)};
+}
+
+/// ": layout.tp = 2" for the lines of a job that were others before.
+std::string changed_keys_of(std::string const& before, std::string const& now) {
   std::set<std::string> known;
-  std::istringstream old_lines(text);
+  std::istringstream old_lines(before);
   for (std::string line; std::getline(old_lines, line);) known.insert(line);
   std::vector<std::string> changed;
   std::istringstream lines(now);
@@ -141,33 +154,27 @@ std::optional<std::string> JournalFolder::obstacle(fs::path const& staging,
     return "a sync failed, so data may be lost";
   if (!fs::is_regular_file(fs::symlink_status(path_ / job_file, ignored)))
     return "its journal is incomplete";
-  std::string text;
-  if (capture([&] { text = read_text_file(path_ / job_file, most_identity_bytes); }))
-    return "its journal cannot be read";
-  std::size_t const last = text.rfind("staging ");
-  auto const before =
-      last == std::string::npos ? std::nullopt : parse_identity(text.substr(0, last));
-  if (!before) return "its journal cannot be read";
-  if (!is_line_of(text.substr(last), staging)) return "its journal belongs to another folder";
-  std::string changed = difference(*before, identity);
+  auto const before = noted_job(path_ / job_file);
+  if (!before || !before->identity) return "its journal cannot be read";
+  if (!is_line_of(before->staging, staging)) return "its journal belongs to another folder";
+  std::string changed = difference(*before->identity, identity);
   if (changed.empty()) return std::nullopt;
-  if (before->job != identity.job) changed += changed_keys_of(path_ / spec_file, identity.job_text);
+  if (before->identity->job != identity.job)
+    changed += changed_keys_of(before->text, identity.job_text);
   return changed;
 }
 
 bool JournalFolder::is_of(fs::path const& staging) const {
-  std::string text;
-  if (capture([&] { text = read_text_file(path_ / job_file, most_identity_bytes); })) return false;
-  std::size_t const last = text.rfind("staging ");
-  return last != std::string::npos && is_line_of(text.substr(last), staging);
+  auto const noted = noted_job(path_ / job_file);
+  return noted && is_line_of(noted->staging, staging);
 }
 
 void JournalFolder::create(fs::path const& staging, JobIdentity const& identity,
                            std::string const& nightly_source) const {
   if (!nightly_source.empty()) write_text_file(path_ / journal_source_name, nightly_source);
-  write_text_file(path_ / spec_file, identity.job_text);
   // Under another name first: half a line is none.
-  write_text_file(path_ / "job.new", identity_text(identity) + staging_line(staging));
+  write_text_file(path_ / "job.new",
+                  identity_text(identity) + staging_line(staging) + identity.job_text);
   rename_path(path_ / "job.new", path_ / job_file);
   sync_directory(path_);
   sync_directory(path_.parent_path());
@@ -182,11 +189,10 @@ std::vector<std::string> contents_lines(std::span<fs::path const> paths, fs::pat
   return lines;
 }
 
-void JournalFolder::mark_complete(fs::path const& staging, std::vector<std::string> lines) const {
-  std::string contents;
-  if (capture([&] { contents = contents_of(staging, std::move(lines)); })) fail_contents(staging);
+void JournalFolder::mark_complete(std::vector<std::string> lines,
+                                  std::optional<std::uint64_t> manifest) const {
   fs::path const made = path_ / fmt::format("{}.new", complete_file);
-  write_text_file(made, contents);
+  write_text_file(made, contents_of(std::move(lines), manifest));
   fs::rename(made, path_ / complete_file);
   sync_directory(path_);
 }

@@ -21,10 +21,9 @@ std::vector<std::string> contents_lines(std::span<std::filesystem::path const> p
 /// renames:
 ///
 ///   owner        the run that writes here
-///   job          identity of the job, inode and device of the staging folder; written when all
-///                files of the staging folder are there
+///   job          identity of the job, inode and device of the staging folder, and the job, to say
+///                what has changed; written when all files of the staging folder are there
 ///   job.lost     the same after a sync has failed: nobody goes on with what was written
-///   job.toml     the job, to say what has changed
 ///   source       path of the source, when a nightly job made the journal
 ///   complete     every file of the staging folder with size, times and inode: all was written and
 ///                verified, a name is all that is missing
@@ -56,8 +55,9 @@ class JournalFolder {
   void distrust() const;
 
   /// Notes that the staging folder is complete and verified, as it is now. `lines`:
-  /// contents_lines() of all that lies in it, in any order.
-  void mark_complete(std::filesystem::path const& staging, std::vector<std::string> lines) const;
+  /// contents_lines() of all that lies in it, in any order. `manifest`: the XXH3 of what was
+  /// written as its manifest; nothing where it has none.
+  void mark_complete(std::vector<std::string> lines, std::optional<std::uint64_t> manifest) const;
   /// Whether it was, and has not been touched since.
   bool is_complete(std::filesystem::path const& staging) const;
 

@@ -8,6 +8,8 @@
 #include "core/base/capture.hpp"
 #include "core/base/heap.hpp"
 #include "core/base/integers.hpp"
+#include "core/base/listed_folders.hpp"
+#include "core/base/paths.hpp"
 #include "core/base/sight.hpp"
 #include "core/base/text.hpp"
 #include "core/io/direct_io.hpp"
@@ -79,8 +81,9 @@ PlanLimits plan_limits(JobSpec const& spec, PlannedJob const& job) {
 /// 0 where the target is not to share extents, or cannot.
 std::uint64_t clone_block(JobSpec const& spec) {
   if (spec.target.reflink == ReflinkChoice::never) return 0;
+  // It is written beside the target.
   std::string const found = seen("clone block", spec.target.path, [&] {
-    return std::to_string(clone_block_at(spec.target.path).value_or(0));
+    return std::to_string(clone_block_at(full_path(spec.target.path).parent_path()).value_or(0));
   });
   return std::stoull(found);
 }
@@ -212,7 +215,8 @@ void plan_from_headers(JobSpec const& spec, std::vector<fs::path> const& map_fol
 /// Nothing is written before every rank has planned the same job from the same source.
 void agree_on_plan(JobSpec const& spec, PlannedJob& job, Comm const& comm) {
   program_digest();  // of this rank's own
-  together_seeing(comm, [&] { job.identity = identity_of(spec, job.source, job.plan); });
+  together_seeing(
+      comm, [&] { job.identity = identity_of(spec, job.source, job.plan, job.described_by); });
   job.identity.previous = job.previous.fingerprint();
   check_same_identity(comm, job.identity);
   job.sources = std::make_unique<FileSet>(job.source.files, FileSet::Access::read,
@@ -226,6 +230,7 @@ void agree_on_plan(JobSpec const& spec, PlannedJob& job, Comm const& comm) {
 
 PlannedJob plan_job(JobSpec const& spec, std::vector<fs::path> const& map_folders, int ranks,
                     Comm const& comm) {
+  ListedFolders const listed(spec.source.path);
   PlannedJob job;
   job.ranks = ranks > 0 ? ranks : comm.size();
   job.source_io = first_io(spec);

@@ -107,7 +107,8 @@ WrittenJob make_target(JobRun const& run, PlannedJob& job, SourceWatch const& wa
                    {.space = space_of(report),
                     .fresh = run.context.fresh,
                     .journaled = is_by_library(run.spec) ? Journaled::no : Journaled::yes,
-                    .source_record = run.context.source_record});
+                    .source_record = run.context.source_record,
+                    .described_by = job.described_by});
   for (std::string const& warning : claimed.warnings) report.warnings.push_back(warning);
   WrittenJob written;
   end_together(run.comm, [&] {

@@ -14,9 +14,9 @@ namespace fs = std::filesystem;
 
 /// Without a stamp a nightly run converts again: a folder of the source that may not be read is no
 /// reason to end a job.
-void add_stamp(Json& record, std::string const& path, Checkpoint const& source) {
+void add_stamp(Json& record, std::string const& path, Checkpoint const& source,
+               std::map<fs::path, FileStamp> known) {
   if (record.find("stamp") != nullptr) return;
-  std::map<fs::path, FileStamp> known;
   for (std::size_t f = 0; f < source.files.size(); ++f)
     known.emplace(source.files[f], source.stamps[f]);
   auto const error = capture([&] { record.set("stamp", stamp_json(source_stamp(path, known))); });
@@ -98,7 +98,7 @@ ClaimedTarget claim_target(TargetTask const& task, TargetClaim const& claim) {
     taken = take({task, claim, *publication});
     // Before anything is read but headers: a change from now on ends the job, or shows in the
     // stamp.
-    add_stamp(source_record, task.spec.source.path, task.source);
+    add_stamp(source_record, task.spec.source.path, task.source, claim.described_by);
   });
   std::string const token = comm.broadcast(publication ? publication->token() : "", 0);
   auto const earlier = static_cast<EarlierTarget>(comm.max(static_cast<int>(taken.earlier)));

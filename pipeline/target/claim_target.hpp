@@ -1,5 +1,7 @@
 #pragma once
 
+#include <filesystem>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -17,6 +19,8 @@ struct TargetClaim {
   bool fresh = false;  ///< what an earlier run left is not resumed
   Journaled journaled = Journaled::yes;
   Json source_record = {};  ///< members for the "source" of the manifest
+  /// Files of the source without tensors, as they were read: the job ends if they change.
+  std::map<std::filesystem::path, FileStamp> described_by = {};
 };
 
 /// A target that is this run's.

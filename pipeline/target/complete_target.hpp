@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "core/formats/manifest/manifest.hpp"
@@ -16,6 +17,8 @@ struct CompletedTarget {
   /// What the plan leaves unread was cloned by this run, all of it: the target shares it with the
   /// source.
   bool shares_unread = false;
+  /// On rank 0, once it is verified: the XXH3 of its manifest, which an unverified one has not.
+  std::optional<std::uint64_t> manifest = {};
   ReusedBytes reused;  ///< where a previous target can be taken over
 };
 

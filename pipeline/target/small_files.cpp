@@ -1,5 +1,6 @@
 #include "pipeline/target/small_files.hpp"
 
+#include <set>
 #include <utility>
 
 #include "core/base/file.hpp"
@@ -20,9 +21,22 @@ FileRecord record_of_copy(fs::path const& from, fs::path const& root, fs::path c
   return record;
 }
 
+/// Folders below one, each made once.
+class FoldersBelow {
+ public:
+  explicit FoldersBelow(fs::path root) : root_(std::move(root)) {}
+  void make(fs::path const& folder) {
+    if (!folder.empty() && made_.insert(folder).second) make_folders(root_ / folder);
+  }
+
+ private:
+  fs::path root_;
+  std::set<fs::path> made_;
+};
+
 void copy_sidecars(huggingface::Folder const& from, fs::path const& to, fs::path const& staging,
-                   std::vector<FileRecord>& records) {
-  if (!to.empty()) make_folders(staging / to);
+                   FoldersBelow& folders, std::vector<FileRecord>& records) {
+  folders.make(to);
   for (std::string const& name : from.sidecars) {
     huggingface::copy_sidecar(from, name, staging / to);
     records.push_back(record_of_copy(from.path / name, from.path, to));
@@ -42,9 +56,10 @@ void add_copied(SideCopy const& side, std::vector<FileRecord>& records) {
       records.push_back(record_of_copy(entry.path(), side.from, side.to));
 }
 
-void write_text(TextFile const& text, fs::path const& staging, std::vector<FileRecord>& records) {
+void write_text(TextFile const& text, fs::path const& staging, FoldersBelow& folders,
+                std::vector<FileRecord>& records) {
   std::string const bytes = text.make ? text.make() : text.text;
-  if (text.path.has_parent_path()) make_folders(staging / text.path.parent_path());
+  folders.make(text.path.parent_path());
   write_text_file(staging / text.path, bytes);
   records.push_back(record_of_text(text.path.generic_string(), bytes));
 }
@@ -63,14 +78,16 @@ void check_names(std::vector<FileRecord> const& records) {
 
 std::vector<FileRecord> write_small_files(TargetDraft const& draft, fs::path const& staging) {
   std::vector<FileRecord> records;
-  if (draft.reference) copy_sidecars(*draft.reference, draft.reference_to, staging, records);
+  FoldersBelow folders(staging);
+  if (draft.reference)
+    copy_sidecars(*draft.reference, draft.reference_to, staging, folders, records);
   for (SideCopy const& side : draft.side_copies) {
     copy_beside(side.from, staging / side.to);
     add_copied(side, records);
   }
   for (bool const mark : {false, true})
     for (TextFile const& text : draft.texts)
-      if (text.mark == mark) write_text(text, staging, records);
+      if (text.mark == mark) write_text(text, staging, folders, records);
   check_names(records);
   return records;
 }

@@ -41,6 +41,11 @@ bool look(fs::path const& path, struct stat& status) {
        error.message());
 }
 
+Looked looked(struct stat const& status) {
+  return {S_ISREG(status.st_mode), S_ISDIR(status.st_mode),
+          static_cast<std::uint64_t>(status.st_size), nanoseconds_since_1970(status.st_mtim)};
+}
+
 Looked look_at(fs::path const& path, KnownStamps const& known) {
   if (auto const found = known.find(path); found != known.end())
     return {true, false, static_cast<std::uint64_t>(found->second.bytes), found->second.mtime_ns};
@@ -53,13 +58,12 @@ Looked look_at(fs::path const& path, KnownStamps const& known) {
            system_reason(errno));
     fail_errno(path, "stat", errno);
   }
-  return {S_ISREG(status.st_mode), S_ISDIR(status.st_mode),
-          static_cast<std::uint64_t>(status.st_size), nanoseconds_since_1970(status.st_mtim)};
+  return looked(status);
 }
 
-/// A folder with all that lies in it, or what is no folder.
-std::vector<fs::path> paths_in(fs::path const& root) {
-  struct stat status {};
+/// A folder with all that lies in it, or what is no folder. `status`: of the root, all zeros where
+/// it is not there.
+std::vector<fs::path> paths_in(fs::path const& root, struct stat& status) {
   bool const there = look(root, status);
   if (!there && errno != ENOENT)
     fail_errno(root, "stat", errno);  // else a folder would pass for a file
@@ -75,9 +79,11 @@ std::vector<fs::path> paths_in(fs::path const& root) {
 }  // namespace
 
 SourceStamp source_stamp(fs::path const& path, KnownStamps const& known) {
-  std::vector<fs::path> const paths = paths_in(path);
+  struct stat of_root {};
+  std::vector<fs::path> const paths = paths_in(path, of_root);
   std::vector<Looked> found(paths.size());
-  overlapped(paths.size(), [&](std::size_t i) { found[i] = look_at(paths[i], known); });
+  found.front() = known.contains(path) ? look_at(path, known) : looked(of_root);
+  overlapped(paths.size() - 1, [&](std::size_t i) { found[i + 1] = look_at(paths[i + 1], known); });
   fs::path const root = found.front().is_folder ? path : path.parent_path();
   SourceStamp stamp;
   std::vector<std::string> lines;

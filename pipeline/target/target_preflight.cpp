@@ -87,6 +87,7 @@ void check_replaceable(JobSpec const& spec, TargetDraft const& draft) {
 
 void check_free_space(fs::path const& target, DiskSpace const& space) {
   std::uint64_t free = space.free_bytes;
+  if (free >= space.needed_bytes) return;
   for (fs::path const& left : leftovers_of(target).staging)
     free += allocated_bytes(left);  // reused, or removed first
   if (free >= space.needed_bytes) return;

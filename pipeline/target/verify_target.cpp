@@ -172,6 +172,7 @@ VerifiedTarget verify_target(TargetTask const& task, ClaimedTarget const& claime
     std::string const text = manifest_text(made);
     write_text_file(staging / manifest_name, text);
     std::vector<FileRecord> late{record_of_text(std::string(manifest_name), text)};
+    completed.manifest = late.front().xxh3;
     if (takes_sums(task.spec) && are_whole(found.files)) {
       for (FileSum& sum : sums_of(task.plan, found.files)) sums.push_back(std::move(sum));
       completed.small_files.push_back(write_sums(std::move(sums), text, staging));
@@ -189,7 +190,7 @@ void seal_target(TargetTask const& task, ClaimedTarget& claimed, CompletedTarget
   together(task.comm, [&] {
     if (task.comm.rank() != 0) return;
     if (!target.is_journaled()) note_job(task, claimed);
-    target.journal().mark_complete(target.folder(), std::move(lines));
+    target.journal().mark_complete(std::move(lines), completed.manifest);
   });
   target.seal();
   folders.sync();

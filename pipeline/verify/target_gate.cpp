@@ -9,6 +9,7 @@
 
 #include "core/base/capture.hpp"
 #include "core/base/file.hpp"
+#include "core/base/listed_folders.hpp"
 #include "core/base/shown_name.hpp"
 #include "core/base/text.hpp"
 #include "core/formats/dcp/describe.hpp"
@@ -68,6 +69,7 @@ class Gate {
 
  private:
   std::optional<Error> attempt() {
+    ListedFolders const listed(target_.folder);
     std::optional<Manifest> own;
     if (auto fault =
             capture([&] { together_seeing(comm_, [&] { own = find_manifest(target_.folder); }); }))

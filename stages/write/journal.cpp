@@ -160,8 +160,7 @@ std::optional<Journal> read_journal(std::filesystem::path const& path) {
 
 JournalWriter::JournalWriter(Parts parts)
     : parts_(std::move(parts)), file_(File::create(parts_.path)) {
-  append(head_block(parts_.ranks, parts_.lockstep));
-  file_.sync();
+  append(head_block(parts_.ranks, parts_.lockstep));  // synced with the first mark
   syncing_ = std::jthread([this] { sync_all(); });
 }
 

@@ -6,6 +6,7 @@
 #include <map>
 #include <sstream>
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/random.h>
 #include <sys/stat.h>
@@ -218,23 +219,45 @@ std::optional<std::string> sign_of_life(Leftovers const& left, bool locked, std:
   return std::nullopt;
 }
 
+/// The names in a folder that is open; closes it.
+static std::vector<std::string> names_behind(int descriptor, std::error_code& error) {
+  std::vector<std::string> names;
+  DIR* const open = ::fdopendir(descriptor);
+  if (open == nullptr) {
+    error.assign(errno, std::generic_category());
+    ::close(descriptor);
+    return names;
+  }
+  errno = 0;
+  while (dirent const* const entry = ::readdir(open)) {
+    std::string const name = entry->d_name;
+    if (name != "." && name != "..") names.push_back(name);
+    errno = 0;
+  }
+  if (errno != 0) error.assign(errno, std::generic_category());
+  ::closedir(open);
+  return names;
+}
+
 void remove_folder(fs::path const& folder, std::error_code& error) {
-  fs::file_type const type = fs::symlink_status(folder, error).type();
   error.clear();
-  if (type == fs::file_type::not_found) return;
-  if (type != fs::file_type::directory) {  // a link
-    fs::remove(folder, error);
+  // Nothing is removed behind a link.
+  int const descriptor = retried(
+      [&] { return ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC); });
+  if (descriptor < 0) {
+    if (errno == ENOTDIR || errno == ELOOP)
+      fs::remove(folder, error);
+    else if (errno != ENOENT)
+      error.assign(errno, std::generic_category());
     return;
   }
   std::vector<fs::path> first;
   bool has_source = false;
-  for (fs::directory_iterator it(folder, error); !error && it != fs::directory_iterator();
-       it.increment(error))
-    if (it->path().filename() != journal_source_name)
-      first.push_back(it->path());
+  for (std::string const& name : names_behind(descriptor, error))
+    if (name != journal_source_name)
+      first.push_back(folder / name);
     else
       has_source = true;
-  if (error == std::errc::no_such_file_or_directory) error.clear();
   // Most are files, of which remove_all() would first ask whether they are folders.
   for (fs::path const& path : first)
     if (!error && ::unlink(path.c_str()) != 0) fs::remove_all(path, error);

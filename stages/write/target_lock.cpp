@@ -72,10 +72,11 @@ bool TargetLock::open_and_lock() {
 /// The token tells whose the file is where locks do not reach every job. A full disk is met later,
 /// by what needs it.
 void TargetLock::sign() {
-  (void)!::ftruncate(descriptor_, 0);
+  struct stat status {};
+  bool const is_new = ::fstat(descriptor_, &status) == 0 && status.st_size == 0;
+  if (!is_new) (void)!::ftruncate(descriptor_, 0);
   (void)!::pwrite(descriptor_, token_.data(), token_.size(), 0);
   (void)::futimens(descriptor_, nullptr);
-  struct stat status {};
   if (::fstat(descriptor_, &status) == 0) now_ns_ = nanoseconds_since_1970(status.st_mtim);
 }
 

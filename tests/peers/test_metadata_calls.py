@@ -17,6 +17,8 @@ SHIM = os.environ.get("RESHARD_METADATA_SHIM")
 FILES = 24
 MADE = {"create": 1, "truncate": 1, "fsync": 1, "open": 2, "stat": 1}  # open: read back, and its header as of a source; stat: as it is published
 READ = {"open": 2, "stat": 1}  # for its header and its tensors; whether it has changed meanwhile
+READ_ONCE = {"open": 1, "stat": 1}  # a small file, by whichever formats; whether it has changed meanwhile
+TEXT_MADE = {"create": 1, "fsync": 1, "open": 2, "stat": 1}  # as MADE
 HEADER_REPEATED = {"open": 3, "stat": 1}  # a Hugging Face target repeats the headers of its reference, here the source
 FOLDER_MADE = {"mkdir": 1, "open-folder": 3, "fsync": 1, "stat": 1}  # listed, opened for its sync, and listed as of a source
 
@@ -50,6 +52,7 @@ def test_a_file_is_opened_twice_and_looked_at_once(scratch, ranks):
         assert counts == HEADER_REPEATED
     for counts in of_names(found, "target", "-of-").values():
         assert counts == MADE
+    assert list(of_names(found, "source", "config.json").values()) == [READ_ONCE]
 
 
 def test_files_in_folders_of_their_own(scratch):
@@ -64,3 +67,5 @@ def test_files_in_folders_of_their_own(scratch):
         assert counts == {"open-folder": 1, "stat": 2}
     for counts in of_names(found, "target", "mp_rank").values():
         assert counts == FOLDER_MADE
+    assert list(of_names(found, "source", "latest_checkpointed").values()) == [READ_ONCE]
+    assert list(of_names(found, "target", "latest_checkpointed").values()) == [TEXT_MADE]

@@ -11,6 +11,7 @@
 #include "core/base/file.hpp"
 #include "core/base/sight.hpp"
 #include "core/base/text.hpp"
+#include "core/base/tree.hpp"
 
 namespace reshard::deepspeed {
 namespace {
@@ -26,10 +27,12 @@ std::vector<std::string> entries_of(fs::path const& path) {
   std::vector<std::string> names = seen_names("entries of", path, [&] {
     std::vector<std::string> found;
     std::error_code error;
-    for (fs::directory_iterator it(path, error); !error && it != fs::directory_iterator();
-         it.increment(error)) {
+    for (TreeEntry const& entry : known_listing_of(path, error)) {
       std::error_code unknown;
-      found.push_back(it->path().filename().string() + (it->is_directory(unknown) ? "/" : ""));
+      bool const is_folder =
+          entry.type == fs::file_type::directory ||
+          (entry.type == fs::file_type::symlink && fs::is_directory(entry.path, unknown));
+      found.push_back(entry.path.filename().string() + (is_folder ? "/" : ""));
     }
     if (error)
       fail(ErrorKind::source, "{}: cannot be listed: {}. Check the path and its permissions.",

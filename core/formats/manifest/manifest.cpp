@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include "core/base/file.hpp"
+#include "core/base/listed_folders.hpp"
 #include "core/base/member_file.hpp"
 #include "core/base/sight.hpp"
 #include "core/base/xxh3.hpp"
@@ -138,6 +139,8 @@ std::string manifest_text(Manifest const& manifest) {
 std::optional<std::string> find_manifest_text(std::filesystem::path const& checkpoint) {
   std::filesystem::path const path = checkpoint / manifest_name;
   bool const there = seen_flag("is there", path, [&] {
+    if (auto const listed = listed_type(path))
+      return *listed != std::filesystem::file_type::not_found;
     std::error_code ignored;
     return std::filesystem::symlink_status(path, ignored).type() !=
            std::filesystem::file_type::not_found;

@@ -5,6 +5,7 @@
 #include "core/base/file.hpp"
 #include "core/base/member_file.hpp"
 #include "core/base/sight.hpp"
+#include "core/base/tree.hpp"
 #include "tests/support/scratch_folder.hpp"
 
 namespace reshard {
@@ -76,6 +77,50 @@ TEST_F(ListedFoldersTest, FoldersBelowAreKnownOnceTheyAreListed) {
   EXPECT_EQ(member_names(root_ / "deep"), (std::vector<std::string>{"later", "plain"}));
   fs::remove(root_ / "deep" / "later");
   EXPECT_TRUE(sees_file(root_ / "deep" / "later"));
+}
+
+TEST_F(ListedFoldersTest, NothingLiesBelowWhatIsNotListed) {
+  ListedFolders const scope(root_);
+  EXPECT_FALSE(sees_file(root_ / "absent" / "plain"));
+  fs::create_directory(root_ / "absent");
+  write_text_file(root_ / "absent" / "plain", "x");
+  EXPECT_FALSE(sees_file(root_ / "absent" / "plain"));
+  EXPECT_FALSE(sees_anything(root_ / "plain" / "below"));
+  EXPECT_TRUE(sees_file(root_ / "deep" / "plain"));
+}
+
+TEST_F(ListedFoldersTest, TheOutermostScopeKeepsWhatIsLearnt) {
+  ListedFolders const outer(root_);
+  {
+    ListedFolders const inner(root_);
+    EXPECT_FALSE(sees_file(root_ / "later"));
+    EXPECT_EQ(member_names(root_ / "deep"), std::vector<std::string>{"plain"});
+  }
+  write_text_file(root_ / "later", "x");
+  write_text_file(root_ / "deep" / "later", "x");
+  EXPECT_FALSE(sees_file(root_ / "later"));
+  EXPECT_FALSE(sees_file(root_ / "deep" / "later"));
+}
+
+TEST_F(ListedFoldersTest, AKnownListingOfAFolderBelowIsUsed) {
+  KnownListings const known;
+  ListedFolders const scope(root_);
+  std::error_code problem;
+  EXPECT_EQ(known_listing_of(root_ / "deep", problem).size(), 1U);
+  write_text_file(root_ / "deep" / "later", "x");
+  EXPECT_FALSE(sees_file(root_ / "deep" / "later"));
+}
+
+TEST_F(ListedFoldersTest, ATextIsReadOnce) {
+  int reads = 0;
+  auto const read = [&] { return std::to_string(++reads); };
+  {
+    ListedFolders const scope(root_);
+    EXPECT_EQ(text_once(root_ / "plain", read), "1");
+    EXPECT_EQ(text_once(root_ / "plain", read), "1");
+    EXPECT_EQ(text_once(scratch_.path() / "other" / "plain", read), "2");
+  }
+  EXPECT_EQ(text_once(root_ / "plain", read), "3");
 }
 
 TEST_F(ListedFoldersTest, AFolderThatCannotBeListedIsAskedAboutByName) {

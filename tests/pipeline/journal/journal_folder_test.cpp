@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "core/base/file.hpp"
+#include "core/formats/manifest/file_records.hpp"
 #include "tests/support/expect_refused.hpp"
 #include "tests/support/scratch_folder.hpp"
 
@@ -21,6 +22,9 @@ class JournalFolderTest : public testing::Test {
   }
   static void put(std::filesystem::path const& path, std::string const& text) {
     std::ofstream(path) << text;
+  }
+  std::uint64_t manifest_written() const {
+    return record_of(staging_ / "reshard.json", staging_).xxh3;
   }
 
   ScratchFolder scratch_{"journal_folder"};
@@ -53,7 +57,7 @@ std::vector<std::string> lines_below(std::filesystem::path const& folder) {
 TEST_F(JournalFolderTest, ACompleteFolderIsKnownAgainUntilAnythingInItChanges) {
   JournalFolder const journal(journal_);
   EXPECT_FALSE(journal.is_complete(staging_));
-  journal.mark_complete(staging_, lines_below(staging_));
+  journal.mark_complete(lines_below(staging_), manifest_written());
   EXPECT_TRUE(journal.is_complete(staging_));
   put(staging_ / "more", "");
   EXPECT_FALSE(journal.is_complete(staging_));
@@ -61,9 +65,18 @@ TEST_F(JournalFolderTest, ACompleteFolderIsKnownAgainUntilAnythingInItChanges) {
   EXPECT_TRUE(journal.is_complete(staging_));
   put(staging_ / "folder" / "file", "bytfs");  // of the same size
   EXPECT_FALSE(journal.is_complete(staging_));
-  journal.mark_complete(staging_, lines_below(staging_));
+  journal.mark_complete(lines_below(staging_), manifest_written());
   put(journal_ / "complete", "");
   EXPECT_FALSE(journal.is_complete(staging_));
+}
+
+TEST_F(JournalFolderTest, ACompleteFolderHasTheManifestThatWasWritten) {
+  JournalFolder const journal(journal_);
+  for (std::optional<std::uint64_t> const digest :
+       {std::optional(manifest_written()), std::optional(manifest_written() + 1), {}}) {
+    journal.mark_complete(lines_below(staging_), digest);
+    EXPECT_EQ(journal.is_complete(staging_), digest == manifest_written());
+  }
 }
 
 TEST_F(JournalFolderTest, AnotherJobIsNamedByTheLinesThatChanged) {
