@@ -99,6 +99,16 @@ def same_files(a, b):
     return load_file(a / "model.safetensors").keys() == load_file(b / "model.safetensors").keys()
 
 
+def are_kept(program, folder, target):
+    """All files are the same, and the job has stated why names were kept."""
+    for name in ("model.safetensors", "config.json"):
+        assert (target / name).read_bytes() == (folder / name).read_bytes(), name
+    outcome = program.attempt(folder, target.with_name("again"), "huggingface")
+    assert outcome.returncode == 0 and "names and bytes are kept as they are" in outcome.stderr, outcome.stderr
+    outcome = command("suspects", folder)
+    assert outcome.returncode in (0, 1), outcome.stderr
+
+
 @pytest.mark.parametrize("form", OTHER_FORMS)
 def test_a_form_of_weights_that_no_map_has_is_named_and_kept_by_names(form, program, folder, scratch):
     parts, settings, words = OTHER_FORMS[form]
@@ -107,9 +117,9 @@ def test_a_form_of_weights_that_no_map_has_is_named_and_kept_by_names(form, prog
     assert outcome.returncode == 3, outcome.stderr
     assert f"the model is quantised by {words}, and no map describes" in outcome.stderr, outcome.stderr
     assert 'model.map = "none" keeps the stored tensors as they are, in a Hugging Face folder, DCP or HDF5' in outcome.stderr
-    for target in ("huggingface", "dcp"):
-        program.run(folder, scratch / target, target, model={"map": "none"}, ranks=1)
-    assert (scratch / "huggingface" / "model.safetensors").read_bytes() == (folder / "model.safetensors").read_bytes()
+    for target in ("huggingface", "dcp", "hdf5"):
+        program.run(folder, scratch / target, target, ranks=1)
+    are_kept(program, folder, scratch / "huggingface")
 
 
 def test_blocks_that_straddle_heads_are_named(program, folder, scratch):
@@ -122,7 +132,8 @@ def test_blocks_that_straddle_heads_are_named(program, folder, scratch):
     outcome = program.attempt(folder, scratch / "out", "torch_dist")
     assert outcome.returncode == 3, outcome.stderr
     assert "Its scales are there, and cannot be cut as the weight is: " in outcome.stderr and "blocks of 5 straddle" in outcome.stderr, outcome.stderr
-    program.run(folder, scratch / "kept", "huggingface", model={"map": "none"}, ranks=1)
+    program.run(folder, scratch / "kept", "huggingface", ranks=1)
+    are_kept(program, folder, scratch / "kept")
 
 
 def test_the_scale_of_an_expert_that_others_have_is_named(program, scratch):
@@ -144,7 +155,8 @@ def test_the_scale_of_an_expert_that_others_have_is_named(program, scratch):
     outcome = program.attempt(folder, scratch / "out", "torch_dist")
     assert outcome.returncode == 3, outcome.stderr
     assert any(f"lacks '{name}', which other stored parts of the same weight have" in outcome.stderr for name in lost), outcome.stderr
-    program.run(folder, scratch / "kept", "huggingface", model={"map": "none"}, ranks=1)
+    program.run(folder, scratch / "kept", "huggingface", ranks=1)
+    are_kept(program, folder, scratch / "kept")
 
 
 def save_dcp(state, folder):
