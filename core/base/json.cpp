@@ -91,7 +91,7 @@ void write(std::string& out, Json const& value, int indent, int level) {
     if (digits.find_first_not_of("-0123456789") == std::string::npos)
       out += ".0";  // else it would be read as an integer
   } else if (auto const* text = value.text()) {
-    out += json_quoted(*text);
+    append_json_quoted(out, *text);
   } else if (auto const* items = value.items()) {
     out += '[';
     for (std::size_t i = 0; i < items->size(); ++i) {
@@ -106,7 +106,7 @@ void write(std::string& out, Json const& value, int indent, int level) {
     for (std::size_t i = 0; i < members->size(); ++i) {
       if (i != 0) out += indent == 0 ? ", " : ",";
       newline(out, indent, level + 1);
-      out += json_quoted((*members)[i].first);
+      append_json_quoted(out, (*members)[i].first);
       out += ": ";
       write(out, (*members)[i].second, indent, level + 1);
     }
@@ -167,7 +167,19 @@ Json parse_json(std::string_view text, std::string_view place) {
 }
 
 std::string json_quoted(std::string_view text) {
-  std::string out = "\"";
+  std::string out;
+  append_json_quoted(out, text);
+  return out;
+}
+
+void append_json_quoted(std::string& out, std::string_view text) {
+  out += '"';
+  if (std::ranges::all_of(text,
+                          [](char c) { return c >= 0x20 && c < 0x7f && c != '"' && c != '\\'; })) {
+    out += text;
+    out += '"';
+    return;
+  }
   for (char const c : valid_utf8(text)) {
     switch (c) {
       case '"': out += "\\\""; break;
@@ -183,7 +195,6 @@ std::string json_quoted(std::string_view text) {
     }
   }
   out += '"';
-  return out;
 }
 
 std::string valid_utf8(std::string_view text) {

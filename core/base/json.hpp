@@ -66,6 +66,8 @@ Json parse_json(std::string_view text, std::string_view place);
 /// A string as JSON writes it, quotes included; control characters are escaped. Also safe to show
 /// on a terminal.
 std::string json_quoted(std::string_view text);
+/// The same, behind `out`.
+void append_json_quoted(std::string& out, std::string_view text);
 
 /// The text with every byte that is not part of valid UTF-8 written as "\xNN": what JSON can hold.
 /// File names may be any bytes.

@@ -12,10 +12,10 @@
 namespace reshard {
 
 struct SharedText::Entry {
-  Entry(std::string_view of, std::uint64_t hashed) : text(of), hash(hashed) {}
+  Entry(std::string_view of, std::uint32_t hashed) : text(of), hash(hashed) {}
 
   std::string text;
-  std::uint64_t hash;
+  std::uint32_t hash;
   std::atomic<std::uint32_t> holders = 1;
 };
 
@@ -30,7 +30,8 @@ class SharedText::Pool {
   }
 
   Entry* take(std::string_view text) {
-    std::uint64_t const hash = XXH3_64bits_withSeed(text.data(), text.size(), seed_);
+    auto const hash =
+        static_cast<std::uint32_t>(XXH3_64bits_withSeed(text.data(), text.size(), seed_));
     return part_of(hash).take(text, hash);
   }
 
@@ -41,7 +42,7 @@ class SharedText::Pool {
   /// it.
   class Part {
    public:
-    Entry* take(std::string_view text, std::uint64_t hash) {
+    Entry* take(std::string_view text, std::uint32_t hash) {
       std::lock_guard const lock(mutex_);
       if (4 * (count_ + 1) > 3 * slots_.size()) grow();
       std::size_t at = home(hash);
@@ -67,11 +68,11 @@ class SharedText::Pool {
 
    private:
     struct Slot {
-      std::uint64_t hash = 0;
+      std::uint32_t hash = 0;
       Entry* entry = nullptr;  ///< null: free
     };
 
-    std::size_t home(std::uint64_t hash) const { return hash / parts & (slots_.size() - 1); }
+    std::size_t home(std::uint32_t hash) const { return hash / parts & (slots_.size() - 1); }
     std::size_t after(std::size_t at) const { return (at + 1) & (slots_.size() - 1); }
 
     /// Moves what would no longer be found to the gap, and so on with the gap that it leaves.
@@ -101,7 +102,7 @@ class SharedText::Pool {
     std::size_t count_ = 0;
   };
 
-  Part& part_of(std::uint64_t hash) { return parts_[hash % parts]; }
+  Part& part_of(std::uint32_t hash) { return parts_[hash % parts]; }
 
   static constexpr std::size_t parts = 16;
   std::array<Part, parts> parts_;

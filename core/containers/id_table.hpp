@@ -1,13 +1,11 @@
 #pragma once
 
 #include <bit>
-#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string_view>
-#include <utility>
-#include <vector>
 
+#include "core/base/id_table.hpp"
 #include "core/base/integers.hpp"
 
 namespace reshard {
@@ -33,62 +31,5 @@ inline std::uint64_t hash_of(std::span<Index const> numbers) {
 inline std::uint64_t hash_of(std::uint32_t first, std::uint32_t second) {
   return hash_step(hash_step(hash_seed, std::uint64_t{first} << 32 | second), hash_seed);
 }
-
-/// Finds things by their value when they are numbered and lie elsewhere: a hash table of nothing
-/// but numbers.
-class IdTable {
- public:
-  static constexpr std::uint32_t none = 0xffffffff;
-
-  /// The id of the thing with this hash for which `is_it(id)` holds, or `none`.
-  template <class IsIt>
-  std::uint32_t id(std::uint64_t hash, IsIt is_it) const {
-    return slots_.empty() ? none : slots_[slot(hash, is_it)];
-  }
-
-  /// Room for one more. `hash_of_id(id)` is the hash of a thing that is in the table already.
-  template <class HashOfId>
-  void make_room(HashOfId hash_of_id) {
-    if ((used_ + 1) * 3 <= slots_.size() * 2) return;
-    reserve(used_ + 1, hash_of_id);
-  }
-  /// Room for so many in all.
-  template <class HashOfId>
-  void reserve(std::size_t count, HashOfId hash_of_id) {
-    std::size_t size = 16;
-    while (size * 2 < (count + 1) * 3) size *= 2;
-    std::vector<std::uint32_t> const old =
-        std::exchange(slots_, std::vector<std::uint32_t>(size, none));
-    for (std::uint32_t const id : old)
-      if (id != none) slots_[free_slot(hash_of_id(id))] = id;
-  }
-  /// Adds a thing that is not in the table. Pre: make_room or reserve was called.
-  void add(std::uint64_t hash, std::uint32_t id) {
-    slots_[free_slot(hash)] = id;
-    ++used_;
-  }
-  /// The same, or another id in the place of the thing with this hash for which `is_it(id)` holds.
-  /// Pre: make_room or reserve was called.
-  template <class IsIt>
-  void add_or_replace(std::uint64_t hash, std::uint32_t id, IsIt is_it) {
-    std::uint32_t& known = slots_[slot(hash, is_it)];
-    used_ += known == none ? 1 : 0;
-    known = id;
-  }
-
- private:
-  template <class IsIt>
-  std::size_t slot(std::uint64_t hash, IsIt is_it) const {
-    std::size_t at = hash & (slots_.size() - 1);
-    while (slots_[at] != none && !is_it(slots_[at])) at = (at + 1) & (slots_.size() - 1);
-    return at;
-  }
-  std::size_t free_slot(std::uint64_t hash) const {
-    return slot(hash, [](std::uint32_t) { return false; });
-  }
-
-  std::vector<std::uint32_t> slots_;  ///< a power of two, at most two thirds full
-  std::size_t used_ = 0;
-};
 
 }  // namespace reshard

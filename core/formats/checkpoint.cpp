@@ -25,4 +25,10 @@ std::vector<TensorRun> Checkpoint::different_tensors(Which which) const {
   return runs;
 }
 
+void Checkpoint::forget_tensors() {
+  stored.forget_tensors();
+  promised = {};
+  if (beside) beside->weight_map = {};
+}
+
 }  // namespace reshard

@@ -166,6 +166,9 @@ struct Checkpoint {
   /// ascending, without the other tables that are like one of them.
   std::vector<TensorRun> different_tensors(Which which) const;
 
+  /// Lets go of the names, dtypes and places of its tensors, wherever they are held.
+  void forget_tensors();
+
   /// How many of `files` are its own.
   std::size_t own_files() const { return files.size() - (adapter ? adapter->files.size() : 0); }
 };

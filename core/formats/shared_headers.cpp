@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <mutex>
+#include <semaphore>
+#include <thread>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -111,8 +113,41 @@ SharedHeaders shared_headers(Checkpoint& source, HeaderExchange const& exchange,
   return result;
 }
 
+/// Nothing is sent where one process reads all files: a header is parsed once, and its text is not
+/// kept.
+static std::vector<safetensors::Header> own_safetensors_headers(Checkpoint& source,
+                                                                HeaderExchange const& exchange) {
+  std::vector<fs::path> const& files = source.files;
+  std::vector<safetensors::Header> headers(files.size());
+  source.stamps.assign(files.size(), {});
+  source.stamped_by.assign(files.size(), 0);
+  std::vector<char> read(files.size(), 0);
+  // Files wait for a server, many at a time, and parsers for a core.
+  std::counting_semaphore<> cores(std::max(1U, std::thread::hardware_concurrency()));
+  auto const failure = capture([&] {
+    overlapped(files.size(), [&](std::size_t f) {
+      File const file = File::open_for_reading(files[f]);
+      source.stamps[f] = file.stamp();
+      std::string const head = safetensors::unchecked_head(file);
+      cores.acquire();
+      auto const fault = capture([&] {
+        headers[f] = safetensors::parse_header(std::as_bytes(std::span(head)), file.size_bytes(),
+                                               files[f].string());
+      });
+      cores.release();
+      if (fault) throw *fault;
+      read[f] = 1;
+    });
+  });
+  // Of several that failed, the first is the lowest that was not read.
+  end_with_first(exchange, failure,
+                 static_cast<std::size_t>(std::ranges::find(read, 0) - read.begin()));
+  return headers;
+}
+
 std::vector<safetensors::Header> shared_safetensors_headers(Checkpoint& source,
                                                             HeaderExchange const& exchange) {
+  if (exchange.size() == 1) return own_safetensors_headers(source, exchange);
   std::vector<safetensors::Header> headers;
   SharedHeaders const heads = shared_headers(source, exchange, safetensors_head);
   exchange.together([&] {

@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "core/base/mixed_bits.hpp"
 #include "core/base/text.hpp"
 #include "core/mapping/config_defaults.hpp"
 
@@ -141,18 +142,18 @@ class ModelBuilder {
 
   void add_tensor(MapTensor const& tensor) {
     note_axes(tensor.axes);
-    LogicalTensor logical{tensor.name, {}};
+    std::vector<LogicalAxis> axes;
     for (std::size_t at = 0; at < tensor.axes.size();) {
       std::size_t const begin = tensor.axes.find_first_not_of(' ', at);
       if (begin == std::string::npos) break;
       at = std::min(tensor.axes.find(' ', begin), tensor.axes.size());
       auto const axis = parse_axis(tensor, std::string_view(tensor.axes).substr(begin, at - begin));
       if (!axis) return;  // the model lacks this axis, so it lacks the tensor
-      logical.axes.push_back(*axis);
+      axes.push_back(*axis);
     }
+    LogicalTensor logical{tensor.name, axes};
     if (model_.volume(logical) == 0) return;
-    TensorId const id{narrow<std::uint32_t>(model_.tensors_.size())};
-    if (!model_.tensor_ids_.emplace(logical.name, id).second)
+    if (!model_.add_name(logical.name))
       fail(ErrorKind::usage, "{}: the tensor '{}' is declared twice. Keep one declaration.",
            tensor.place, logical.name);
     model_.tensors_.push_back(std::move(logical));
@@ -203,18 +204,28 @@ Model::Model(MapFile const& definitions, MapFile const& tensors, ModelFacts cons
   for (std::string& axis : reshard::mesh_axes(tensors)) mesh_axes_.push_back(std::move(axis));
 }
 
+/// Tensors share axes; the dimensions of one tensor never do.
+LogicalAxes Model::plain_axes(SharedShape shape) {
+  std::vector<LogicalAxis> axes;
+  for (std::size_t d = 0; d < shape.size(); ++d) {
+    std::string const axis = fmt::format("{}.{}", d, shape[d]);
+    int const known = axes_.find(axis);
+    axes.push_back({known >= 0 ? static_cast<AxisId>(known) : axes_.add(axis, shape[d]), 1, ""});
+  }
+  return axes;
+}
+
 Model::Model(std::span<PlainTensor const> tensors, std::string origin)
     : origin_(std::move(origin)) {
+  tensors_.reserve(tensors.size());
+  exists_.reserve(tensors.size());
+  LogicalAxes axes;  // of the last shape
+  SharedShape last;
   for (PlainTensor const& tensor : tensors) {
-    LogicalTensor logical{tensor.name, {}};
-    for (std::size_t d = 0; d < tensor.shape.size(); ++d) {
-      // Tensors share axes; the dimensions of one tensor never do.
-      std::string const axis = fmt::format("{}.{}", d, tensor.shape[d]);
-      int const known = axes_.find(axis);
-      logical.axes.push_back(
-          {known >= 0 ? static_cast<AxisId>(known) : axes_.add(axis, tensor.shape[d]), 1, ""});
-    }
-    if (!tensor_ids_.emplace(logical.name, TensorId{narrow<std::uint32_t>(tensors_.size())}).second)
+    if (tensor.shape != last) axes = plain_axes(tensor.shape);
+    last = tensor.shape;
+    LogicalTensor logical{tensor.name, axes};
+    if (!add_name(logical.name))
       fail(ErrorKind::source, "{}: '{}' appears twice. Remove one of them.", origin_, logical.name);
     tensors_.push_back(std::move(logical));
     exists_.push_back(true);
@@ -235,7 +246,7 @@ void Model::add_slots(std::span<std::string const> names) {
       LogicalTensor state = tensors_[t];
       state.name = slot_name(state.name, name);
       state.slot = slot;
-      tensor_ids_.emplace(state.name, TensorId{narrow<std::uint32_t>(tensors_.size())});
+      add_name(state.name);
       tensors_.push_back(std::move(state));
       exists_.push_back(false);
     }
@@ -268,9 +279,20 @@ std::optional<TensorId> Model::state_of(TensorId parameter, SlotId slot) const {
 }
 
 std::optional<TensorId> Model::find_tensor(std::string_view name) const {
-  auto const found = tensor_ids_.find(SharedText(name));
-  if (found == tensor_ids_.end()) return std::nullopt;
-  return found->second;
+  std::uint32_t const number = number_of(name);
+  return number == IdTable::none ? std::nullopt : std::optional(TensorId{number});
+}
+
+std::uint32_t Model::number_of(SharedText const& name) const {
+  return by_name_.id(mixed_bits(name.hash()),
+                     [&](std::uint32_t one) { return tensors_[one].name == name; });
+}
+
+bool Model::add_name(SharedText const& name) {
+  if (number_of(name) != IdTable::none) return false;
+  by_name_.make_room([this](std::uint32_t one) { return mixed_bits(tensors_[one].name.hash()); });
+  by_name_.add(mixed_bits(name.hash()), narrow<std::uint32_t>(tensors_.size()));
+  return true;
 }
 
 bool Model::in_set(std::string_view set, Index i) const {

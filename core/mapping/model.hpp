@@ -6,9 +6,9 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
+#include "core/base/id_table.hpp"
 #include "core/base/ids.hpp"
 #include "core/base/json.hpp"
 #include "core/base/shared_shape.hpp"
@@ -16,25 +16,17 @@
 #include "core/layout/axis.hpp"
 #include "core/layout/join.hpp"
 #include "core/mapping/config_defaults.hpp"
+#include "core/mapping/logical_axes.hpp"
 #include "core/mapping/map_file.hpp"
 #include "core/mapping/quant.hpp"
 
 namespace reshard {
 
-/// One axis of a logical tensor: counted in blocks when div > 1 (`hidden/32`), limited to a set
-/// when `set` is not empty ("layer.moe").
-struct LogicalAxis {
-  AxisId axis = 0;
-  Index div = 1;
-  SharedText set;
-  friend bool operator==(LogicalAxis const&, LogicalAxis const&) = default;
-};
-
 /// A parameter as the model means it, or one of its optimizer states: a dotted name, that of a
 /// state with its slot behind ("attn.q (exp_avg)"), and the axes in canonical order.
 struct LogicalTensor {
   SharedText name;
-  std::vector<LogicalAxis> axes;
+  LogicalAxes axes;
   SlotId slot = SlotId::weight;
 };
 
@@ -154,11 +146,16 @@ class Model {
 
  private:
   friend class ModelBuilder;
+  /// Notes the name of the next tensor; false, and nothing, where one before has it.
+  bool add_name(SharedText const& name);
+  std::uint32_t number_of(SharedText const& name) const;
+  LogicalAxes plain_axes(SharedShape shape);
+
   AxisTable axes_;
+  IdTable by_name_;  ///< of tensors_
   std::map<std::string, std::vector<bool>, std::less<>> sets_;
   std::map<std::string, Json, std::less<>> lets_;
   std::vector<LogicalTensor> tensors_;
-  std::unordered_map<SharedText, TensorId> tensor_ids_;
   std::vector<std::string> slots_{"weight"};
   std::map<std::pair<TensorId, SlotId>, TensorId> plain_states_;  ///< of note_states()
   std::size_t parameters_ = 0;  ///< tensors that are no states, once there are slots

@@ -14,9 +14,9 @@ AxisId Model::rank_axis(Index rank) {
 
 TensorId Model::add_adapter(TensorId weight, std::string name, std::vector<LogicalAxis> axes,
                             std::vector<bool> const& members) {
-  LogicalTensor matrix{std::move(name), std::move(axes)};
+  LogicalTensor matrix{std::move(name), axes};
   TensorId const number{narrow<std::uint32_t>(tensors_.size())};
-  RESHARD_EXPECT(tensor_ids_.emplace(matrix.name, number).second);
+  RESHARD_EXPECT(add_name(matrix.name));
   tensors_.push_back(std::move(matrix));
   exists_.push_back(true);
   if (layer_axis(weight)) limit(number, members);

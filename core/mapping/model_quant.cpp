@@ -62,9 +62,9 @@ std::optional<AxisId> Model::layer_axis(TensorId tensor) const {
 
 TensorId Model::add_part(TensorId weight, std::string name, std::vector<LogicalAxis> axes,
                          std::vector<bool> const& members, bool instead) {
-  LogicalTensor part{std::move(name), std::move(axes)};
+  LogicalTensor part{std::move(name), axes};
   TensorId const number{narrow<std::uint32_t>(tensors_.size())};
-  RESHARD_EXPECT(tensor_ids_.emplace(part.name, number).second);
+  RESHARD_EXPECT(add_name(part.name));
   tensors_.push_back(std::move(part));
   exists_.push_back(true);
   if (instead) quantised_.insert(weight);
@@ -78,13 +78,15 @@ void Model::limit(TensorId tensor, std::vector<bool> const& members) {
     exists_[index(tensor)] = std::ranges::find(members, true) != members.end();
     return;
   }
-  LogicalAxis& axis = logical.axes.front();
+  std::vector<LogicalAxis> axes = logical.axes;
+  LogicalAxis& axis = axes.front();
   std::vector<bool> both(static_cast<std::size_t>(axes_[axis.axis].size), false);
   for (std::size_t i = 0; i < both.size(); ++i)
     both[i] = i < members.size() && members[i] && in_set(axis.set, static_cast<Index>(i));
   exists_[index(tensor)] = std::ranges::find(both, true) != both.end();
   axis.set = axes_[axis.axis].name + "." + logical.name;
   sets_[axis.set] = std::move(both);
+  logical.axes = axes;
 }
 
 }  // namespace reshard

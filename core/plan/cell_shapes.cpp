@@ -1,5 +1,7 @@
 #include "core/plan/cell_shapes.hpp"
 
+#include <utility>
+
 #include "core/base/integers.hpp"
 
 namespace reshard {
@@ -44,14 +46,18 @@ std::vector<DigestRegion> Plan::digests_of(Cell const& cell) const {
     FilePlace const& from = places[cell.first_source + digest.src_file];
     digest.src_file = from.file;
     digest.src_offset_bytes += from.offset_bytes;
-    if (digest.to != DigestId::none) digest.dst_offset_bytes += cell.digest_bytes;
+    if (digest.to == DigestId::none) continue;
+    digest.to = cell.digest;
+    digest.dst_offset_bytes += cell.digest_bytes;
   }
   return digests;
 }
 
 DigestId Plan::digest_of(Cell const& cell) const {
   CellShape const& shape = shapes[cell.shape];
-  return shape.digest_count == 0 ? DigestId::none : shape_digests[shape.first_digest].to;
+  bool const brings =
+      shape.digest_count > 0 && shape_digests[shape.first_digest].to != DigestId::none;
+  return brings ? cell.digest : DigestId::none;
 }
 
 void Plan::add(Cell cell, std::span<Region const> regions, std::span<DigestRegion const> digests) {
@@ -66,6 +72,10 @@ void Plan::add(Cell cell, std::span<Region const> regions, std::span<DigestRegio
     places.push_back({digest.src_offset_bytes, digest.src_file});
     digest.src_file = narrow<std::uint32_t>(places.size() - 1 - cell.first_source);
     digest.src_offset_bytes = 0;
+    if (digest.to != DigestId::none) {
+      RESHARD_EXPECT(cell.digest == DigestId::none || cell.digest == digest.to);
+      cell.digest = std::exchange(digest.to, DigestId{0});
+    }
     shape_digests.push_back(digest);
   }
   cells.push_back(cell);

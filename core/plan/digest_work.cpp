@@ -5,6 +5,7 @@
 
 #include "core/base/integers.hpp"
 #include "core/layout/join.hpp"
+#include "core/plan/alike_tensors.hpp"
 #include "core/plan/part_plan.hpp"
 #include "core/plan/region_maker.hpp"
 #include "core/plan/source_proof.hpp"
@@ -25,14 +26,59 @@ class Worker {
       : model_(model), catalog_(catalog), scope_(scope) {}
 
   DigestWork run() {
-    work_.tensor_bytes.resize(model_.tensors().size());
-    for (std::size_t t = 0; t < model_.tensors().size(); ++t)
-      if (model_.exists(TensorId(t)) && model_.volume(model_.tensors()[t]) > 0)
-        add_tensor(TensorId(t));
+    std::size_t const tensors = model_.tensors().size();
+    work_.tensor_bytes.resize(tensors);
+    work_.shares.reserve(tensors);
+    work_.regions.reserve(tensors);
+    AlikeTensors alike(model_, {&catalog_, nullptr});
+    for (std::size_t t = 0; t < tensors; ++t) {
+      if (!model_.exists(TensorId(t))) continue;
+      if (auto const like = alike.like(TensorId(t)))
+        add_like(TensorId(t), *like);
+      else if (model_.volume(model_.tensors()[t]) > 0)
+        add_first(TensorId(t));
+    }
     return std::move(work_);
   }
 
  private:
+  /// The share and the regions of a tensor that later ones may be like.
+  struct Known {
+    std::size_t share = 0;
+    std::size_t first_region = 0;
+    std::size_t regions = 0;
+  };
+
+  void add_first(TensorId t) {
+    Known known{work_.shares.size(), work_.regions.size(), 0};
+    add_tensor(t);
+    known.regions = work_.regions.size() - known.first_region;
+    if (work_.shares.size() == known.share + 1) known_.emplace(t, known);
+  }
+
+  /// What is like a tensor without elements has none.
+  void add_like(TensorId t, TensorId like) {
+    auto const found = known_.find(like);
+    if (found == known_.end()) return;
+    Known const& known = found->second;
+    auto const share = ShareId(work_.shares.size());
+    PieceShare own = work_.shares[known.share];
+    Blob const& before = catalog_.blobs[own.blob];
+    own.digest = digest_of(t);
+    own.blob = catalog_.tensors[index(t)].blob(0);
+    own.same_as = share;
+    work_.shares.push_back(own);
+    Blob const& blob = catalog_.blobs[own.blob];
+    for (std::size_t r = known.first_region; r < known.first_region + known.regions; ++r) {
+      ShareRegion region = work_.regions[r];
+      region.src_file = blob.file;
+      region.src_offset_bytes += blob.offset_bytes - before.offset_bytes;
+      region.to = share;
+      work_.regions.push_back(region);
+    }
+    work_.tensor_bytes[index(t)] = work_.tensor_bytes[index(like)];
+  }
+
   void add_tensor(TensorId t) {
     TensorPieces const& all = catalog_.tensors[index(t)];
     Distinct const distinct = distinct_pieces(all, catalog_);
@@ -87,6 +133,7 @@ class Worker {
   Catalog const& catalog_;
   DigestScope scope_;
   std::vector<Piece> pieces_;
+  std::unordered_map<TensorId, Known> known_;
   DigestWork work_;
 };
 

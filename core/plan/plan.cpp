@@ -4,10 +4,12 @@
 #include <mutex>
 #include <optional>
 #include <tuple>
+#include <unordered_map>
 #include <utility>
 
 #include "core/base/integers.hpp"
 #include "core/base/workers.hpp"
+#include "core/plan/alike_tensors.hpp"
 #include "core/plan/compile.hpp"
 #include "core/plan/part_plan.hpp"
 #include "core/plan/slice_plan.hpp"
@@ -52,13 +54,18 @@ void add_checks(Plan& plan, Model const& model, Catalog const& source) {
 
 /// Target order: by the first target byte of each cell.
 void sort_cells(Plan& plan) {
+  using Place = std::tuple<std::uint32_t, std::uint64_t>;
   auto const first_target = [&plan](Cell const& cell) {
-    std::tuple<std::uint32_t, std::uint64_t> first{0xffffffffU, 0};
-    for (Region const& region : plan.regions_of(cell))
-      first = std::min(first, {region.to, region.dst_offset_bytes});
+    Place first{0xffffffffU, 0};
+    CellShape const& shape = plan.shapes[cell.shape];
+    for (std::uint32_t r = 0; r < shape.region_count; ++r) {
+      Region const& region = plan.shape_regions[shape.first_region + r];
+      FilePlace const& to = plan.places[cell.first_target + region.to];
+      first = std::min(first, {to.file, to.offset_bytes + region.dst_offset_bytes});
+    }
     return first;
   };
-  using Place = std::tuple<std::uint32_t, std::uint64_t>;
+  if (std::ranges::is_sorted(plan.cells, {}, first_target)) return;
   std::vector<std::pair<Place, std::uint32_t>> order;
   order.reserve(plan.cells.size());
   for (std::uint32_t i = 0; i < plan.cells.size(); ++i)
@@ -93,71 +100,177 @@ void append(Plan& plan, Plan part) {
   plan.joined_regions += part.joined_regions;
 }
 
+/// A tensor that is planned, and the first one that is like it: itself where none before is.
+struct PlannedTensor {
+  TensorId tensor{};
+  TensorId like{};
+  bool is_new() const { return like == tensor; }
+};
+
+/// Those that exist and have elements.
+std::vector<PlannedTensor> planned_tensors(Model const& model, Catalog const& source,
+                                           Catalog const& target) {
+  AlikeTensors alike(model, {&source, &target});
+  std::vector<bool> empty(model.tensors().size(), false);
+  std::vector<PlannedTensor> tensors;
+  for (std::size_t t = 0; t < model.tensors().size(); ++t) {
+    if (!model.exists(TensorId(t))) continue;
+    TensorId const like = alike.like(TensorId(t)).value_or(TensorId(t));
+    empty[t] = like == TensorId(t) ? model.volume(model.tensors()[t]) == 0 : empty[index(like)];
+    if (!empty[t]) tensors.push_back({TensorId(t), like});
+  }
+  return tensors;
+}
+
 /// Larger cells for a larger job: each takes memory in the plan.
-std::uint64_t cell_bytes_of(Model const& model, std::span<TensorId const> tensors,
+std::uint64_t cell_bytes_of(Model const& model, std::span<PlannedTensor const> tensors,
                             Catalog const& source, PlanLimits const& limits) {
+  std::vector<std::uint64_t> bytes_of(model.tensors().size());
   std::uint64_t bytes = 0;
-  for (TensorId const tensor : tensors) {
+  for (auto const& [tensor, like] : tensors) {
     auto const blobs = source.tensors[index(tensor)].blobs();
-    if (blobs.empty()) continue;
-    std::uint64_t const bits_each = narrow<std::uint64_t>(bits(source.blobs[blobs.front()].dtype));
-    bytes += static_cast<std::uint64_t>(model.volume(model.tensor(tensor))) * bits_each / 8;
+    if (tensor == like && !blobs.empty())
+      bytes_of[index(tensor)] = static_cast<std::uint64_t>(model.volume(model.tensor(tensor))) *
+                                narrow<std::uint64_t>(bits(source.blobs[blobs.front()].dtype)) / 8;
+    bytes += bytes_of[index(like)];
   }
   std::uint64_t const most = std::max(limits.cell_bytes, limits.most_cell_bytes);
   return std::clamp(bytes / limits.usual_cells, limits.cell_bytes, most);
 }
 
 /// The most places that a plan can need, so that they are never moved into larger memory.
-std::size_t most_places(std::span<TensorId const> tensors, Catalog const& source,
+std::size_t most_places(std::span<PlannedTensor const> tensors, Catalog const& source,
                         Catalog const& target) {
   std::size_t places = 0;
-  for (TensorId const tensor : tensors)
+  for (auto const& [tensor, like] : tensors)
     places += source.tensors[index(tensor)].size() + target.tensors[index(tensor)].size();
   return places;
 }
 
-/// What was planned for each tensor, added in order and let go of as soon as that can be.
-class InOrder {
- public:
-  InOrder(Plan& plan, std::size_t count) : plan_(plan), parts_(count) {}
+/// What is planned of all tensors, by what they are planned from.
+struct PlanTerms {
+  Model const& model;
+  Catalog const& source;
+  Catalog const& target;
+  PlanLimits limits;
+  TargetCover cover;
+};
 
-  void add(std::size_t number, Plan part) {
-    std::lock_guard const lock(mutex_);
-    parts_[number] = std::move(part);
-    for (; next_ < parts_.size() && parts_[next_]; ++next_)
-      append(plan_, *std::exchange(parts_[next_], {}));
+/// Plans tensors on several threads, and adds what was planned in order, as soon as that can be.
+class TensorPlans {
+ public:
+  TensorPlans(Plan& plan, PlanTerms const& terms, std::span<PlannedTensor const> tensors)
+      : plan_(plan), terms_(terms), tensors_(tensors) {
+    for (std::size_t i = 0; i < tensors.size(); ++i)
+      if (tensors[i].is_new()) new_.push_back(narrow<std::uint32_t>(i));
+    parts_.resize(new_.size());
+  }
+
+  void run() {
+    Workers workers(
+        std::clamp<std::size_t>(terms_.limits.threads, 1, std::max<std::size_t>(new_.size(), 1)));
+    workers.run(new_.size(), [&](std::size_t n, std::size_t) {
+      Part part = planned(tensors_[new_[n]].tensor);
+      std::lock_guard const lock(mutex_);
+      parts_[n] = std::move(part);
+      for (; next_ < parts_.size() && parts_[next_]; ++next_) add_with_alike();
+    });
   }
 
  private:
+  struct Part {
+    Plan plan;
+    PlanScope scope = PlanScope::these_places;
+  };
+  /// The part of a tensor that others are like.
+  struct Known {
+    CellRange cells;
+    std::uint32_t first_place = 0;
+    std::uint64_t source_bytes = 0;
+    std::uint64_t target_bytes = 0;
+    std::uint64_t joined_regions = 0;
+  };
+
+  Part planned(TensorId tensor) {
+    Part part;
+    part.scope = plan_tensor(part.plan, plan_.tensor_bytes, terms_.model, tensor, terms_.source,
+                             terms_.target, terms_.limits, terms_.cover);
+    return part;
+  }
+
+  /// The next part, and the tensors up to the next new one, which are like one before.
+  void add_with_alike() {
+    std::size_t at = new_[next_];
+    add_new(tensors_[at].tensor, *std::exchange(parts_[next_], {}));
+    for (++at; at < tensors_.size() && !tensors_[at].is_new(); ++at) {
+      auto const known = known_.find(tensors_[at].like);
+      if (known == known_.end())
+        append(plan_, std::move(planned(tensors_[at].tensor).plan));
+      else
+        add_like(tensors_[at], known->second);
+    }
+  }
+
+  void add_new(TensorId tensor, Part part) {
+    if (part.scope == PlanScope::any_places)
+      known_.emplace(tensor,
+                     Known{{plan_.cells.size(), plan_.cells.size() + part.plan.cells.size()},
+                           narrow<std::uint32_t>(plan_.places.size()),
+                           part.plan.source_bytes,
+                           part.plan.target_bytes,
+                           part.plan.joined_regions});
+    append(plan_, std::move(part.plan));
+  }
+
+  /// The cells of a tensor of one piece on each side, which are at places of their own.
+  void add_like(PlannedTensor const& planned, Known const& known) {
+    auto const shift = narrow<std::uint32_t>(plan_.places.size()) - known.first_place;
+    for (std::size_t c = known.cells.begin; c < known.cells.end; ++c) {
+      Cell cell = plan_.cells[c];
+      cell.first_source += shift;
+      cell.first_target += shift;
+      cell.digest = digest_of(planned.tensor);
+      plan_.cells.push_back(cell);
+    }
+    if (known.cells.size() > 0)
+      for (Catalog const* const side : {&terms_.source, &terms_.target}) {
+        TensorPieces const& pieces = side->tensors[index(planned.tensor)];
+        Blob const& blob = side->blobs[pieces.blob(0)];
+        FilePlace const& before = plan_.places[plan_.places.size() - shift];
+        Blob const& of_before = side->blobs[side->tensors[index(planned.like)].blob(0)];
+        plan_.places.push_back(
+            {blob.offset_bytes + (before.offset_bytes - of_before.offset_bytes), blob.file});
+      }
+    if (!plan_.tensor_bytes.empty())
+      plan_.tensor_bytes[index(planned.tensor)] = plan_.tensor_bytes[index(planned.like)];
+    plan_.source_bytes += known.source_bytes;
+    plan_.target_bytes += known.target_bytes;
+    plan_.joined_regions += known.joined_regions;
+    ++plan_.logical_tensors;
+  }
+
   Plan& plan_;
+  PlanTerms const& terms_;
+  std::span<PlannedTensor const> tensors_;
+  std::vector<std::uint32_t> new_;  ///< places in tensors_
   std::mutex mutex_;
-  std::vector<std::optional<Plan>> parts_;
+  std::vector<std::optional<Part>> parts_;  ///< of the new ones
   std::size_t next_ = 0;
+  std::unordered_map<TensorId, Known> known_;
 };
 
-Plan make_covering_plan(Model const& model, Catalog const& source, Catalog const& target,
-                        PlanLimits const& limits, std::span<OpaqueCopy const> opaque,
-                        TargetCover cover) {
+Plan make_covering_plan(PlanTerms terms, std::span<OpaqueCopy const> opaque) {
   Plan plan;
-  plan.alignment = limits.alignment;
-  if (limits.digests) plan.tensor_bytes.resize(model.tensors().size());
-  std::vector<TensorId> tensors;
-  for (std::size_t t = 0; t < model.tensors().size(); ++t)
-    if (model.exists(TensorId(t)) && model.volume(model.tensors()[t]) != 0)
-      tensors.push_back(TensorId(t));
-  PlanLimits sized = limits;
-  sized.cell_bytes = cell_bytes_of(model, tensors, source, limits);
-  plan.places.reserve(most_places(tensors, source, target));
-  InOrder parts(plan, tensors.size());
-  Workers workers(
-      std::clamp<std::size_t>(limits.threads, 1, std::max<std::size_t>(tensors.size(), 1)));
-  workers.run(tensors.size(), [&](std::size_t i, std::size_t) {
-    Plan part;
-    plan_tensor(part, plan.tensor_bytes, model, tensors[i], source, target, sized, cover);
-    parts.add(i, std::move(part));
-  });
+  plan.alignment = terms.limits.alignment;
+  if (terms.limits.digests) plan.tensor_bytes.resize(terms.model.tensors().size());
+  auto const tensors = planned_tensors(terms.model, terms.source, terms.target);
+  PlanLimits const limits = terms.limits;
+  terms.limits.cell_bytes = cell_bytes_of(terms.model, tensors, terms.source, limits);
+  plan.places.reserve(most_places(tensors, terms.source, terms.target));
+  plan.cells.reserve(tensors.size());
+  TensorPlans(plan, terms, tensors).run();
   add_opaque(plan, opaque, limits);
-  if (limits.digests) add_checks(plan, model, source);
+  if (limits.digests) add_checks(plan, terms.model, terms.source);
   sort_cells(plan);
   return plan;
 }
@@ -166,14 +279,14 @@ Plan make_covering_plan(Model const& model, Catalog const& source, Catalog const
 
 Plan make_plan(Model const& model, Catalog const& source, Catalog const& target,
                PlanLimits const& limits, std::span<OpaqueCopy const> opaque) {
-  return make_covering_plan(model, source, target, limits, opaque, TargetCover::whole);
+  return make_covering_plan({model, source, target, limits, TargetCover::whole}, opaque);
 }
 
 Plan make_part_plan(Model const& model, Catalog const& source, Catalog const& target,
                     PlanLimits const& limits) {
   PlanLimits without = limits;
   without.digests = false;
-  return make_covering_plan(model, source, target, without, {}, TargetCover::part);
+  return make_covering_plan({model, source, target, without, TargetCover::part}, {});
 }
 
 }  // namespace reshard

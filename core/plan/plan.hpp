@@ -47,7 +47,8 @@ struct FilePlace {
 };
 
 /// What equal cells have in common: the cells of each expert of each layer differ in where their
-/// tensors are, and in nothing else. Ranges of Plan::shape_regions and Plan::shape_digests.
+/// tensors are, and those of tensors that are alike in whose bytes they bring, too, and in nothing
+/// else. Ranges of Plan::shape_regions and Plan::shape_digests.
 struct CellShape {
   std::uint32_t first_region = 0;
   std::uint32_t region_count = 0;
@@ -60,12 +61,12 @@ struct CellShape {
 /// block that very many targets take is several cells, which each read it
 /// (PlanLimits::most_target_bytes).
 struct Cell {
-  std::uint32_t shape = 0;          ///< in Plan::shapes
-  std::uint32_t first_source = 0;   ///< in Plan::places: what source files of the shape count from
-  std::uint32_t first_target = 0;   ///< likewise, target files
-  std::uint32_t unused = 0;         ///< makes all bytes of a cell known
-  std::uint64_t digest_bytes = 0;   ///< what digests of the shape count from
-  std::uint64_t staging_bytes = 0;  ///< an upper bound of what the cell needs in memory
+  std::uint32_t shape = 0;           ///< in Plan::shapes
+  std::uint32_t first_source = 0;    ///< in Plan::places: what source files of the shape count from
+  std::uint32_t first_target = 0;    ///< likewise, target files
+  DigestId digest = DigestId::none;  ///< what digests of the shape go to
+  std::uint64_t digest_bytes = 0;    ///< what digests of the shape count from
+  std::uint64_t staging_bytes = 0;   ///< an upper bound of what the cell needs in memory
   std::uint64_t source_bytes = 0;
   std::uint64_t target_bytes = 0;
 };
@@ -79,7 +80,8 @@ struct Plan {
   /// Regions whose files are numbers of places, counted from those of a cell, and whose offsets are
   /// counted from these places.
   std::vector<Region> shape_regions;
-  /// Likewise, to digests: the offsets there are counted from Cell::digest_bytes.
+  /// Likewise, to digests: number 0 is that of the cell, and the offsets there are counted from
+  /// Cell::digest_bytes. DigestId::none stays what it is.
   std::vector<DigestRegion> shape_digests;
   std::vector<FilePlace> places;
   std::vector<ByteDim> dims;
@@ -106,7 +108,8 @@ struct Plan {
   Region first_region_of(Cell const& cell) const;
   /// What a cell brings bytes of; none in a plan without digests.
   DigestId digest_of(Cell const& cell) const;
-  /// Adds a cell with a shape of its own. The dimensions of its regions are in `dims`.
+  /// Adds a cell with a shape of its own. The dimensions of its regions are in `dims`. Pre: all of
+  /// `digests` that go to one go to the same.
   void add(Cell cell, std::span<Region const> regions, std::span<DigestRegion const> digests = {});
 
   template <class Target>

@@ -15,6 +15,8 @@ namespace {
 
 /// A stop of the job waits for the end of a round.
 constexpr std::uint64_t most_unread_bytes = std::uint64_t{1} << 30;
+/// What a round says of a cell needs some hundred bytes, beside the cell's own.
+constexpr std::size_t most_round_cells = std::size_t{1} << 14;
 
 /// How many bytes of which digests an unread cell has.
 void append_recorded(Plan const& plan, Cell const& cell, std::vector<DigestShare>& recorded) {
@@ -40,7 +42,7 @@ std::size_t round_end(Plan const& plan, CellRange cells, std::uint64_t staging_b
   for (; at < cells.end; ++at) {
     Cell const& cell = plan.cells[at];
     if (at != cells.begin && staging + cell.staging_bytes > staging_bytes) break;
-    if (unread > most_unread_bytes) break;
+    if (unread > most_unread_bytes || at - cells.begin == most_round_cells) break;
     staging += cell.staging_bytes;
     if (cell.staging_bytes == 0) unread += cell.target_bytes;
   }

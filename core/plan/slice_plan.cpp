@@ -145,8 +145,8 @@ class SlicePlanner {
     make_keyed(keyed_, join_, cut, [](Overlap const& overlap) {
       return RegionEnds<std::uint32_t>{{0, overlap.src}, overlap.dst};
     });
-    make_keyed(keyed_digests_, digest_join_, cut, [this](Overlap const& overlap) {
-      return RegionEnds<DigestId>{{0, overlap.src}, terms_.digest};
+    make_keyed(keyed_digests_, digest_join_, cut, [](Overlap const& overlap) {
+      return RegionEnds<DigestId>{{0, overlap.src}, DigestId{0}};
     });
     add_padding(cut);
     std::vector<std::uint64_t> const& numbers = keyed_.cells;

@@ -27,10 +27,10 @@ struct SlicePlaces {
 
 /// The cells of a slice, for any slice with the same pieces at other places.
 struct SlicePlan {
-  std::vector<Cell> cells;        ///< without places
-  std::vector<CellShape> shapes;  ///< one for each cell
-  std::vector<Region> regions;    ///< files are numbers of pieces
-  std::vector<DigestRegion> digests;
+  std::vector<Cell> cells;            ///< without places
+  std::vector<CellShape> shapes;      ///< one for each cell
+  std::vector<Region> regions;        ///< files are numbers of pieces
+  std::vector<DigestRegion> digests;  ///< to number 0: that of the cell
   std::vector<ByteDim> dims;
   std::uint64_t overlaps = 0;
   std::vector<std::uint32_t> measured;  ///< cells whose staging_bytes count at these places only
@@ -42,7 +42,6 @@ struct SliceTerms {
   std::span<AxisId const> order;
   AxisTable const& axes;
   std::uint64_t element_bytes = 1;
-  DigestId digest{};
   PlanLimits const& limits;
 };
 

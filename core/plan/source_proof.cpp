@@ -1,6 +1,7 @@
 #include "core/plan/source_proof.hpp"
 
 #include "core/layout/join.hpp"
+#include "core/plan/alike_tensors.hpp"
 
 namespace reshard {
 
@@ -29,9 +30,11 @@ void prove_whole(Model const& model, LogicalTensor const& tensor, Distinct const
 }
 
 void prove_source(Model const& model, Catalog const& source, std::size_t first, std::size_t step) {
+  AlikeTensors alike(model, {&source, nullptr});
   for (std::size_t t = first; t < model.tensors().size(); t += step) {
     LogicalTensor const& tensor = model.tensor(TensorId(t));
-    if (!model.exists(TensorId(t)) || model.volume(tensor) == 0) continue;
+    if (!model.exists(TensorId(t)) || alike.like(TensorId(t)) || model.volume(tensor) == 0)
+      continue;
     Distinct const distinct = distinct_pieces(source.tensors[t], source);
     prove_whole(model, tensor, distinct, source);
     (void)element_bytes(distinct, source, tensor.name);

@@ -1,6 +1,7 @@
 #include "core/plan/tensor_pieces.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/base/error.hpp"
 #include "core/base/integers.hpp"
@@ -31,17 +32,38 @@ TensorPieces::TensorPieces(TensorPieces const& other)
   size_ = other.size_;
 }
 
+TensorPieces::TensorPieces(TensorPieces&& other) noexcept
+    : tensor_(other.tensor_),
+      size_(std::exchange(other.size_, 0)),
+      capacity_(std::exchange(other.capacity_, 1)),
+      here_(other.here_),
+      rare_(std::move(other.rare_)) {}
+
+TensorPieces& TensorPieces::operator=(TensorPieces&& other) noexcept {
+  std::swap(tensor_, other.tensor_);
+  std::swap(size_, other.size_);
+  std::swap(capacity_, other.capacity_);
+  std::swap(here_, other.here_);
+  std::swap(rare_, other.rare_);
+  return *this;
+}
+
 TensorPieces::Rare& TensorPieces::rare() {
   if (!rare_) rare_ = std::make_unique<Rare>();
   return *rare_;
 }
 
 void TensorPieces::set_capacity(std::uint32_t capacity) {
+  capacity = std::max(1U, capacity);
   if (capacity == capacity_) return;
-  auto moved = std::make_unique_for_overwrite<std::uint32_t[]>(std::size_t{columns} * capacity);
+  std::array<std::uint32_t, columns> here{};
+  std::uint32_t* const moved =
+      capacity > 1 ? new std::uint32_t[std::size_t{columns} * capacity] : here.data();
   for (Column const which : {blobs_at, frames_at, forms_at})
-    std::copy_n(column(which), size_, moved.get() + std::size_t{which} * capacity);
-  columns_ = std::move(moved);
+    std::copy_n(column(which), size_, moved + std::size_t{which} * capacity);
+  if (capacity > 1) std::memcpy(here.data(), &moved, sizeof moved);
+  if (capacity_ > 1) delete[] many();
+  here_ = here;
   capacity_ = capacity;
 }
 

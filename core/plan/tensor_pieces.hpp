@@ -1,7 +1,9 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <span>
 #include <vector>
@@ -21,10 +23,12 @@ class TensorPieces {
  public:
   TensorPieces() = default;
   TensorPieces(TensorPieces const& other);
-  TensorPieces(TensorPieces&&) = default;
+  TensorPieces(TensorPieces&& other) noexcept;
   TensorPieces& operator=(TensorPieces const& other) { return *this = TensorPieces(other); }
-  TensorPieces& operator=(TensorPieces&&) = default;
-  ~TensorPieces() = default;
+  TensorPieces& operator=(TensorPieces&& other) noexcept;
+  ~TensorPieces() {
+    if (capacity_ > 1) delete[] many();
+  }
 
   std::size_t size() const { return size_; }
   bool empty() const { return size_ == 0; }
@@ -73,14 +77,26 @@ class TensorPieces {
   };
   enum Column : std::uint32_t { blobs_at, frames_at, forms_at, columns };
 
-  std::uint32_t* column(Column which) const { return columns_.get() + which * capacity_; }
+  std::uint32_t const* column(Column which) const {
+    return (capacity_ > 1 ? many() : here_.data()) + which * capacity_;
+  }
+  std::uint32_t* column(Column which) {
+    return (capacity_ > 1 ? many() : here_.data()) + which * capacity_;
+  }
+  std::uint32_t* many() const {
+    std::uint32_t* columns = nullptr;
+    std::memcpy(&columns, here_.data(), sizeof columns);
+    return columns;
+  }
   Rare& rare();
   void set_capacity(std::uint32_t capacity);
 
   TensorId tensor_{};
   std::uint32_t size_ = 0;
-  std::uint32_t capacity_ = 0;  ///< of each column
-  std::unique_ptr<std::uint32_t[]> columns_;
+  std::uint32_t capacity_ = 1;  ///< of each column
+  /// The columns of the one piece that most tensors of plain checkpoints have; of a greater
+  /// capacity, the address of theirs.
+  std::array<std::uint32_t, columns> here_{};
   std::unique_ptr<Rare> rare_;
 };
 

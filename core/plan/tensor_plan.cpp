@@ -57,7 +57,7 @@ class TensorPlanner {
         distinct_(distinct_pieces(source.tensors[index(tensor)], source)),
         domain_(model.domain(logical_)) {}
 
-  void run() {
+  PlanScope run() {
     if (distinct_.empty()) refuse();
     element_ = element_bytes(distinct_, source_, logical_.name);
     for (std::uint32_t const number : wanted_.blobs())
@@ -79,6 +79,9 @@ class TensorPlanner {
       add(slices, slice);
     }
     finish();
+    bool const alone = slices.size() == 1 && slices.pieces() == 2 && known_.size() == 1;
+    return alone && known_.front()->plan.measured.empty() ? PlanScope::any_places
+                                                          : PlanScope::these_places;
   }
 
  private:
@@ -223,9 +226,7 @@ class TensorPlanner {
     if (tile(pieces.source, inner_domain_, model_.axes())) refuse();
     if (cover_ == TargetCover::whole && tile(distinct_target(slice), inner_domain_, model_.axes()))
       refuse();
-    return plan_slice(
-        pieces, places,
-        {logical_.name, order_, model_.axes(), element_, digest_of(tensor_), limits_});
+    return plan_slice(pieces, places, {logical_.name, order_, model_.axes(), element_, limits_});
   }
 
   std::vector<Piece> distinct_target(Slice const& slice) const {
@@ -282,6 +283,7 @@ class TensorPlanner {
       cell.shape += known.first_shape;
       cell.first_source = first;
       cell.first_target = first + narrow<std::uint32_t>(places.source.size());
+      cell.digest = digest_of(tensor_);
       cell.digest_bytes = base;
       plan_.target_bytes += cell.target_bytes;
       plan_.cells.push_back(cell);
@@ -322,10 +324,10 @@ class TensorPlanner {
 
 }  // namespace
 
-void plan_tensor(Plan& plan, std::span<std::uint64_t> tensor_bytes, Model const& model,
-                 TensorId tensor, Catalog const& source, Catalog const& target,
-                 PlanLimits const& limits, TargetCover cover) {
-  TensorPlanner(plan, tensor_bytes, model, tensor, source, target, limits, cover).run();
+PlanScope plan_tensor(Plan& plan, std::span<std::uint64_t> tensor_bytes, Model const& model,
+                      TensorId tensor, Catalog const& source, Catalog const& target,
+                      PlanLimits const& limits, TargetCover cover) {
+  return TensorPlanner(plan, tensor_bytes, model, tensor, source, target, limits, cover).run();
 }
 
 }  // namespace reshard

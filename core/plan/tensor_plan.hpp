@@ -10,11 +10,17 @@ namespace reshard {
 /// What a target has of the elements of a tensor.
 enum class TargetCover { whole, part };
 
+/// What the plan of a tensor of one piece on each side holds of.
+enum class PlanScope {
+  these_places,
+  any_places  ///< of every tensor that is like it (AlikeTensors), too, at its places
+};
+
 /// Plans one logical tensor that exists: its cells, regions and digests go into `plan`, which is
 /// empty; its bytes into `tensor_bytes`, which are those of the whole plan. Internal to this
 /// library. Errors: as make_plan().
-void plan_tensor(Plan& plan, std::span<std::uint64_t> tensor_bytes, Model const& model,
-                 TensorId tensor, Catalog const& source, Catalog const& target,
-                 PlanLimits const& limits, TargetCover cover = TargetCover::whole);
+PlanScope plan_tensor(Plan& plan, std::span<std::uint64_t> tensor_bytes, Model const& model,
+                      TensorId tensor, Catalog const& source, Catalog const& target,
+                      PlanLimits const& limits, TargetCover cover = TargetCover::whole);
 
 }  // namespace reshard

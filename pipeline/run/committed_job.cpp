@@ -104,8 +104,21 @@ void read_as_source(JobRun const& run, PlannedJob const& job, fs::path const& fo
   pass_gate({run.spec, job.source, job.plan, folder, run.context.map_folders}, run.comm);
 }
 
+/// The target is written and compared: nothing is moved any more, and a reader's tables are as
+/// large as those of the plan. What the target is stays.
+void forget_plan(JobSpec const& spec, PlannedJob& job, FilledTarget const& target) {
+  job.plan.plan = {};
+  job.manifest.reset();
+  if (spec.run.self_check == 0) {  // else it asks which tensors are computed
+    job.plan.source.tensors = {};
+    job.plan.source.blobs = {};
+  }
+  for (TargetFile& file : job.plan.files) file.frame.reset();
+  for (TargetLayout& layout : target.begun.layouts) layout.frame.reset();
+}
+
 /// Reads the target back, compares it with the source, opens it as one and seals it.
-void verify(JobRun const& run, PlannedJob const& job, FilledTarget const& target,
+void verify(JobRun const& run, PlannedJob& job, FilledTarget const& target,
             CompletedTarget& completed, CommittedJob& committed) {
   run.progress.begin(
       run.comm, "verify",
@@ -119,8 +132,11 @@ void verify(JobRun const& run, PlannedJob const& job, FilledTarget const& target
   };
   auto const failure = capture([&] {
     committed.verified =
-        verify_target(target.task, target.claimed, target.begun, target.rounds, completed, watch);
+        verify_target(target.task, target.claimed, target.begun, target.rounds, completed, watch,
+                      [&] { forget_plan(run.spec, job, target); });
     check_itself(run, job, target.claimed.target.folder(), committed);
+    forget_plan(run.spec, job, target);
+    target.rounds.forget_reading_back();
     read_as_source(run, job, target.claimed.target.folder());
     seal_target(target.task, target.claimed, completed);
   });
@@ -131,7 +147,7 @@ void verify(JobRun const& run, PlannedJob const& job, FilledTarget const& target
 
 }  // namespace
 
-CommittedJob commit_job(JobRun const& run, PlannedJob const& job, SourceWatch const& watch,
+CommittedJob commit_job(JobRun const& run, PlannedJob& job, SourceWatch const& watch,
                         FilledTarget const& target, std::vector<std::uint64_t> digests) {
   CommittedJob committed;
   Clock::time_point const start = Clock::now();

@@ -36,8 +36,9 @@ struct CommittedJob {
 };
 
 /// Completes the files, looks whether what was read was the source, reads the target back, seals
-/// and publishes it. `digests` are those that this rank has taken while it read. Collective.
-CommittedJob commit_job(JobRun const& run, PlannedJob const& job, SourceWatch const& watch,
+/// and publishes it. `digests` are those that this rank has taken while it read. Of the plan what
+/// the files are stays. Collective.
+CommittedJob commit_job(JobRun const& run, PlannedJob& job, SourceWatch const& watch,
                         FilledTarget const& target, std::vector<std::uint64_t> digests);
 
 /// Only gives the target its name: an earlier run has done the rest. Collective.

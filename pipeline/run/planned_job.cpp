@@ -199,8 +199,8 @@ void plan_from_headers(JobSpec const& spec, std::vector<fs::path> const& map_fol
       record = record_of_source(spec, job.source);
     if (record.manifest && job.source.names == NameOwner::megatron)
       job.source.vocab = vocab_in(*record.manifest);
-    job.plan = make_job_plan(job.source, request, job.limits,
-                             [&job] { job.source.stored.forget_tensors(); });
+    job.plan =
+        make_job_plan(job.source, request, job.limits, [&job] { job.source.forget_tensors(); });
     check_files(spec, job.plan);
     if (!digests) return;
     if (record.fault) throw *record.fault;

@@ -47,6 +47,11 @@ std::shared_ptr<DigestWork const> TargetRounds::digest_work() {
   return digest_work_;
 }
 
+void TargetRounds::forget_reading_back() {
+  early_.reset();
+  digest_work_.reset();
+}
+
 /// What is cloned or taken over, and not read back at all, is known only when all ranks have ended.
 void TargetRounds::begin_reading_back(TargetTask const& task) {
   if (!target_.is_journaled() || task.spec.run.verify != VerifyChoice::written ||
@@ -77,11 +82,11 @@ void TargetRounds::read_back_whole(FinishedRound const& round) {
     if (!is_owner(file) || !begun_.sums.account().is_whole_here(file) ||
         !layout.frame->skeleton().empty())
       continue;
-    early_->add(file, [this, file, &layout,
-                       frame = frame_of(layout, begun_.sums.records().of_file(file), {}),
+    early_->add(file, [this, file, &layout, sums = begun_.sums.records().of_file(file),
                        held = edges_->of_file(file)] {
-      auto const error =
-          capture([&] { finish_target_file(*begun_.files, file, layout, frame, held); });
+      auto const error = capture([&] {
+        finish_target_file(*begun_.files, file, layout, frame_of(layout, sums, {}), held);
+      });
       if (!error) return;
       distrust_lost_writes();  // at once: where ranks exchange, an error ends the process
       throw *error;

@@ -69,6 +69,8 @@ class TargetRounds {
   EarlyScan* early() { return early_.get(); }
   /// The digest of the whole target as work on its files: made once, by who asks first. Any thread.
   std::shared_ptr<DigestWork const> digest_work();
+  /// All files are read back: lets go of what that took. Pre: end() was called.
+  void forget_reading_back();
   /// Called for every file that is read back; may be empty.
   std::function<void(ScannedFile const&)> const& scanned() const { return scanned_; }
   /// No more rounds, and no more files are read back early: what was written to files that other

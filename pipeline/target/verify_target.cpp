@@ -128,7 +128,8 @@ void note_changes(TargetTask const& task, Manifest const& made, VerifiedTarget& 
 
 VerifiedTarget verify_target(TargetTask const& task, ClaimedTarget const& claimed,
                              BegunTarget& begun, TargetRounds& rounds, CompletedTarget& completed,
-                             std::function<void(std::uint64_t)> const& watch) {
+                             std::function<void(std::uint64_t)> const& watch,
+                             std::function<void()> const& compared) {
   Comm const& comm = task.comm;
   fs::path const& staging = claimed.target.folder();
   if (task.spec.run.verify == VerifyChoice::off) return {};
@@ -152,6 +153,9 @@ VerifiedTarget verify_target(TargetTask const& task, ClaimedTarget const& claime
     if (begun.integrity && takes_sums(task.spec))
       add_integrity(task, begun, staging, found, sums, completed.small_files);
   }
+  found.shares = {};
+  rounds.forget_reading_back();
+  compared();
   verified.bytes_read = found.bytes_read;
   verified.bytes_early = found.bytes_early;
   if (completed.shares_unread)

@@ -28,10 +28,12 @@ struct VerifiedTarget {
 /// kind self_check names what disagrees. Writes the manifest, unless nothing is to be verified, and
 /// the files of checksums that are taken of what is read back, whose records it adds to
 /// `completed`. `watch` is informed repeatedly how many bytes this rank has read back; what it
-/// throws ends the comparison. Collective.
-VerifiedTarget verify_target(TargetTask const& task, ClaimedTarget const& claimed,
-                             BegunTarget& begun, TargetRounds& rounds, CompletedTarget& completed,
-                             std::function<void(std::uint64_t)> const& watch);
+/// throws ends the comparison. `compared` is called when neither the cells of the plan nor what is
+/// around tensors in files is needed any more. Collective.
+VerifiedTarget verify_target(
+    TargetTask const& task, ClaimedTarget const& claimed, BegunTarget& begun, TargetRounds& rounds,
+    CompletedTarget& completed, std::function<void(std::uint64_t)> const& watch,
+    std::function<void()> const& compared = [] {});
 
 /// Looks that the staging folder holds nothing else, and notes in the journal that everything is
 /// written and verified: the next run of the job would only give it its name. Collective.

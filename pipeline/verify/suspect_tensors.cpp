@@ -92,6 +92,10 @@ SlicedTensor sliced_tensor(Model const& model, TensorId id, DType dtype) {
   return result;
 }
 
+bool can_be_suspect(Model const& model, TensorId id) {
+  return model.tensor(id).axes.size() > 1 || slice_axes(model, id) > 0 || !model.schemes().empty();
+}
+
 bool is_stored_scale(std::string_view name) {
   return std::ranges::any_of(std::array{"_scale", "_scale_inv", "_scale_2", "_scales"},
                              [&](std::string_view ending) { return name.ends_with(ending); });

@@ -21,6 +21,10 @@ struct SlicedTensor {
 /// What the rules need to know of a tensor with elements of whole bytes.
 SlicedTensor sliced_tensor(Model const& model, TensorId id, DType dtype);
 
+/// Whether sums of its layers and experts can make a suspect of a tensor: of one vector alone they
+/// cannot.
+bool can_be_suspect(Model const& model, TensorId id);
+
 /// Whether a stored tensor has this name as a scale of quantised weights.
 bool is_stored_scale(std::string_view name);
 

@@ -9,6 +9,7 @@
 
 #include "core/base/capture.hpp"
 #include "core/base/file.hpp"
+#include "core/base/heap.hpp"
 #include "core/base/listed_folders.hpp"
 #include "core/base/shown_name.hpp"
 #include "core/base/text.hpp"
@@ -28,10 +29,19 @@ namespace {
 
 namespace fs = std::filesystem;
 
+bool is_alike(TensorDigest const& a, TensorDigest const& b) {
+  return a.dtype == b.dtype && a.shape == b.shape && a.add == b.add;
+}
+
 /// How the tensors that a reader finds differ from those that are recorded, as a sentence without
 /// its dot; "" when they are the same.
 std::string difference_of(std::span<TensorDigest const> recorded,
                           std::span<TensorDigest const> found) {
+  // Mostly they are in the same order, too.
+  if (std::ranges::equal(recorded, found, [](TensorDigest const& a, TensorDigest const& b) {
+        return a.name == b.name && is_alike(a, b);
+      }))
+    return "";
   std::vector<std::string> faults;
   std::map<std::string_view, TensorDigest const*> there;
   for (TensorDigest const& tensor : found) there.emplace(tensor.name, &tensor);
@@ -42,7 +52,7 @@ std::string difference_of(std::span<TensorDigest const> recorded,
       continue;
     }
     TensorDigest const& tensor = *at->second;
-    if (tensor.dtype != one.dtype || tensor.shape != one.shape || tensor.add != one.add)
+    if (!is_alike(tensor, one))
       faults.push_back(fmt::format("'{}' is {} [{}], but {} [{}] is recorded", shown_name(one.name),
                                    tensor.dtype, fmt::join(tensor.shape, ", "), one.dtype,
                                    fmt::join(one.shape, ", ")));
@@ -144,7 +154,8 @@ class Gate {
   }
 
   void read_as(ReadingTerms const& reading) {
-    Checkpoint const found = opened(reading);
+    Checkpoint found = opened(reading);
+    return_free_memory();
     JobPlan laid_out;
     together_seeing(comm_, [&] {
       TargetRequest request =
@@ -155,6 +166,7 @@ class Gate {
       request.frozen = reading.frozen;
       request.base_config = target_.plan.model_config;
       laid_out = catalogue(found, request);
+      found.forget_tensors();
     });
     together(comm_, [&] {
       prove_source(*laid_out.model, laid_out.source, static_cast<std::size_t>(comm_.rank()),

@@ -38,7 +38,7 @@ class IdentityPlanner {
       job_.warnings.push_back(unread_note(unread_, request.source_prefix) + ": they are left out");
   }
 
-  JobPlan run(PlanLimits const& limits) {
+  JobPlan run(PlanLimits const& limits, std::function<void()> const& tensors_read) {
     check_keys();
     if (request_.true_vocab_size > 0)
       job_.warnings.push_back(fmt::format(
@@ -61,6 +61,10 @@ class IdentityPlanner {
     job_.target.tensors.resize(tensors_.size());
     target().lay_out_named({source_, request_, *job_.model, tensors_, objects_, std::move(files)},
                            job_);
+    if (job_.reference) job_.reference->weight_map = {};
+    job_.target.shrink();
+    tensors_ = {};
+    tensors_read();
     job_.plan = make_plan(*job_.model, job_.source, job_.target, limits, job_.opaque);
     return std::move(job_);
   }
@@ -201,6 +205,7 @@ class IdentityPlanner {
     job_.model = std::make_unique<Model>(plain, origin());
     for (fs::path const& file : source_.files) job_.source.files.push_back(file.string());
     job_.source.tensors.resize(tensors_.size());
+    job_.source.blobs.reserve(tensors_.size());
     NamedTarget const names{source_, request_, *job_.model, tensors_, objects_, {}};
     for (std::size_t t = 0; t < tensors_.size(); ++t)
       for (SourceBox const& box : boxes_of(source_, tensors_[t])) {
@@ -366,9 +371,9 @@ bool keeps_names(Checkpoint const& source, TargetRequest const& request) {
 }
 
 JobPlan make_identity_plan(Checkpoint const& source, TargetRequest const& request,
-                           PlanLimits const& limits) {
+                           PlanLimits const& limits, std::function<void()> const& tensors_read) {
   check_formats(source, request);
-  JobPlan plan = IdentityPlanner(source, request).run(limits);
+  JobPlan plan = IdentityPlanner(source, request).run(limits, tensors_read);
   if (source.names == NameOwner::megatron) plan.vocab = source.vocab;
   return plan;
 }

@@ -400,12 +400,8 @@ JobPlan make_job_plan(Checkpoint const& source, TargetRequest const& request,
         "\"huggingface\"{}.",
         source.names == NameOwner::family ? ", and name the model's config.json with source.config"
                                           : "");
+  if (named) return make_identity_plan(source, request, limits, tensors_read);
   JobPlan plan;
-  if (named) {
-    plan = make_identity_plan(source, request, limits);
-    tensors_read();
-    return plan;
-  }
   auto const failed =
       capture([&] { plan = JobPlanner(source, request, limits).run(tensors_read); });
   if (!failed) return plan;
@@ -414,9 +410,9 @@ JobPlan make_job_plan(Checkpoint const& source, TargetRequest const& request,
     throw *failed;
   TargetRequest as_stored = request;
   as_stored.map = "none";
-  if (capture([&] { plan = make_identity_plan(source, as_stored, limits); })) throw *failed;
+  if (capture([&] { plan = make_identity_plan(source, as_stored, limits, tensors_read); }))
+    throw *failed;
   plan.warnings.insert(plan.warnings.begin(), carried_note(*failed));
-  tensors_read();
   return plan;
 }
 

@@ -19,6 +19,10 @@ using Clock = std::chrono::steady_clock;
 // which the ring does not hold back.
 constexpr std::size_t most_rounds_in_flight = 64;
 
+// Of rounds of so many cells the lists of what they move need far more memory than their bytes.
+constexpr std::size_t many_cells = std::size_t{1} << 12;
+constexpr std::size_t most_long_rounds = 4;
+
 // What a rank has in hand when it takes more of what any rank may do: one round is written while
 // the next is read, and no more waits for it where it is slow.
 constexpr std::size_t most_rounds_at_claim = 2;
@@ -70,7 +74,10 @@ void StreamThreads::guarded(void (StreamThreads::*loop)()) {
   if (error) record(*error);
 }
 
-std::byte* StreamThreads::take_staging(std::uint64_t bytes) {
+std::byte* StreamThreads::take_staging(RoundWork const& work) {
+  std::uint64_t const bytes = work.staging_bytes;
+  std::size_t const most =
+      work.cells.size() < many_cells ? most_rounds_in_flight : most_long_rounds;
   if (bytes > options_.memory_bytes)
     fail(
         ErrorKind::internal,
@@ -80,7 +87,7 @@ std::byte* StreamThreads::take_staging(std::uint64_t bytes) {
   std::unique_lock lock(mutex_);
   std::optional<std::byte*> block;
   changed_.wait(lock, [&] {
-    return failed_ || (ring_.blocks() < most_rounds_in_flight && (block = ring_.take(bytes)));
+    return failed_ || (ring_.blocks() < most && (block = ring_.take(bytes)));
   });
   if (failed_) throw GiveUp{};
   return *block;
@@ -127,7 +134,7 @@ void StreamThreads::read_all() {
       round = staged(*std::move(work));
     }
     round.number = number;
-    round.staging = take_staging(round.work().staging_bytes);
+    round.staging = take_staging(round.work());
     {
       ProfilerRange const range("reshard: read");
       Timed const timed(read_time_.busy_seconds);

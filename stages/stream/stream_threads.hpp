@@ -101,7 +101,7 @@ class StreamThreads {
   void guarded(void (StreamThreads::*loop)());
 
   StagedRound staged(RoundWork work);
-  std::byte* take_staging(std::uint64_t bytes);
+  std::byte* take_staging(RoundWork const& work);
   void await_claim();
   void put(Handover& handover, StagedRound round);
   void close(Handover& handover);

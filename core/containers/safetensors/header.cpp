@@ -104,7 +104,7 @@ Header parse_header(std::span<std::byte const> bytes, std::uint64_t file_bytes,
   return checked_header(text, file_bytes, place);
 }
 
-std::string read_head(File const& file) {
+std::string unchecked_head(File const& file) {
   std::string const place = file.path().string();
   std::uint64_t const file_bytes = file.size_bytes();
   check_length_field(file_bytes, place);
@@ -114,7 +114,12 @@ std::string read_head(File const& file) {
   auto const bytes = std::as_writable_bytes(std::span(head));
   std::ranges::copy(field, bytes.begin());
   file.read_at(length_bytes, bytes.subspan(length_bytes));
-  parse_header(bytes, file_bytes, place);
+  return head;
+}
+
+std::string read_head(File const& file) {
+  std::string head = unchecked_head(file);
+  parse_header(std::as_bytes(std::span(head)), file.size_bytes(), file.path().string());
   return head;
 }
 

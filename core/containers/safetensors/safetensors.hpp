@@ -36,6 +36,8 @@ Header parse_header(std::span<std::byte const> bytes, std::uint64_t file_bytes,
 /// The first bytes of a file, up to its data section, as they are spelled: those of a header that
 /// is checked as read_header() does.
 std::string read_head(File const& file);
+/// The same, of which only the length is checked: for parse_header().
+std::string unchecked_head(File const& file);
 
 /// The bytes of a tensor in a file. A tensor that the format cannot hold
 /// (docs/formats/safetensors.md, 3) is an Error of kind usage.

@@ -5,10 +5,10 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "core/base/id_table.hpp"
 #include "core/base/json.hpp"
 #include "core/base/shared_text.hpp"
 #include "core/containers/safetensors/safetensors.hpp"
@@ -101,8 +101,12 @@ class IndexCheck {
  private:
   [[noreturn]] void fail_missing(std::size_t file, safetensors::Header const& header) const;
 
+  /// The file that the index names for a tensor; null where it does not list it.
+  SharedText const* file_of(SharedText const& tensor) const;
+
   Folder const& folder_;
-  std::unordered_map<SharedText, std::size_t> file_of_;
+  IdTable places_;                       ///< of tensors in folder_.weight_map
+  std::vector<SharedText> names_;        ///< of folder_.files
   std::vector<std::size_t> tensors_in_;  ///< of each file, as the index counts
 };
 

@@ -1,7 +1,10 @@
 #include <algorithm>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "core/base/counted.hpp"
+#include "core/base/integers.hpp"
+#include "core/base/mixed_bits.hpp"
 #include "core/base/text.hpp"
 #include "core/formats/huggingface/folder.hpp"
 
@@ -9,16 +12,30 @@ namespace reshard::huggingface {
 
 using safetensors::shown;
 
+namespace {
+
+/// The process has each name once.
+std::uint64_t hash_of(SharedText const& name) { return mixed_bits(name.hash()); }
+
+}  // namespace
+
 IndexCheck::IndexCheck(Folder const& folder) : folder_(folder), tensors_in_(folder.files.size()) {
-  file_of_.reserve(folder.weight_map.size());
   std::unordered_map<SharedText, std::size_t> numbers;
   for (std::size_t f = 0; f < folder.files.size(); ++f)
-    numbers.emplace(folder.files[f].string(), f);
-  for (auto const& [tensor, name] : folder.weight_map) {
-    std::size_t const file = numbers.at(name);
-    file_of_.emplace(tensor, file);
-    ++tensors_in_[file];
+    numbers.emplace(names_.emplace_back(folder.files[f].string()), f);
+  WeightMap const& map = folder.weight_map;
+  places_.reserve(map.size(), [&](std::uint32_t place) { return hash_of(map[place].first); });
+  for (std::size_t i = 0; i < map.size(); ++i) {
+    places_.add(hash_of(map[i].first), narrow<std::uint32_t>(i));
+    ++tensors_in_[numbers.at(map[i].second)];
   }
+}
+
+SharedText const* IndexCheck::file_of(SharedText const& tensor) const {
+  WeightMap const& map = folder_.weight_map;
+  std::uint32_t const place =
+      places_.id(hash_of(tensor), [&](std::uint32_t one) { return map[one].first == tensor; });
+  return place == IdTable::none ? nullptr : &map[place].second;
 }
 
 // docs/formats/huggingface.md, rules 10 to 12.
@@ -27,17 +44,16 @@ FileCheck IndexCheck::check(std::size_t file, safetensors::Header const& header)
   std::vector<std::string> strays;
   for (std::size_t i = 0; i < header.tensors.size(); ++i) {
     SharedText const& tensor = header.tensors[i].name;
-    auto const found = file_of_.find(tensor);
-    if (folder_.weight_map.empty() || (found != file_of_.end() && found->second == file)) {
+    SharedText const* const found = file_of(tensor);
+    if (folder_.weight_map.empty() || (found != nullptr && *found == names_[file])) {
       result.indexed.push_back(i);
-    } else if (found == file_of_.end()) {
+    } else if (found == nullptr) {
       strays.push_back(shown(tensor));
     } else {
       fail(
           ErrorKind::source,
           "{}, tensor '{}': the index places it in {}, but this file holds one of that name too. {}",
-          (folder_.path / folder_.files[file]).string(), shown(tensor),
-          shown(folder_.files[found->second].string()),
+          (folder_.path / folder_.files[file]).string(), shown(tensor), shown(*found),
           "Files of two checkpoints are mixed: download the folder again.");
     }
   }

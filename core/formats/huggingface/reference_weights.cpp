@@ -1,6 +1,7 @@
 #include "core/formats/huggingface/reference_weights.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/base/counted.hpp"
 #include "core/base/file.hpp"
@@ -44,7 +45,7 @@ WeightMap const& ReferenceWeights::weight_map() {
   map_.emplace();
   if (!reference_) return *map_;
   std::string const file(single_file_name);
-  if (auto const header = header_of(file))
+  if (auto const& header = header_of(file))
     for (FileTensor const& tensor :
          safetensors::parse_header(std::as_bytes(std::span(header->bytes)), header->file_bytes,
                                    (reference_->path / file).string())
@@ -63,8 +64,10 @@ bool ReferenceWeights::has(std::string_view name) {
                              [&](std::string const& known) { return matches_glob(name, known); });
 }
 
-std::optional<ReferenceWeights::FileHeader> ReferenceWeights::header_of(std::string const& file) {
-  if (!reference_) return std::nullopt;
+std::optional<ReferenceWeights::FileHeader> const& ReferenceWeights::header_of(
+    std::string const& file) {
+  static std::optional<FileHeader> const nothing;
+  if (!reference_) return nothing;
   if (headers_.empty()) {
     std::set<std::string> files;
     for (auto const& [tensor, of_index] : reference_->weight_map) files.insert(of_index);
@@ -72,6 +75,13 @@ std::optional<ReferenceWeights::FileHeader> ReferenceWeights::header_of(std::str
   }
   if (!headers_.contains(file)) read_headers({file});
   return headers_.at(file);
+}
+
+std::optional<ReferenceWeights::FileHeader> ReferenceWeights::take_header(std::string const& file) {
+  std::optional<FileHeader> const& found = header_of(file);
+  if (!found) return std::nullopt;
+  data_bytes_[file] = found->file_bytes - found->bytes.size();
+  return std::exchange(headers_.at(file), std::nullopt);
 }
 
 /// In one look, whatever their number.
@@ -82,7 +92,7 @@ void ReferenceWeights::read_headers(std::vector<std::string> const& files) {
       member_kinds(folder, std::vector<std::filesystem::path>(files.begin(), files.end()));
   std::string const what =
       fmt::format("headers of {} from {}", counted(files.size(), "file"), files.front());
-  std::string const packed = seen(what, folder, [&] {
+  auto const look = [&] {
     SightScope const own(nullptr);
     std::vector<ReadHeader> read(files.size());
     std::vector<std::optional<FileStamp>> stamps(files.size());
@@ -91,14 +101,22 @@ void ReferenceWeights::read_headers(std::vector<std::string> const& files) {
     });
     for (std::size_t f = 0; f < files.size(); ++f)
       if (stamps[f]) OpenedFiles::note(folder / files[f], [&] { return *stamps[f]; });
-    WireWriter out;
-    out.put(read);
-    return std::move(out).take();
-  });
-  auto const read = WireReader(packed, what).all<std::vector<ReadHeader>>();
+    return read;
+  };
+  std::vector<ReadHeader> read;
+  if (current_sight() == nullptr) {  // nothing to tell to others: so many bytes are not held twice
+    read = look();
+  } else {
+    std::string const packed = seen(what, folder, [&] {
+      WireWriter out;
+      out.put(look());
+      return std::move(out).take();
+    });
+    read = WireReader(packed, what).all<std::vector<ReadHeader>>();
+  }
   for (std::size_t f = 0; f < files.size(); ++f) {
     std::optional<FileHeader>& header = headers_[files[f]];
-    if (read[f].sound) header = FileHeader{read[f].bytes, read[f].file_bytes};
+    if (read[f].sound) header = FileHeader{std::move(read[f].bytes), read[f].file_bytes};
   }
 }
 
@@ -122,7 +140,11 @@ std::uint64_t ReferenceWeights::data_bytes() {
   for (auto const& [tensor, file] : reference_->weight_map) files.insert(file);
   std::uint64_t result = 0;
   for (std::string_view const file : files) {
-    auto const header = header_of(std::string(file));
+    if (auto const taken = data_bytes_.find(std::string(file)); taken != data_bytes_.end()) {
+      result += taken->second;
+      continue;
+    }
+    auto const& header = header_of(std::string(file));
     if (!header) return 0;
     result += header->file_bytes - header->bytes.size();
   }

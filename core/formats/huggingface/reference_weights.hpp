@@ -34,7 +34,9 @@ class ReferenceWeights {
     std::string bytes;
     std::uint64_t file_bytes = 0;
   };
-  std::optional<FileHeader> header_of(std::string const& file);
+  std::optional<FileHeader> const& header_of(std::string const& file);
+  /// The same, and lets go of it: it is asked for once.
+  std::optional<FileHeader> take_header(std::string const& file);
 
   /// Whether the index says what one of these tensors says, of so many bytes in these files: where
   /// its total_size is another, that of its own files is asked.
@@ -46,6 +48,7 @@ class ReferenceWeights {
 
   std::optional<Folder> const& reference_;
   std::map<std::string, std::optional<FileHeader>> headers_;  ///< as far as they were asked for
+  std::map<std::string, std::uint64_t> data_bytes_;           ///< of those that were taken
   std::optional<WeightMap> map_;  ///< of the only file, where there is no index
   std::optional<std::set<std::string, std::less<>>> names_;
 };

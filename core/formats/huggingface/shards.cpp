@@ -4,6 +4,7 @@
 #include <map>
 #include <unordered_map>
 
+#include "core/base/text_order.hpp"
 #include "core/formats/huggingface/folder.hpp"
 
 namespace reshard::huggingface {
@@ -59,7 +60,7 @@ Metadata with_format(Metadata metadata) {
 
 safetensors::FilePlan plan_of(std::string const& name, std::span<TensorSpec const> members,
                               Laid const& laid) {
-  auto const known = laid.reference != nullptr ? laid.reference->header_of(name) : std::nullopt;
+  auto const known = laid.reference != nullptr ? laid.reference->take_header(name) : std::nullopt;
   Metadata metadata = laid.metadata_of(name);
   if (!known)
     return safetensors::plan_file(members, with_format(std::move(metadata)), laid.data_layout);
@@ -200,17 +201,27 @@ bool needs_index(std::span<ShardFile const> shards) {
 
 std::string index_json(std::span<ShardFile const> shards, std::span<TensorSpec const> tensors,
                        Json const& reference_metadata) {
-  Json::Object weight_map;
-  weight_map.reserve(tensors.size());
+  std::vector<std::pair<std::string_view, std::string_view>> places;  // tensor, file
+  places.reserve(tensors.size());
   for (ShardFile const& shard : shards)
-    for (std::size_t const i : shard.tensors)
-      weight_map.emplace_back(tensors[i].name, Json(shard.name));
-  std::ranges::sort(weight_map, {},
-                    [](auto const& member) -> std::string const& { return member.first; });
+    for (std::size_t const i : shard.tensors) places.emplace_back(tensors[i].name, shard.name);
   Json::Object index;
   index.emplace_back("metadata", index_metadata(tensors, reference_metadata));
-  index.emplace_back("weight_map", Json(std::move(weight_map)));
-  return Json(std::move(index)).dump(2) + "\n";
+  index.emplace_back("weight_map", Json::object());
+  // Tensors are too many for a Json of each: they follow where the empty object ends.
+  constexpr std::string_view end = "}\n}";
+  std::string text = Json(std::move(index)).dump(2);
+  text.resize(text.size() - end.size());
+  std::size_t number = 0;
+  for (std::uint32_t const i :
+       text_order(places.size(), [&](std::size_t p) { return places[p].first; })) {
+    text += number++ == 0 ? "\n    " : ",\n    ";
+    append_json_quoted(text, places[i].first);
+    text += ": ";
+    append_json_quoted(text, places[i].second);
+  }
+  if (number > 0) text += "\n  ";
+  return (text += end) += "\n";
 }
 
 }  // namespace reshard::huggingface

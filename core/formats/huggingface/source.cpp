@@ -8,6 +8,7 @@
 #include "core/base/listed_folders.hpp"
 #include "core/base/sight.hpp"
 #include "core/base/text.hpp"
+#include "core/base/text_order.hpp"
 #include "core/base/workers.hpp"
 #include "core/formats/dcp/source.hpp"
 #include "core/formats/inspect_lines.hpp"
@@ -96,8 +97,11 @@ Checkpoint HuggingFaceFormat::open(fs::path const& path, OpenChoice const& /*cho
                                  check.warnings.end());
     }
   });
-  for (auto const& [name, file] : folder.weight_map) checkpoint.promised.push_back(name);
-  std::sort(checkpoint.promised.begin(), checkpoint.promised.end());
+  checkpoint.promised.reserve(folder.weight_map.size());
+  WeightMap const& map = folder.weight_map;
+  auto const name_of = [&map](std::size_t i) -> std::string_view { return map[i].first; };
+  for (std::uint32_t const i : text_order(map.size(), name_of))
+    checkpoint.promised.push_back(map[i].first);
   checkpoint.config = folder.config;
   checkpoint.beside = std::move(folder);
   return checkpoint;

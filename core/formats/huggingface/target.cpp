@@ -2,6 +2,7 @@
 #include <array>
 #include <limits>
 #include <map>
+#include <utility>
 
 #include "core/base/counted.hpp"
 #include "core/base/file.hpp"
@@ -30,6 +31,7 @@ void add_sidecars(TargetDraft& job, HuggingFaceTarget const& target) {
     job.texts.push_back(
         {std::string(huggingface::config_name), target.reference->config_text, false, {}});
   job.reference = target.reference;
+  job.reference->weight_map = {};  // of a target, too, an index says that
 }
 
 void add_file_metadata(TargetDraft& job, std::optional<huggingface::Folder> const& files,
@@ -134,7 +136,7 @@ void place_in_shards(TargetDraft& job, std::span<TensorSpec const> specs, std::u
                      std::function<std::vector<Piece>(std::size_t)> const& pieces,
                      std::vector<bool> const& copies) {
   huggingface::ReferenceWeights reference(target.reference);
-  auto const shards =
+  auto shards =
       huggingface::plan_shards(specs, shard_bytes, reference, job.data_layout, target.metadata);
   warn_of_lost_metadata(job, shards, target);
   warn_of_larger_shards(job, shards, shard_bytes, target);
@@ -142,7 +144,8 @@ void place_in_shards(TargetDraft& job, std::span<TensorSpec const> specs, std::u
     job.files.push_back({shards[f].name,
                          shards[f].plan.size_bytes,
                          {},
-                         std::make_shared<safetensors::HeaderFrame const>(shards[f].plan.header)});
+                         std::make_shared<safetensors::HeaderFrame const>(
+                             std::exchange(shards[f].plan.header, {}))});
     job.target.files.push_back(shards[f].name);
     for (std::size_t i = 0; i < shards[f].tensors.size(); ++i) {
       std::size_t const t = shards[f].tensors[i];

@@ -1,57 +1,86 @@
 #include "core/formats/manifest/manifest.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <tuple>
+#include <utility>
 
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 
 #include "core/base/file.hpp"
 #include "core/base/listed_folders.hpp"
 #include "core/base/member_file.hpp"
 #include "core/base/sight.hpp"
+#include "core/base/text_order.hpp"
 #include "core/base/xxh3.hpp"
 
 namespace reshard {
 namespace {
 
 constexpr std::uint64_t largest_manifest = std::uint64_t{1} << 30;
+/// What a tensor has of its text, unless its name is very long.
+constexpr std::size_t usual_tensor_bytes = 256;
 
-Json tensor_json(TensorDigest const& tensor) {
-  Json json;
-  json.set("name", tensor.name.text());
-  if (!tensor.dtype.empty()) json.set("dtype", tensor.dtype.text());
-  Json::Array const shape(tensor.shape.begin(), tensor.shape.end());
-  Json::Array const axes(tensor.axes.begin(), tensor.axes.end());
-  json.set("shape", shape);
-  if (!axes.empty()) json.set("axes", axes);
-  json.set("crc64", hex64(tensor.crc64));
-  if (tensor.add != 0) json.set("add", tensor.add);
-  return json;
+void append_hex64(std::string& text, std::uint64_t value) {
+  fmt::format_to(std::back_inserter(text), "{:016x}", value);
 }
 
-Json file_json(FileRecord const& file) {
-  Json json;
-  return json.set("path", file.path)
-      .set("size_bytes", file.size_bytes)
-      .set("xxh3", hex64(file.xxh3));
+/// "2, 64"
+void append_sizes(std::string& text, SharedShape const& shape) {
+  bool first = true;
+  for (Index const size : shape) {
+    if (!std::exchange(first, false)) text += ", ";
+    text += fmt::format_int(size).c_str();
+  }
 }
 
-Json stamp_json(StampedFile const& file) {
-  Json json;
-  return json.set("path", file.path)
-      .set("size_bytes", file.stamp.bytes)
-      .set("mtime_ns", file.stamp.mtime_ns)
-      .set("ctime_ns", file.stamp.ctime_ns)
-      .set("inode", file.stamp.inode);
+/// Tensors are too many for a Json of each.
+void append_tensor(std::string& text, TensorDigest const& tensor) {
+  text += R"({"name": )";
+  append_json_quoted(text, tensor.name);
+  if (!tensor.dtype.empty()) {
+    text += R"(, "dtype": )";
+    append_json_quoted(text, tensor.dtype);
+  }
+  text += R"(, "shape": [)";
+  append_sizes(text, tensor.shape);
+  text += ']';
+  if (!tensor.axes.empty()) {
+    Json::Array const axes(tensor.axes.begin(), tensor.axes.end());
+    text += R"(, "axes": )" + Json(axes).dump();
+  }
+  text += R"(, "crc64": ")";
+  append_hex64(text, tensor.crc64);
+  text += '"';
+  if (tensor.add != 0) text += fmt::format(R"(, "add": {})", tensor.add);
+  text += '}';
 }
 
-Json blocks_json(FileBlockSums const& file) {
+void append_file(std::string& text, FileRecord const& file) {
+  text += Json()
+              .set("path", file.path)
+              .set("size_bytes", file.size_bytes)
+              .set("xxh3", hex64(file.xxh3))
+              .dump();
+}
+
+void append_stamp(std::string& text, StampedFile const& file) {
+  text += Json()
+              .set("path", file.path)
+              .set("size_bytes", file.stamp.bytes)
+              .set("mtime_ns", file.stamp.mtime_ns)
+              .set("ctime_ns", file.stamp.ctime_ns)
+              .set("inode", file.stamp.inode)
+              .dump();
+}
+
+void append_blocks(std::string& text, FileBlockSums const& file) {
   std::string sums;
   for (std::uint64_t const sum : file.crc64) sums += hex64(sum);
   Json json;
   json.set("path", file.path).set("verified", file.verified);
   if (file.layout) json.set("layout", hex64(*file.layout));
-  return json.set("crc64", std::move(sums));
+  text += json.set("crc64", std::move(sums)).dump();
 }
 
 /// A member whose value takes any number of lines.
@@ -66,11 +95,11 @@ void add_member(std::string& text, std::string_view key, Json const& value) {
 /// A list with one line for each item.
 template <class Item>
 void add_list(std::string& text, std::string_view key, std::vector<Item> const& items,
-              Json (*json_of)(Item const&)) {
+              void (*append)(std::string& text, Item const&)) {
   text += fmt::format(",\n  {}: [", json_quoted(key));
   for (std::size_t i = 0; i < items.size(); ++i) {
     text += i == 0 ? "\n    " : ",\n    ";
-    text += json_of(items[i]).dump();
+    append(text, items[i]);
   }
   text += items.empty() ? "]" : "\n  ]";
 }
@@ -91,20 +120,36 @@ std::optional<std::uint64_t> parse_hex64(std::string_view text) {
 }
 
 std::string total_digest(std::span<TensorDigest const> tensors) {
-  std::vector<TensorDigest const*> order;
-  order.reserve(tensors.size());
-  for (TensorDigest const& tensor : tensors) order.push_back(&tensor);
-  std::sort(order.begin(), order.end(), [](TensorDigest const* a, TensorDigest const* b) {
-    if (auto const order = a->name <=> b->name; order != 0) return order < 0;
-    return std::tie(a->dtype, a->shape.sizes(), a->crc64) <
-           std::tie(b->dtype, b->shape.sizes(), b->crc64);
-  });
+  return total_digest(tensors, text_order(tensors.size(), [&](std::size_t i) -> std::string_view {
+                        return tensors[i].name;
+                      }));
+}
+
+std::string total_digest(std::span<TensorDigest const> tensors, std::vector<std::uint32_t> order) {
+  for (auto begin = order.begin(); begin != order.end();) {
+    auto const end = std::find_if(begin + 1, order.end(), [&](std::uint32_t i) {
+      return tensors[i].name != tensors[*begin].name;
+    });
+    if (end - begin > 1)
+      std::sort(begin, end, [&](std::uint32_t a, std::uint32_t b) {
+        return std::tie(tensors[a].dtype, tensors[a].shape.sizes(), tensors[a].crc64) <
+               std::tie(tensors[b].dtype, tensors[b].shape.sizes(), tensors[b].crc64);
+      });
+    begin = end;
+  }
   Xxh3 sum;
   std::string line;
-  for (TensorDigest const* tensor : order) {
+  for (std::uint32_t const i : order) {
+    TensorDigest const& tensor = tensors[i];
     line.clear();
-    fmt::format_to(std::back_inserter(line), "{} {} [{}] {:016x}\n", json_quoted(tensor->name),
-                   tensor->dtype, fmt::join(tensor->shape, ", "), tensor->crc64);
+    append_json_quoted(line, tensor.name);
+    line += ' ';
+    line += tensor.dtype.text();
+    line += " [";
+    append_sizes(line, tensor.shape);
+    line += "] ";
+    append_hex64(line, tensor.crc64);
+    line += '\n';
     sum.add(std::as_bytes(std::span(line)));
   }
   return sum.digits_128();
@@ -112,6 +157,8 @@ std::string total_digest(std::span<TensorDigest const> tensors) {
 
 std::string manifest_text(Manifest const& manifest) {
   std::string text;
+  // Moving so long a text to larger memory would hold it twice. What is not used is no memory.
+  text.reserve(usual_tensor_bytes * manifest.tensors.size());
   add_member(text, "reshard", manifest.tool_version);
   add_member(text, "version", manifest_version);
   add_member(text, "format", manifest.format);
@@ -125,15 +172,16 @@ std::string manifest_text(Manifest const& manifest) {
   add_member(text, "total", manifest.total);
   add_member(text, "source", manifest.source);
   add_member(text, "job", manifest.job);
-  add_list(text, "tensors", manifest.tensors, &tensor_json);
-  add_list(text, "objects", manifest.objects, &tensor_json);
-  add_list(text, "files", manifest.files, &file_json);
-  if (!manifest.stamps.empty()) add_list(text, "stamps", manifest.stamps, &stamp_json);
+  add_list(text, "tensors", manifest.tensors, &append_tensor);
+  add_list(text, "objects", manifest.objects, &append_tensor);
+  add_list(text, "files", manifest.files, &append_file);
+  if (!manifest.stamps.empty()) add_list(text, "stamps", manifest.stamps, &append_stamp);
   if (!manifest.blocks.empty()) {
     add_member(text, "block_bytes", manifest.block_bytes);
-    add_list(text, "blocks", manifest.blocks, &blocks_json);
+    add_list(text, "blocks", manifest.blocks, &append_blocks);
   }
-  return text + "\n}\n";
+  text += "\n}\n";
+  return text;
 }
 
 std::optional<std::string> find_manifest_text(std::filesystem::path const& checkpoint) {

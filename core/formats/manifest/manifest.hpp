@@ -90,6 +90,8 @@ std::optional<std::uint64_t> parse_hex64(std::string_view text);
 ///
 ///   "decoder.norm" bf16 [2, 64] 00000000000000ff
 std::string total_digest(std::span<TensorDigest const> tensors);
+/// The same, where their order by names is known.
+std::string total_digest(std::span<TensorDigest const> tensors, std::vector<std::uint32_t> order);
 
 /// What is read of a manifest.
 enum class ManifestScope {

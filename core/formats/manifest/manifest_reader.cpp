@@ -1,8 +1,9 @@
 #include <algorithm>
 #include <array>
-#include <numeric>
+#include <utility>
 
 #include "core/base/json_root.hpp"
+#include "core/base/text_order.hpp"
 #include "core/formats/manifest/manifest.hpp"
 #include "core/formats/manifest/member.hpp"
 
@@ -18,19 +19,19 @@ std::string_view name_of(OfFile const& file) {
   return file.path;
 }
 
-/// Sorts instead of hashing: names can be made to have one hash.
+/// The order of their names, of which none is there twice. Sorts instead of hashing: names can be
+/// made to have one hash.
 template <class Item>
-void check_names(std::string const& file, std::string_view list, std::vector<Item> const& items,
-                 std::string_view key) {
-  std::vector<std::size_t> order(items.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
+std::vector<std::uint32_t> checked_order(std::string const& file, std::string_view list,
+                                         std::vector<Item> const& items, std::string_view key) {
   auto const name = [&](std::size_t i) { return name_of(items[i]); };
-  std::ranges::stable_sort(order, {}, name);
+  std::vector<std::uint32_t> order = text_order(items.size(), name);
   auto const twice = std::ranges::adjacent_find(order, {}, name);
   if (twice != order.end())
     fail(ErrorKind::source,
          "{}: {}[{}]: {} {} is listed before. The file is damaged: compare it with the original.",
          file, list, twice[1], key, json_quoted(name(*twice)));
+  return order;
 }
 
 std::uint64_t hex_of(JsonPlace const& at, std::string_view key) {
@@ -138,16 +139,19 @@ FileBlockSums blocks_of(JsonPlace const& at) {
   return file;
 }
 
+/// `order` gets that of the names.
 template <class Item>
 std::vector<Item> list_of(JsonRoot const& root, JsonPlace const& document, std::string_view key,
-                          std::string_view name, Item (*item_of)(JsonPlace const&)) {
+                          std::string_view name, Item (*item_of)(JsonPlace const&),
+                          std::vector<std::uint32_t>* order = nullptr) {
   std::vector<Item> items;
   bool const found = root.items(key, [&](std::size_t number, Json const& value) {
     items.push_back(item_of({document.file, fmt::format("{}[{}]", key, number), value}));
   });
   if (!found) (void)document.array(key);  // says what is in its place
   items.shrink_to_fit();
-  check_names(document.file, key, items, name);
+  std::vector<std::uint32_t> found_order = checked_order(document.file, key, items, name);
+  if (order != nullptr) *order = std::move(found_order);
   return items;
 }
 
@@ -171,8 +175,9 @@ Manifest parse_manifest(std::string_view text, std::string const& file, Manifest
   manifest.total = document.text("total");
   manifest.source = document.member("source");
   manifest.job = document.member("job");
+  std::vector<std::uint32_t> order;  // of the tensors' names
   if (scope == ManifestScope::all) {
-    manifest.tensors = list_of(root, document, "tensors", "name", &tensor_of);
+    manifest.tensors = list_of(root, document, "tensors", "name", &tensor_of, &order);
     manifest.objects = list_of(root, document, "objects", "name", &object_of);
   }
   manifest.files = list_of(root, document, "files", "path", &file_of);
@@ -185,7 +190,8 @@ Manifest parse_manifest(std::string_view text, std::string const& file, Manifest
     manifest.blocks = list_of(root, document, "blocks", "path", &blocks_of);
   }
   if (scope == ManifestScope::files) return manifest;
-  if (std::string const total = total_digest(manifest.tensors); total != manifest.total)
+  std::string const total = total_digest(manifest.tensors, std::move(order));
+  if (total != manifest.total)
     fail(
         ErrorKind::source,
         "{}: total is {}, that of the tensors listed is {}. The file was changed: compare it with the original.",

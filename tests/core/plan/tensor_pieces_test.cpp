@@ -39,6 +39,29 @@ TEST(TensorPieces, HaveOffsetsOnceOneIsNotZero) {
   EXPECT_EQ(all.reach_of(1), reach(expected[1]));
 }
 
+/// One piece lies in the object itself, several elsewhere.
+TEST(TensorPieces, AreMovedAndCopied) {
+  for (Index const count : {1, 3}) {
+    TensorPieces all;
+    std::vector<Piece> expected;
+    for (Index i = 0; i < count; ++i) all.add(expected.emplace_back(piece(i)), 7, false);
+    TensorPieces const copy = all;
+    TensorPieces moved = std::move(all);
+    EXPECT_EQ(copy.made(), expected);
+    EXPECT_EQ(moved.made(), expected);
+    all = std::move(moved);
+    all.add(expected.emplace_back(piece(5)), 8, false);
+    EXPECT_EQ(all.made(), expected);
+    all.erase(0);
+    expected.erase(expected.begin());
+    all.shrink();
+    EXPECT_EQ(all.made(), expected);
+    EXPECT_EQ(all.blobs().back(), 8U);
+    moved = copy;
+    EXPECT_EQ(moved.made(), copy.made());
+  }
+}
+
 TEST(TensorPieces, AreWhatWasAdded) {
   TensorPieces all;
   EXPECT_TRUE(all.empty());
