@@ -113,9 +113,9 @@ std::map<std::string, std::size_t> folders_of(auto const& paths) {
 
 }  // namespace
 
-std::vector<fs::path> resolved_paths(std::vector<fs::path> const& paths) {
-  std::vector<fs::path> full;
-  for (fs::path const& path : paths) full.push_back(fs::absolute(path));
+std::vector<std::string> resolved_paths(std::vector<fs::path> const& paths) {
+  std::vector<std::string> full;
+  for (fs::path const& path : paths) full.push_back(fs::absolute(path).string());
   std::map<std::string, std::size_t> const folders = folders_of(full);
   std::vector<std::string> names;
   for (auto const& [folder, ignored] : folders) names.push_back(folder);
@@ -131,8 +131,9 @@ std::vector<fs::path> resolved_paths(std::vector<fs::path> const& paths) {
         folders.at(names[i]));
   });
   overlapped(full.size(), [&](std::size_t i) {
-    auto const folder = std::ranges::lower_bound(names, full[i].parent_path().string());
-    full[i] = resolved[static_cast<std::size_t>(folder - names.begin())]->of(full[i]);
+    fs::path const path = full[i];
+    auto const folder = std::ranges::lower_bound(names, path.parent_path().string());
+    full[i] = resolved[static_cast<std::size_t>(folder - names.begin())]->of(path).string();
   });
   return full;
 }

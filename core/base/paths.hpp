@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
 #include <system_error>
 #include <vector>
 
@@ -21,8 +22,8 @@ std::filesystem::path full_path(std::filesystem::path const& path);
 std::filesystem::path resolved_path(std::filesystem::path const& path, std::error_code& problem);
 std::filesystem::path resolved_path(std::filesystem::path const& path);
 
-/// The same of many, many at a time; their folders are resolved once each.
-std::vector<std::filesystem::path> resolved_paths(std::vector<std::filesystem::path> const& paths);
+/// The same of many as texts, many at a time; their folders are resolved once each.
+std::vector<std::string> resolved_paths(std::vector<std::filesystem::path> const& paths);
 
 /// Whether `path` is `folder` or lies below it. Both are of one form, full or resolved.
 bool holds(std::filesystem::path const& folder, std::filesystem::path const& path);

@@ -29,15 +29,22 @@ HeaderBytes safetensors_head(File const& file) {
 /// Bytes that several threads add, each different text once.
 class CommonBytes {
  public:
-  /// Where it lies, as long as this object lives.
-  std::string const* add(std::string bytes) {
+  /// The text that was the first of those equal to it, as long as this object lives.
+  std::string const* add(std::shared_ptr<std::string const> bytes) {
+    if (!bytes) bytes = empty_;
     std::lock_guard const lock(mutex_);
-    return &*bytes_.insert(std::move(bytes)).first;
+    if (held_.contains(bytes)) return bytes.get();
+    auto const [first, is_new] = first_of_.emplace(*bytes, bytes.get());
+    if (is_new) held_.insert(std::move(bytes));
+    return first->second;
   }
 
  private:
   std::mutex mutex_;
-  std::unordered_set<std::string> bytes_;
+  std::shared_ptr<std::string const> empty_ = std::make_shared<std::string const>();
+  std::unordered_set<std::shared_ptr<std::string const>> held_;
+  std::unordered_map<std::string_view, std::string const*>
+      first_of_;  ///< by the text, which is held
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,8 +22,8 @@ enum class HeaderReads { overlapped, in_turn };
 /// What the header of a file tells, as bytes.
 struct HeaderBytes {
   std::string own;  ///< of this file
-  std::string
-      common;  ///< what many files have alike: a rank sends and holds each different one once
+  /// What many files have alike: a rank sends and holds each different one once. Null is "".
+  std::shared_ptr<std::string const> common;
 };
 
 /// The headers of all files, as the ranks sent them.

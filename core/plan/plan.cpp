@@ -54,9 +54,13 @@ void add_checks(Plan& plan, Model const& model, Catalog const& source) {
 
 /// Target order: by the first target byte of each cell.
 void sort_cells(Plan& plan) {
-  using Place = std::tuple<std::uint32_t, std::uint64_t>;
+  struct Placed {
+    std::uint32_t file = 0xffffffffU;
+    std::uint32_t cell = 0;
+    std::uint64_t offset_bytes = 0;
+  };
   auto const first_target = [&plan](Cell const& cell) {
-    Place first{0xffffffffU, 0};
+    std::pair<std::uint32_t, std::uint64_t> first{0xffffffffU, 0};
     CellShape const& shape = plan.shapes[cell.shape];
     for (std::uint32_t r = 0; r < shape.region_count; ++r) {
       Region const& region = plan.shape_regions[shape.first_region + r];
@@ -66,15 +70,27 @@ void sort_cells(Plan& plan) {
     return first;
   };
   if (std::ranges::is_sorted(plan.cells, {}, first_target)) return;
-  std::vector<std::pair<Place, std::uint32_t>> order;
+  std::vector<Placed> order;
   order.reserve(plan.cells.size());
-  for (std::uint32_t i = 0; i < plan.cells.size(); ++i)
-    order.emplace_back(first_target(plan.cells[i]), i);
-  std::ranges::sort(order);
-  std::vector<Cell> sorted;
-  sorted.reserve(plan.cells.size());
-  for (auto const& [place, i] : order) sorted.push_back(plan.cells[i]);
-  plan.cells = std::move(sorted);
+  for (std::uint32_t i = 0; i < plan.cells.size(); ++i) {
+    auto const [file, offset_bytes] = first_target(plan.cells[i]);
+    order.push_back({file, i, offset_bytes});
+  }
+  std::ranges::sort(order, {}, [](Placed const& one) {
+    return std::tuple(one.file, one.offset_bytes, one.cell);
+  });
+  // In place: a large job has several MiB of cells. Each step moves one to where it belongs.
+  for (std::uint32_t begin = 0; begin < order.size(); ++begin) {
+    Cell const first = plan.cells[begin];
+    std::uint32_t at = begin;
+    for (;;) {
+      std::uint32_t const from = std::exchange(order[at].cell, at);
+      if (from == begin) break;
+      plan.cells[at] = plan.cells[from];
+      at = from;
+    }
+    plan.cells[at] = first;
+  }
 }
 
 }  // namespace

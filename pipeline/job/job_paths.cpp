@@ -3,6 +3,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <string>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -28,14 +29,18 @@ struct FolderNumbers {
   std::set<Number> all;
 };
 
-/// Asks for each of many folders, and those above them, once.
+/// Asks for each of many folders, and those above them, once. Folders are texts in it: a path takes
+/// some hundred bytes more.
 class NumbersOfFolders {
  public:
-  explicit NumbersOfFolders(std::vector<fs::path> const& folders) {
-    for (fs::path folder : folders)
-      while (numbers_.emplace(folder, std::nullopt).second && folder != folder.parent_path())
-        folder = folder.parent_path();
-    std::vector<std::pair<fs::path const, Number>*> each;
+  void add(fs::path folder) {
+    while (numbers_.emplace(folder.string(), std::nullopt).second && folder != folder.parent_path())
+      folder = folder.parent_path();
+  }
+
+  /// To be called when all were added.
+  void ask() {
+    std::vector<std::pair<std::string const, Number>*> each;
     for (auto& one : numbers_) each.push_back(&one);
     overlapped(each.size(), [&](std::size_t i) {
       struct stat status {};
@@ -45,16 +50,16 @@ class NumbersOfFolders {
   }
 
   FolderNumbers of(fs::path folder) const {
-    FolderNumbers numbers{numbers_.at(folder), {}};
+    FolderNumbers numbers{numbers_.at(folder.string()), {}};
     for (;; folder = folder.parent_path()) {
-      if (auto const& number = numbers_.at(folder)) numbers.all.insert(*number);
+      if (auto const& number = numbers_.at(folder.string())) numbers.all.insert(*number);
       if (folder == folder.parent_path()) return numbers;
     }
   }
 
  private:
   using Number = std::optional<FolderNumbers::Number>;
-  std::map<fs::path, Number> numbers_;
+  std::map<std::string, Number> numbers_;
 };
 
 /// The path without links, as far as it is there.
@@ -90,10 +95,11 @@ void check_outside_job(fs::path const& file, std::string_view option, JobSpec co
 void check_source_apart(JobSpec const& spec, Checkpoint const& source) {
   fs::path const target = really(spec.target.path);
   fs::path const root = really(spec.source.path);
-  std::vector<fs::path> const resolved = resolved_paths(source.files);
-  std::vector<fs::path> folders{target, root};
-  for (fs::path const& real : resolved) folders.push_back(real.parent_path());
-  NumbersOfFolders const numbers(folders);
+  std::vector<std::string> const resolved = resolved_paths(source.files);
+  NumbersOfFolders numbers;
+  for (fs::path const& path : {target, root}) numbers.add(path);
+  for (fs::path const real : resolved) numbers.add(real.parent_path());
+  numbers.ask();
   FolderNumbers const of_target = numbers.of(target);
   FolderNumbers const of_root = numbers.of(root);
   if (of_root.own && of_target.all.contains(*of_root.own))
@@ -101,15 +107,15 @@ void check_source_apart(JobSpec const& spec, Checkpoint const& source) {
          "[target] path: {} is the source {}, or is inside it, through another mount. Choose a "
          "target outside of the source.",
          target.string(), spec.source.path);
-  std::set<fs::path> looked_at;
+  std::set<std::string> looked_at;
   bool const in_folder = of_root.own.has_value();
   for (std::size_t f = 0; f < resolved.size(); ++f) {
     fs::path const& file = source.files[f];
-    fs::path const& real = resolved[f];
+    fs::path const real = resolved[f];
     fs::path const folder = real.parent_path();
     bool holds_it = holds(target, real);
     bool beside = in_folder && holds(folder, target);
-    if (looked_at.insert(folder).second) {
+    if (looked_at.insert(folder.string()).second) {
       FolderNumbers const of_source = numbers.of(folder);
       holds_it = holds_it || (of_target.own && of_source.all.contains(*of_target.own));
       beside = beside || (in_folder && of_source.own && of_target.all.contains(*of_source.own));

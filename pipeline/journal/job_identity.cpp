@@ -142,17 +142,17 @@ std::string source_digest(JobSpec const& spec, Checkpoint const& source, JobPlan
   return seen("source digest", spec.source.path, [&] {
     Digest digest;
     auto const describing = describing_files(spec, source, plan);
-    std::vector<fs::path> places = source.files;
-    places.insert(places.end(), describing.begin(), describing.end());
-    places = resolved_paths(places);
+    std::vector<fs::path> files = source.files;
+    files.insert(files.end(), describing.begin(), describing.end());
+    std::vector<std::string> const places = resolved_paths(files);
     std::size_t const weights = source.files.size();
     for (std::size_t f = 0; f < weights; ++f) {
-      digest.add(places[f].string());
+      digest.add(places[f]);
       digest.add(source.stamps[f]);
     }
     auto const stamps = stamps_of(describing, read);
     for (std::size_t i = 0; i < describing.size(); ++i) {
-      digest.add(places[weights + i].string());
+      digest.add(places[weights + i]);
       stamps[i] ? digest.add(*stamps[i]) : digest.add(std::uint64_t{0});
     }
     return digest.text();

@@ -17,6 +17,7 @@ NodeId Builder::add(Node node) {
     refuse("more than {} values. No checkpoint has that many: the file is hostile or damaged.",
            limits_.largest_nodes);
   charge(node_bytes + node.text.size() + node.items.size() * sizeof(NodeId));
+  if (trace != nullptr) trace->offsets.push_back(offset);
   document.nodes.push_back(std::move(node));
   return static_cast<NodeId>(document.nodes.size() - 1);
 }

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <unordered_set>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -20,15 +21,28 @@ struct EndOfBytes {
   std::uint64_t wanted_bytes = 0;
 };
 
+/// How the values of a document came about. Every number is a node of its own in it, also the
+/// smallest integers.
+struct Trace {
+  std::vector<std::size_t> offsets;  ///< by node: of the opcode that made it
+  std::vector<std::pair<NodeId, NodeId>>
+      made_of;  ///< a node, and another one that its content was copied from
+};
+
 /// The document as it grows, its limits, and the place in the pickle: what every part of the parser
 /// works on.
 class Builder {
  public:
-  Builder(std::string_view place, Limits const& limits) : place_(place), limits_(limits) {}
+  Builder(std::string_view place, Limits const& limits, Trace* trace = nullptr)
+      : trace(trace), place_(place), limits_(limits) {}
 
   NodeId add(Node node);
   /// Accounts for memory of the document; beyond the limit is an Error.
   void charge(std::size_t bytes);
+  /// Says where the content of a node is from.
+  void note_made_of(NodeId node, NodeId origin) const {
+    if (trace != nullptr) trace->made_of.emplace_back(node, origin);
+  }
   /// True the first time for a node: what was copied out of it once is not copied again, so sharing
   /// cannot multiply memory.
   bool first_copy_of(NodeId id) { return copied_.insert(id).second; }
@@ -42,6 +56,7 @@ class Builder {
 
   Document document;
   std::size_t offset = 0;  ///< of the opcode at work
+  Trace* trace;            ///< null: nobody asks
 
  private:
   std::string_view place_;
@@ -63,6 +78,6 @@ std::string_view kind_name(Kind kind);
 
 /// parse(), but running out of bytes throws EndOfBytes.
 Document parse_prefix(std::span<std::byte const> bytes, std::string_view place,
-                      std::size_t* consumed, Limits const& limits);
+                      std::size_t* consumed, Limits const& limits, Trace* trace = nullptr);
 
 }  // namespace reshard::pickle

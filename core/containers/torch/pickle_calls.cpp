@@ -279,7 +279,10 @@ NodeId make_call(Builder& builder, NodeId callable, NodeId arguments) {
     builder.refuse("the arguments of a call are a {}, expected a tuple. The file is damaged.",
                    kind_name(builder.document.at(arguments).kind));
   NodeId const known = make_known(builder, callable, arguments);
-  if (known != no_node) return known;
+  if (known != no_node) {
+    builder.note_made_of(known, arguments);
+    return known;
+  }
   return builder.add({.kind = Kind::reduce, .callable = callable, .arguments = arguments});
 }
 
@@ -310,8 +313,10 @@ NodeId make_storage(Builder& builder, NodeId persistent_id) {
   set_storage_class(builder, storage, tuple.items[1]);
   builder.charge(sizeof(StorageRef) + storage.key.size() + storage.location.size());
   document.storages.push_back(std::move(storage));
-  return builder.add(
+  NodeId const node = builder.add(
       {.kind = Kind::storage, .index = static_cast<std::uint32_t>(document.storages.size() - 1)});
+  builder.note_made_of(node, persistent_id);
+  return node;
 }
 
 }  // namespace reshard::pickle

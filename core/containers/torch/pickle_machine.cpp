@@ -216,6 +216,7 @@ void Machine::push_stack_global() {
     builder_.refuse("a class is named by a {} and a {}, expected strings. The file is damaged.",
                     kind_name(document.at(module).kind), kind_name(document.at(name).kind));
   push_global(document.at(module).text, document.at(name).text);
+  for (NodeId const text : {module, name}) builder_.note_made_of(top(), text);
 }
 
 void Machine::new_object() {

@@ -15,8 +15,9 @@ namespace reshard::pickle {
 /// nodes, so no opcode can run anything.
 class Machine {
  public:
-  Machine(std::span<std::byte const> bytes, std::string_view place, Limits const& limits)
-      : bytes_(bytes), builder_(place, limits), limits_(limits) {}
+  Machine(std::span<std::byte const> bytes, std::string_view place, Limits const& limits,
+          Trace* trace = nullptr)
+      : bytes_(bytes), builder_(place, limits, trace), limits_(limits) {}
 
   /// Runs to STOP. Running out of bytes throws EndOfBytes.
   Document run();

@@ -41,7 +41,8 @@ bool Machine::run_scalar(Op op) {
     case Op::newfalse: push_constant(false_, {.kind = Kind::boolean}); return true;
     case Op::binint1: {
       std::uint64_t const value = number(1);
-      push_constant(small_integers_[value],
+      NodeId one_of_its_own = no_node;
+      push_constant(builder_.trace == nullptr ? small_integers_[value] : one_of_its_own,
                     {.kind = Kind::integer, .integer = static_cast<std::int64_t>(value)});
       return true;
     }
@@ -247,8 +248,8 @@ Document Machine::finish() {
 }
 
 Document parse_prefix(std::span<std::byte const> bytes, std::string_view place,
-                      std::size_t* consumed, Limits const& limits) {
-  Machine machine(bytes, place, limits);
+                      std::size_t* consumed, Limits const& limits, Trace* trace) {
+  Machine machine(bytes, place, limits, trace);
   Document document = machine.run();
   if (consumed != nullptr) *consumed = machine.consumed();
   return document;

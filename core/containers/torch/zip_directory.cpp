@@ -52,23 +52,16 @@ struct fmt::formatter<reshard::zip::QuotedName> : fmt::formatter<std::string_vie
 namespace reshard::zip {
 namespace {
 
-/// A directory entry with what is needed to compare it with its local header.
-struct Record {
-  Entry entry;
-  std::uint16_t flags = 0;
-};
-
 class DirectoryReader {
  public:
   explicit DirectoryReader(FileRange const& file) : file_(file), place_(find_directory(file)) {}
 
   std::vector<Entry> read() {
-    std::vector<Record> records = read_central();
+    std::vector<Entry> records = read_central();
     expect_unique_names(records);
-    std::ranges::sort(records, {},
-                      [](Record const& record) { return record.entry.header_offset_bytes; });
+    std::ranges::sort(records, {}, &Entry::header_offset_bytes);
     std::uint64_t end = 0;
-    for (Record& record : records) {
+    for (Entry& record : records) {
       expect_start(record, end);
       read_local(record);
       end = payload_end(record);
@@ -79,10 +72,7 @@ class DirectoryReader {
           "the records end at {}, the directory begins at {}: bytes between them belong to no "
           "record.",
           end, place_.offset_bytes);
-    std::vector<Entry> entries;
-    entries.reserve(records.size());
-    for (Record& record : records) entries.push_back(std::move(record.entry));
-    return entries;
+    return records;
   }
 
  private:
@@ -93,17 +83,18 @@ class DirectoryReader {
          file_.name(), fmt::format(format, std::forward<Args>(args)...));
   }
 
-  std::vector<Record> read_central() {
+  std::vector<Entry> read_central() {
     if (place_.size_bytes > largest_directory_bytes)
       damaged("it has {}, at most {} are read.", human_bytes(place_.size_bytes),
               human_bytes(largest_directory_bytes));
     std::vector<std::byte> bytes(place_.size_bytes);
     file_.read_at(place_.offset_bytes, bytes);
-    std::vector<Record> records;
+    std::vector<Entry> records;
     records.reserve(place_.entries);
     Bytes rest(bytes);
     for (std::uint64_t i = 0; i < place_.entries; ++i) {
       std::size_t const used = read_central_entry(rest, i, records);
+      records.back().listed_offset_bytes = place_.offset_bytes + place_.size_bytes - rest.size();
       rest = rest.subspan(used);
     }
     if (!rest.empty()) damaged("{} bytes follow its {} entries.", rest.size(), place_.entries);
@@ -111,7 +102,7 @@ class DirectoryReader {
   }
 
   std::size_t read_central_entry(Bytes bytes, std::uint64_t number,
-                                 std::vector<Record>& records) const {
+                                 std::vector<Entry>& records) const {
     if (bytes.size() < central_bytes || u32(bytes, 0) != central_signature)
       damaged("entry {} of {} has no header.", number, place_.entries);
     std::size_t const name_bytes = u16(bytes, 28);
@@ -120,16 +111,16 @@ class DirectoryReader {
     if (used > bytes.size())
       damaged("entry {} of {} needs {} bytes, {} are left.", number, place_.entries, used,
               bytes.size());
-    Record record;
-    record.entry.name = text_of(bytes.subspan(central_bytes, name_bytes));
-    expect_good_name(record.entry.name);
+    Entry record;
+    record.name = text_of(bytes.subspan(central_bytes, name_bytes));
+    expect_good_name(record.name);
     record.flags = u16(bytes, 8);
-    record.entry.crc32 = u32(bytes, 16);
-    QuotedName const name{record.entry.name};
+    record.crc32 = u32(bytes, 16);
+    QuotedName const name{record.name};
     if ((record.flags & flag_encrypted) != 0)
       fail(ErrorKind::source, "{}: record {} is encrypted. Save the file without encryption.",
            file_.name(), name);
-    if (u16(bytes, 10) != 0 && record.entry.name.find("/code/") != std::string::npos)
+    if (u16(bytes, 10) != 0 && record.name.find("/code/") != std::string::npos)
       fail(
           ErrorKind::source,
           "{}: is a TorchScript archive: it holds code ({}). Save the module's state_dict() with torch.save.",
@@ -144,8 +135,8 @@ class DirectoryReader {
     Sizes const sizes = central_sizes(bytes, name_bytes, extra_bytes, name);
     if (sizes.stored != sizes.plain)
       damaged("record {} is stored in {} bytes but has {}.", name, sizes.stored, sizes.plain);
-    record.entry.size_bytes = sizes.plain;
-    record.entry.header_offset_bytes = sizes.header_offset;
+    record.size_bytes = sizes.plain;
+    record.header_offset_bytes = sizes.header_offset;
     records.push_back(std::move(record));
     return used;
   }
@@ -206,66 +197,65 @@ class DirectoryReader {
       damaged("{} is not a valid record name.", json_quoted(name.substr(0, 200)));
   }
 
-  void expect_unique_names(std::vector<Record> const& records) const {
+  void expect_unique_names(std::vector<Entry> const& records) const {
     std::vector<std::string_view> names;  // sorted, not hashed: names can be made to share a hash
     names.reserve(records.size());
-    for (Record const& record : records) names.push_back(record.entry.name);
+    for (Entry const& record : records) names.push_back(record.name);
     std::ranges::sort(names);
     auto const twice = std::ranges::adjacent_find(names);
     if (twice != names.end()) damaged("two records are named {}.", json_quoted(*twice));
   }
 
   /// The record must begin where the one before it ended, its descriptor included.
-  void expect_start(Record const& record, std::uint64_t previous_end) {
-    std::uint64_t const start = record.entry.header_offset_bytes;
+  void expect_start(Entry const& record, std::uint64_t previous_end) {
+    std::uint64_t const start = record.header_offset_bytes;
     if (previous_ != nullptr && start >= previous_end)
       previous_end += descriptor_bytes(*previous_, start);
     if (start != previous_end)
       damaged(
           "record {} begins at {}, expected {}: it overlaps another or bytes between them belong "
           "to no record.",
-          json_quoted(record.entry.name), start, previous_end);
+          json_quoted(record.name), start, previous_end);
     previous_ = &record;
   }
 
-  std::uint64_t payload_end(Record const& record) const {
-    std::uint64_t const begin = record.entry.payload_offset_bytes;
-    if (begin > place_.offset_bytes || record.entry.size_bytes > place_.offset_bytes - begin)
+  std::uint64_t payload_end(Entry const& record) const {
+    std::uint64_t const begin = record.payload_offset_bytes;
+    if (begin > place_.offset_bytes || record.size_bytes > place_.offset_bytes - begin)
       damaged("record {} has {} bytes at {}, but the directory begins at {}.",
-              json_quoted(record.entry.name), record.entry.size_bytes, begin, place_.offset_bytes);
-    return begin + record.entry.size_bytes;
+              json_quoted(record.name), record.size_bytes, begin, place_.offset_bytes);
+    return begin + record.size_bytes;
   }
 
-  void read_local(Record& record) {
-    std::uint64_t const start = record.entry.header_offset_bytes;
-    QuotedName const name{record.entry.name};
+  void read_local(Entry& record) {
+    std::uint64_t const start = record.header_offset_bytes;
+    QuotedName const name{record.name};
     if (start > place_.offset_bytes ||
-        place_.offset_bytes - start < local_bytes + record.entry.name.size())
+        place_.offset_bytes - start < local_bytes + record.name.size())
       damaged("record {} has its header at {}, but the directory begins at {}.", name, start,
               place_.offset_bytes);
     // With room for torch's padding, one read is enough.
-    Bytes header =
-        bytes_at(start, local_bytes + record.entry.name.size() + usual_alignment_bytes + 32);
-    if (header.size() < local_bytes + record.entry.name.size() || u32(header, 0) != local_signature)
+    Bytes header = bytes_at(start, local_bytes + record.name.size() + usual_alignment_bytes + 32);
+    if (header.size() < local_bytes + record.name.size() || u32(header, 0) != local_signature)
       damaged("record {} has no header at {}.", name, start);
     std::size_t const extra_bytes = u16(header, 28);
-    if (u16(header, 26) != record.entry.name.size() ||
-        text_of(header.subspan(local_bytes, record.entry.name.size())) != record.entry.name)
+    if (u16(header, 26) != record.name.size() ||
+        text_of(header.subspan(local_bytes, record.name.size())) != record.name)
       damaged("record {} has a different name in its own header.", name);
     if (u16(header, 6) != record.flags || u16(header, 8) != 0)
       damaged(
           "record {} has flags 0x{:04x} and method {} in its own header, 0x{:04x} and 0 in the directory.",
           name, u16(header, 6), u16(header, 8), record.flags);
-    std::size_t const whole = local_bytes + record.entry.name.size() + extra_bytes;
+    std::size_t const whole = local_bytes + record.name.size() + extra_bytes;
     if (whole > place_.offset_bytes - start)
       damaged("the header of record {} runs into the directory.", name);
     if (header.size() < whole) header = bytes_at(start, whole);
     if (header.size() < whole) damaged("record {} has no header at {}.", name, start);
     compare_local_sizes(record, header, header.subspan(whole - extra_bytes, extra_bytes), name);
-    record.entry.payload_offset_bytes = start + whole;
+    record.payload_offset_bytes = start + whole;
   }
 
-  void compare_local_sizes(Record const& record, Bytes header, Bytes extra, QuotedName name) const {
+  void compare_local_sizes(Entry const& record, Bytes header, Bytes extra, QuotedName name) const {
     std::uint64_t stored = u32(header, 18);
     std::uint64_t plain = u32(header, 22);
     std::uint32_t const crc = u32(header, 14);
@@ -282,16 +272,16 @@ class DirectoryReader {
     auto const agrees = [&](std::uint64_t local, std::uint64_t central) {
       return local == central || (follows && (local == 0 || local == in_zip64));
     };
-    if (!agrees(stored, record.entry.size_bytes) || !agrees(plain, record.entry.size_bytes) ||
-        !agrees(crc, record.entry.crc32))
+    if (!agrees(stored, record.size_bytes) || !agrees(plain, record.size_bytes) ||
+        !agrees(crc, record.crc32))
       damaged(
           "record {} has {} bytes with CRC 0x{:08x} in its own header, {} with 0x{:08x} in the directory.",
-          name, plain, crc, record.entry.size_bytes, record.entry.crc32);
+          name, plain, crc, record.size_bytes, record.crc32);
   }
 
   /// The size of the data descriptor between a payload and `next`; 0 when the record has none or
   /// what is there is no descriptor of it.
-  std::uint64_t descriptor_bytes(Record const& record, std::uint64_t next) {
+  std::uint64_t descriptor_bytes(Entry const& record, std::uint64_t next) {
     std::uint64_t const begin = payload_end(record);
     if ((record.flags & flag_descriptor) == 0 || next < begin ||
         next - begin > longest_descriptor_bytes || next - begin < 12)
@@ -306,8 +296,8 @@ class DirectoryReader {
     bool const wide = rest.size() == 20;
     std::uint64_t const stored = wide ? u64(rest, 4) : u32(rest, 4);
     std::uint64_t const plain = wide ? u64(rest, 12) : u32(rest, 8);
-    bool const same = u32(rest, 0) == record.entry.crc32 && stored == record.entry.size_bytes &&
-                      plain == record.entry.size_bytes;
+    bool const same =
+        u32(rest, 0) == record.crc32 && stored == record.size_bytes && plain == record.size_bytes;
     return same ? next - begin : 0;
   }
 
@@ -326,7 +316,7 @@ class DirectoryReader {
 
   FileRange const& file_;
   DirectoryPlace place_;
-  Record const* previous_ = nullptr;
+  Entry const* previous_ = nullptr;
   std::vector<std::byte> window_;  ///< the bytes of the file from window_at_ on
   std::uint64_t window_at_ = 0;
 };

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,7 +17,9 @@ struct Entry {
   std::uint64_t header_offset_bytes = 0;
   std::uint64_t payload_offset_bytes = 0;
   std::uint64_t size_bytes = 0;
+  std::uint64_t listed_offset_bytes = 0;  ///< of its entry in the directory
   std::uint32_t crc32 = 0;
+  std::uint16_t flags = 0;
 };
 
 /// Where the central directory lies, from the end records.
@@ -24,6 +28,10 @@ struct DirectoryPlace {
   std::uint64_t size_bytes = 0;
   std::uint64_t entries = 0;
 };
+
+/// Where end records are in the last bytes of a file (as many as an end record and a
+/// comment can have): those whose comment ends with the file.
+std::vector<std::size_t> end_records(std::span<std::byte const> tail);
 
 /// Reads the end records: exactly one, at the very end, directly after the directory.
 DirectoryPlace find_directory(FileRange const& file);

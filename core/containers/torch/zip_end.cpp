@@ -8,8 +8,6 @@
 namespace reshard::zip {
 namespace {
 
-constexpr std::uint64_t longest_comment_bytes = 0xffff;
-
 using Bytes = std::span<std::byte const>;
 
 template <class... Args>
@@ -23,27 +21,16 @@ template <class... Args>
 
 /// The offset of the one end record whose comment reaches exactly to the end of the file.
 std::uint64_t find_end_record(FileRange const& file, std::uint64_t size) {
-  std::uint64_t const tail_bytes = std::min(size, end_bytes + longest_comment_bytes);
+  std::uint64_t const tail_bytes = std::min<std::uint64_t>(size, end_bytes + longest_comment_bytes);
   if (tail_bytes < end_bytes)
     damaged(file, "it has {} bytes, and its end record needs {}.", size, end_bytes);
   std::vector<std::byte> tail(tail_bytes);
   file.read_at(size - tail_bytes, tail);
-  std::uint64_t found = 0;
-  int count = 0;
-  char const* const text = reinterpret_cast<char const*>(tail.data());
-  std::string_view const starts(text, tail.size() - end_bytes + 1);
-  constexpr char first = static_cast<char>(end_signature & 0xffU);
-  for (std::size_t at = starts.find(first); at < starts.size(); at = starts.find(first, at + 1)) {
-    Bytes const here = Bytes(tail).subspan(at);
-    if (load_little_endian<std::uint32_t>(here) != end_signature) continue;
-    if (load_little_endian<std::uint16_t>(here.subspan(20)) != here.size() - end_bytes) continue;
-    found = size - tail_bytes + at;
-    ++count;
-  }
-  if (count == 0)
+  std::vector<std::size_t> const found = end_records(tail);
+  if (found.empty())
     damaged(file, "no end record in its last {} bytes (file size {}).", tail_bytes, size);
-  if (count > 1) damaged(file, "{} end records found, expected one.", count);
-  return found;
+  if (found.size() > 1) damaged(file, "{} end records found, expected one.", found.size());
+  return size - tail_bytes + found.front();
 }
 
 /// The ZIP64 end record, when there is a locator in front of the end record; the offset of the
@@ -96,6 +83,21 @@ void expect_same(FileRange const& file, DirectoryPlace const& end, DirectoryPlac
 }
 
 }  // namespace
+
+std::vector<std::size_t> end_records(std::span<std::byte const> tail) {
+  std::vector<std::size_t> found;
+  if (tail.size() < end_bytes) return found;
+  char const* const text = reinterpret_cast<char const*>(tail.data());
+  std::string_view const starts(text, tail.size() - end_bytes + 1);
+  constexpr char first = static_cast<char>(end_signature & 0xffU);
+  for (std::size_t at = starts.find(first); at < starts.size(); at = starts.find(first, at + 1)) {
+    Bytes const here = tail.subspan(at);
+    if (load_little_endian<std::uint32_t>(here) != end_signature) continue;
+    if (load_little_endian<std::uint16_t>(here.subspan(20)) == here.size() - end_bytes)
+      found.push_back(at);
+  }
+  return found;
+}
 
 DirectoryPlace find_directory(FileRange const& file) {
   std::uint64_t const end = find_end_record(file, file.size_bytes());

@@ -34,6 +34,7 @@ inline constexpr std::size_t locator_bytes = 20;
 /// directory size, 16 directory offset, 20 comment length.
 inline constexpr std::uint32_t end_signature = 0x06054b50;
 inline constexpr std::size_t end_bytes = 22;
+inline constexpr std::size_t longest_comment_bytes = 0xffff;
 
 inline constexpr std::uint16_t flag_encrypted = 1U << 0 | 1U << 6 | 1U << 13;
 inline constexpr std::uint16_t flag_descriptor = 1U << 3;

@@ -180,11 +180,7 @@ PackedHeader pack(ShardHeader const& header) {
   out.put(header.has_optimizer).put(header.has_rng);
   out.put(header.other_keys).put(header.unplaced);
   pack_places(out, header.records);
-  WireWriter own;
-  own.number(header.records.size());
-  for (StorageRecord const& record : header.records) own.number(record.crc32.value_or(0));
-  own.number(header.file_bytes).number(header.mtime_ns);
-  return {std::move(args.out()).take(), std::move(out).take(), std::move(own).take()};
+  return {std::move(args.out()).take(), std::move(out).take()};
 }
 
 Json unpack_args(std::string_view bytes) {
@@ -211,13 +207,6 @@ ShardHeader unpack_common(std::string_view bytes) {
   header.records = unpack_places(in);
   in.finish();
   return header;
-}
-
-OwnHeader unpack_own(std::string_view bytes) {
-  WireReader in(bytes, what);
-  OwnHeader own{in.get<std::vector<std::uint32_t>>(), in.number(), in.number()};
-  in.finish();
-  return own;
 }
 
 }  // namespace reshard::megatron

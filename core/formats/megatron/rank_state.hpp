@@ -62,6 +62,16 @@ struct FileState {
   std::optional<double> torch_steps;   ///< what these are
 };
 
+/// What files that hold the same, at the same places, do not have alike.
+struct OwnFileState {
+  std::vector<std::uint32_t> crc32;   ///< by FileState::records
+  std::optional<double> torch_steps;  ///< as FileState
+};
+
+constexpr auto wire_fields(OwnFileState const&) {
+  using T = OwnFileState;
+  return std::tuple(&T::crc32, &T::torch_steps);
+}
 constexpr auto wire_fields(StateBuffer const&) {
   using T = StateBuffer;
   return std::tuple(&T::chain, &T::number, &T::weights, &T::states);

@@ -1,6 +1,7 @@
 #include "core/formats/megatron/rank_states.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <tuple>
 
 #include "core/base/text.hpp"
@@ -15,20 +16,26 @@ namespace fs = std::filesystem;
 class StateTable {
  public:
   StateTable(Checkpoint& checkpoint, std::vector<std::size_t> const& shards)
-      : checkpoint_(checkpoint), shards_(shards), sizes_(sizes_of(checkpoint.mesh)) {}
+      : checkpoint_(checkpoint), shards_(shards), sizes_(sizes_of(checkpoint.mesh)) {
+    for (SharePlace const& place : checkpoint.places) {
+      if (place.file >= at_.size()) at_.resize(place.file + 1);
+      at_[place.file] = place.at;
+    }
+  }
 
-  void add(std::size_t file, FileState& state) {
+  void add(std::size_t file, FileState const& state, OwnFileState const& own) {
     file_ = narrow<std::uint32_t>(file);
     where_ = checkpoint_.files[file].string();
-    for (StorageRecord const& record : state.records)
-      checkpoint_.records.push_back({file_, record.offset_bytes, record.size_bytes, 0,
-                                     static_cast<std::uint64_t>(checkpoint_.stamps[file].bytes),
-                                     record.crc32});
-    check_steps(state.torch_steps);
-    for (StateBuffer& buffer : state.buffers) add_buffer(buffer);
-    for (StateGroup& group : state.groups) add_group(group);
-    if (state.settings.empty()) return;
-    result_.settings.push_back(std::move(state.settings));
+    RESHARD_EXPECT(own.crc32.size() == state.records.size());
+    for (std::size_t r = 0; r < own.crc32.size(); ++r)
+      checkpoint_.records.push_back(
+          {file_, state.records[r].offset_bytes, state.records[r].size_bytes, 0,
+           static_cast<std::uint64_t>(checkpoint_.stamps[file].bytes), own.crc32[r]});
+    check_steps(own.torch_steps);
+    for (StateBuffer const& buffer : state.buffers) add_buffer(buffer);
+    for (StateGroup const& group : state.groups) add_group(group);
+    if (state.settings.empty() || std::ranges::count(result_.settings, state.settings) > 0) return;
+    result_.settings.push_back(state.settings);
     result_.places.push_back(where_);
   }
 
@@ -49,12 +56,10 @@ class StateTable {
  private:
   /// The number of the group of ranks that a file's ranks belong to, in the order of torch_dist.
   Index group_of(Index chain) const {
-    MeshPlace const* at = nullptr;
-    for (SharePlace const& place : checkpoint_.places)
-      if (place.file == shards_[file_]) at = &place.at;
-    RESHARD_EXPECT(at != nullptr);
+    std::size_t const shard = shards_[file_];
+    RESHARD_EXPECT(shard < at_.size() && at_[shard]);
     auto const along = [&](std::string_view axis) {
-      return checkpoint_.mesh.coordinate(*at, axis);
+      return checkpoint_.mesh.coordinate(*at_[shard], axis);
     };
     if (chain == 0) return along("pp") * sizes_.tp + along("tp");
     return (along("pp") * sizes_.ep + along("ep")) * sizes_.etp + along("etp");
@@ -69,7 +74,7 @@ class StateTable {
     if (steps) steps_ = steps;
   }
 
-  void add_buffer(StateBuffer& buffer) {
+  void add_buffer(StateBuffer const& buffer) {
     FlatBuffer result{
         buffer.chain, group_of(buffer.chain), buffer.number, buffer.weights, where_, true, {}};
     result.buckets.push_back(places_of(
@@ -77,27 +82,26 @@ class StateTable {
     result_.buffers.push_back(std::move(result));
   }
 
-  void add_group(StateGroup& group) {
+  void add_group(StateGroup const& group) {
     if (result_.lists.empty() || result_.lists.back().where != where_ ||
         result_.lists.back().chain != group.chain)
       result_.lists.push_back({group.chain, group_of(group.chain), where_, {}});
     StateList::Group result{group.decays, group.decoupled, {}};
-    for (auto& member : group.members)
+    for (auto const& member : group.members)
       result.members.push_back(
           places_of(member, fmt::format("optimizer {}, parameter {}, ", group.chain, number_++)));
     result_.lists.back().groups.push_back(std::move(result));
   }
 
   /// Adds tensors to the table. They are called by what they are in messages.
-  std::vector<std::size_t> places_of(std::vector<FileTensor>& states, std::string const& of) {
+  std::vector<std::size_t> places_of(std::vector<FileTensor> const& states, std::string const& of) {
     std::vector<std::size_t> places;
-    for (FileTensor& tensor : states) {
+    for (FileTensor const& tensor : states) {
       std::size_t const slot = slot_number(tensor.name);
       places.resize(std::max(places.size(), slot + 1), no_tensor);
       places[slot] = checkpoint_.stored.tensors.size();
-      checkpoint_.stored.add_whole(of + tensor.name, tensor.dtype, std::move(tensor.shape),
-                                   {file_, tensor.offset_bytes, tensor.size_bytes},
-                                   std::move(tensor.strides));
+      checkpoint_.stored.add_whole(of + tensor.name, tensor.dtype, tensor.shape,
+                                   {file_, tensor.offset_bytes, tensor.size_bytes}, tensor.strides);
     }
     return places;
   }
@@ -134,6 +138,7 @@ class StateTable {
   Checkpoint& checkpoint_;
   std::vector<std::size_t> const& shards_;
   MeshSizes sizes_;
+  std::vector<std::optional<MeshPlace>> at_;  ///< by shard
   RankStates result_;
   std::uint32_t file_ = 0;
   std::string where_;
@@ -159,10 +164,10 @@ bool has_known_states(Directory const& directory) {
   return true;
 }
 
-void add_rank_states(Checkpoint& checkpoint, std::vector<FileState> files,
+void add_rank_states(Checkpoint& checkpoint, FileStates const& files,
                      std::vector<std::size_t> const& shards) {
   StateTable table(checkpoint, shards);
-  for (std::size_t f = 0; f < files.size(); ++f) table.add(f, files[f]);
+  for (std::size_t f = 0; f < files.number.size(); ++f) table.add(f, files.of(f), files.own[f]);
   auto states = std::make_shared<RankStates>(std::move(table).finish());
   if (states->settings.empty()) return;
   if (!states->slots.empty() && std::ranges::all_of(states->slots, is_master_slot))

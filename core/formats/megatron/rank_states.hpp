@@ -18,8 +18,18 @@ struct RankStates {
   std::vector<std::string> slots;     ///< "param", "exp_avg", …
   std::vector<FlatBuffer> buffers;    ///< of the distributed optimizer
   std::vector<StateList> lists;       ///< of others
-  std::vector<std::string> settings;  ///< FileState::settings of each shard
-  std::vector<std::string> places;    ///< the files of `settings`
+  std::vector<std::string> settings;  ///< FileState::settings, each different one
+  std::vector<std::string> places;    ///< the first files of `settings`
+};
+
+/// What the files of a checkpoint hold of optimizers. Files that hold the same at the same places
+/// have one FileState.
+struct FileStates {
+  std::vector<FileState> different;  ///< without what OwnFileState has
+  std::vector<std::size_t> number;   ///< by file
+  std::vector<OwnFileState> own;     ///< by file
+
+  FileState const& of(std::size_t file) const { return different[number[file]]; }
 };
 
 /// The distrib_optim.pt of the shards, in their order.
@@ -31,7 +41,7 @@ bool has_known_states(Directory const& directory);
 /// Adds the states of `files`, parallel to checkpoint.files, to the tables and rank_states.
 /// `shards` says which shard each file belongs to. Settings of a distributed optimizer without any
 /// file of its state are an Error of kind source.
-void add_rank_states(Checkpoint& checkpoint, std::vector<FileState> files,
+void add_rank_states(Checkpoint& checkpoint, FileStates const& files,
                      std::vector<std::size_t> const& shards);
 
 }  // namespace reshard::megatron

@@ -56,10 +56,7 @@ std::uint64_t bytes_io_size(Document const& document, Node const& node) {
 class HeaderReader {
  public:
   HeaderReader(File const& file, TorchFile const& torch)
-      : torch_(torch), document_(torch.document), path_(file.path().string()) {
-    header_.file_bytes = file.size_bytes();
-    header_.mtime_ns = static_cast<std::uint64_t>(file.stamp().mtime_ns);
-  }
+      : torch_(torch), document_(torch.document), path_(file.path().string()) {}
 
   ShardHeader read() && {
     if (document_.root == no_node || !is_mapping(document_.root))

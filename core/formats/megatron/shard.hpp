@@ -50,8 +50,6 @@ struct ShardHeader {
   std::vector<std::string>
       unplaced;  ///< model keys with None, a number or text where a tensor belongs
   std::vector<StorageRecord> records;  ///< those with model tensors in them and a CRC-32, by place
-  std::uint64_t file_bytes = 0;
-  std::uint64_t mtime_ns = 0;
 };
 
 /// Reads the header of a shard file. Errors of kind source, with the path: damage, a
@@ -71,22 +69,13 @@ ExtraEntry extra_entry(TorchFile const& torch, pickle::NodeId node, std::string 
 /// A header as bytes, for messages between ranks.
 struct PackedHeader {
   std::string args;
-  std::string common;  ///< what files of the same part of the model have alike: all but args and…
-  std::string own;     ///< …what differs from file to file: OwnHeader
+  std::string common;  ///< what files of the same part of the model have alike: all but args and
+                       ///< the CRC-32 of records
 };
 PackedHeader pack(ShardHeader const& header);
 
-/// What a file's header does not have in common with others.
-struct OwnHeader {
-  std::vector<std::uint32_t> crc32;  ///< by ShardHeader::records
-  std::uint64_t file_bytes = 0;
-  std::uint64_t mtime_ns = 0;
-};
-
 // The inverse; anything that pack does not produce is an internal Error.
 Json unpack_args(std::string_view bytes);
-/// A header without args, and without what OwnHeader has.
 ShardHeader unpack_common(std::string_view bytes);
-OwnHeader unpack_own(std::string_view bytes);
 
 }  // namespace reshard::megatron

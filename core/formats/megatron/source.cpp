@@ -15,6 +15,7 @@
 #include "core/formats/megatron/mesh.hpp"
 #include "core/formats/megatron/rank_states.hpp"
 #include "core/formats/megatron/report.hpp"
+#include "core/formats/megatron/shard_headers.hpp"
 #include "core/formats/megatron/traits.hpp"
 #include "core/formats/model_files.hpp"
 #include "core/formats/shared_headers.hpp"
@@ -37,18 +38,6 @@ std::vector<fs::path> model_files_in(Directory const& directory) {
   return files;
 }
 
-/// The headers of all model files.
-struct Headers {
-  std::vector<ShardHeader> commons;             ///< without args and without what `own` has
-  std::vector<std::size_t> common_of;           ///< by file
-  std::vector<OwnHeader> own;                   ///< by file
-  std::vector<std::optional<ArgsSizes>> sizes;  ///< by file; nothing: it has no args
-  std::vector<std::int64_t> ranks;              ///< by file: args.rank; -1: not stated
-  Json args;                                    ///< of the first file
-
-  ShardHeader const& operator[](std::size_t file) const { return commons[common_of[file]]; }
-};
-
 /// Makes one table of the headers of all shards.
 class ShareTable {
  public:
@@ -61,13 +50,13 @@ class ShareTable {
         known_(headers.commons.size()) {}
 
   void add_all(std::size_t more_tensors, std::size_t more_records) {
-    for (std::size_t f = 0; f < headers_.own.size(); ++f) {
+    for (std::size_t f = 0; f < headers_.common_of.size(); ++f) {
       for (ChunkTable const& chunk : headers_[f].chunks) more_tensors += chunk.tensors.size();
       more_records += headers_[f].records.size();
     }
     checkpoint_.stored.reserve(more_tensors);
     checkpoint_.records.reserve(more_records);
-    for (std::size_t f = 0; f < headers_.own.size(); ++f) add(f);
+    for (std::size_t f = 0; f < headers_.common_of.size(); ++f) add(f);
   }
 
  private:
@@ -82,12 +71,12 @@ class ShareTable {
   void add(std::size_t shard) {
     auto const file = narrow<std::uint32_t>(shard);
     ShardHeader& header = headers_.commons[headers_.common_of[shard]];
-    OwnHeader const& own = headers_.own[shard];
-    RESHARD_EXPECT(own.crc32.size() == header.records.size());
-    for (std::size_t r = 0; r < own.crc32.size(); ++r)
-      checkpoint_.records.push_back({file, header.records[r].offset_bytes,
-                                     header.records[r].size_bytes, 0, own.file_bytes,
-                                     own.crc32[r]});
+    std::vector<std::uint32_t> const& crc32 = headers_.own[shard].crc32;
+    RESHARD_EXPECT(crc32.size() == header.records.size());
+    for (std::size_t r = 0; r < crc32.size(); ++r)
+      checkpoint_.records.push_back(
+          {file, header.records[r].offset_bytes, header.records[r].size_bytes, 0,
+           static_cast<std::uint64_t>(checkpoint_.stamps[shard].bytes), crc32[r]});
     if (!header.unplaced.empty())
       checkpoint_.defects.push_back(fmt::format(
           "{}: '{}' holds no tensor, where the model needs one. Save the checkpoint again.",
@@ -156,7 +145,7 @@ StateInventory inventory_of(Directory const& directory, Headers const& headers) 
   };
   if (!directory.optimizer_only.empty()) note(result.optimizer, directory.optimizer_only.front());
   std::set<std::string_view> seen(kept.begin(), kept.end());
-  for (std::size_t f = 0; f < headers.own.size(); ++f) {
+  for (std::size_t f = 0; f < headers.common_of.size(); ++f) {
     if (headers[f].has_optimizer) note(result.optimizer, "optimizer");
     if (headers[f].has_rng) note(result.rng, "rng_state");
     for (std::string const& file : directory.shards[f].files)
@@ -168,84 +157,22 @@ StateInventory inventory_of(Directory const& directory, Headers const& headers) 
   return result;
 }
 
-/// The header of a file of a shard, and what it holds of optimizers where that is wanted. The args
-/// of one file are enough; of the others, the sizes in them count.
-HeaderBytes packed_header(File const& file, bool with_args, bool with_states) {
-  TorchFile const torch = read_torch_file(file);
-  std::string const path = file.path().string();
-  WireWriter own;
-  if (file.path().filename() == distributed_file_name) {
-    own.put(distributed_state(torch, path));
-    return {std::move(own).take(), {}};
-  }
-  ShardHeader const header = shard_header(file, torch);
-  PackedHeader packed = pack(header);
-  std::optional<ArgsSizes> sizes;
-  if (header.args.members() != nullptr) {
-    std::string const place = file.path().parent_path().string();
-    refuse_weight_sharding(header.args, place);
-    sizes = args_sizes(header.args, place);
-  }
-  Json const* const rank = header.args.find("rank");
-  own.text(with_args ? packed.args : "").put(sizes).text(packed.own);
-  own.integer(rank == nullptr || rank->integer() == nullptr ? -1 : *rank->integer());
-  if (with_states) {
-    FileState state = shard_state(torch, path);
-    read_steps(state, file);
-    own.put(state);
-  }
-  return {std::move(own).take(), std::move(packed.common)};
-}
-
-/// The first `shards` are of model files.
-void unpack_headers(SharedHeaders const& packed, std::size_t shards, Headers& headers,
-                    std::vector<FileState>& states) {
-  std::vector<std::size_t> number_of(packed.commons().size(), packed.commons().size());
-  for (std::size_t f = 0; f < packed.size(); ++f) {
-    WireReader in(packed.own(f), "the header of a file");
-    if (f < shards) {
-      if (f == 0)
-        headers.args = unpack_args(in.text());
-      else
-        in.text();
-      headers.sizes.push_back(in.get<std::optional<ArgsSizes>>());
-      headers.own.push_back(unpack_own(in.text()));
-      headers.ranks.push_back(in.integer());
-      std::size_t& number = number_of[packed.common_of(f)];
-      if (number == packed.commons().size()) {
-        number = headers.commons.size();
-        headers.commons.push_back(unpack_common(packed.commons()[packed.common_of(f)]));
-      }
-      headers.common_of.push_back(number);
-    }
-    states.push_back(in.empty() ? FileState() : in.get<FileState>());
-    in.finish();
-  }
-}
-
 /// What classify() asks for.
 std::vector<ShardFacts> facts_of_all(Directory const& directory, Headers const& headers) {
   std::vector<KeySummary> keys;
   for (ShardHeader const& common : headers.commons) keys.push_back(summarize_keys(common));
   std::vector<ShardFacts> facts;
   for (std::size_t f = 0; f < directory.shards.size(); ++f)
-    facts.push_back(facts_of(directory.shards[f], headers.sizes[f], keys[headers.common_of[f]]));
+    facts.push_back(facts_of(directory.shards[f], headers.sizes[headers.common_of[f]],
+                             keys[headers.common_of[f]]));
   return facts;
 }
 
-std::size_t tensors_in(std::span<FileState const> states) {
+std::size_t tensors_in(FileState const& state) {
   std::size_t count = 0;
-  for (FileState const& state : states) {
-    for (StateBuffer const& buffer : state.buffers) count += buffer.states.size();
-    for (StateGroup const& group : state.groups)
-      for (std::vector<FileTensor> const& member : group.members) count += member.size();
-  }
-  return count;
-}
-
-std::size_t records_in(std::span<FileState const> states) {
-  std::size_t count = 0;
-  for (FileState const& state : states) count += state.records.size();
+  for (StateBuffer const& buffer : state.buffers) count += buffer.states.size();
+  for (StateGroup const& group : state.groups)
+    for (std::vector<FileTensor> const& member : group.members) count += member.size();
   return count;
 }
 
@@ -260,7 +187,7 @@ std::vector<std::size_t> shards_of(Directory const& directory) {
 }
 
 void check_iterations(Headers const& headers, Checkpoint const& checkpoint) {
-  for (std::size_t f = 1; f < headers.own.size(); ++f)
+  for (std::size_t f = 1; f < headers.common_of.size(); ++f)
     if (headers[f].iteration != headers[0].iteration)
       fail(ErrorKind::source,
            "{}: 'iteration' is {}, and {} in {}. The files are of two saves: restore those of one.",
@@ -278,15 +205,15 @@ void check_ranks(Headers const& headers, std::vector<ShardPlace> const& places,
     known.emplace(std::tuple(places[f].tp, places[f].pp, places[f].ep), f);
   auto const check = [&](std::size_t f, ShardPlace const& before, std::string_view axis) {
     auto const found = known.find({before.tp, before.pp, before.ep});
-    if (found == known.end() || headers.ranks[f] < 0 || headers.ranks[found->second] < 0 ||
-        headers.ranks[found->second] <= headers.ranks[f])
+    if (found == known.end() || headers.own[f].rank < 0 || headers.own[found->second].rank < 0 ||
+        headers.own[found->second].rank <= headers.own[f].rank)
       return;
     fail(ErrorKind::source,
          "{}: was saved by rank {} (args.rank), and {} by rank {}. Ranks are numbered along the "
          "{}, so files of ranks were exchanged: put each into the folder of its rank, or restore "
          "them from the original.",
-         checkpoint.files[f].string(), headers.ranks[f], checkpoint.files[found->second].string(),
-         headers.ranks[found->second], axis);
+         checkpoint.files[f].string(), headers.own[f].rank,
+         checkpoint.files[found->second].string(), headers.own[found->second].rank, axis);
   };
   for (std::size_t f = 0; f < places.size(); ++f) {
     ShardPlace const& at = places[f];
@@ -339,13 +266,14 @@ Checkpoint MegatronFormat::open(fs::path const& path, OpenChoice const& choice,
   checkpoint.root = directory.root;
   checkpoint.folder = directory.iteration_dir;
   checkpoint.place = directory.iteration_dir.string();
-  SharedHeaders packed = shared_headers(checkpoint, exchange, [&](File const& file) {
-    return packed_header(file, file.path() == checkpoint.files.front(), with_states);
-  });
+  SharedHeaders packed;
+  {
+    ShardHeaderReader reader(checkpoint.files.front(), with_states);
+    packed =
+        shared_headers(checkpoint, exchange, [&](File const& file) { return reader.read(file); });
+  }
   exchange.together([&] {
-    Headers headers;
-    std::vector<FileState> states;
-    unpack_headers(packed, directory.shards.size(), headers, states);
+    Headers headers = unpacked_headers(packed, directory.shards.size());
     packed = {};
     Classification const found = classify(facts_of_all(directory, headers), choice.sizes);
     require_readable(found, checkpoint.place);
@@ -365,9 +293,14 @@ Checkpoint MegatronFormat::open(fs::path const& path, OpenChoice const& choice,
     checkpoint.summary =
         fmt::format("{}, {} shard{}", checkpoint.mesh.text(), directory.shards.size(),
                     directory.shards.size() == 1 ? "" : "s");
-    ShareTable(directory, found, headers, checkpoint)
-        .add_all(tensors_in(states), records_in(states));
-    if (with_states) add_rank_states(checkpoint, std::move(states), shards_of(directory));
+    std::size_t state_tensors = 0;
+    std::size_t state_records = 0;
+    for (std::size_t f = 0; f < headers.own.size(); ++f) {
+      state_tensors += tensors_in(headers.states.of(f));
+      state_records += headers.states.of(f).records.size();
+    }
+    ShareTable(directory, found, headers, checkpoint).add_all(state_tensors, state_records);
+    if (with_states) add_rank_states(checkpoint, headers.states, shards_of(directory));
     check_ranks(headers, found.places, checkpoint);
     if (choice.compare_files) refuse_copies(found.places, shards_of(directory), checkpoint);
   });

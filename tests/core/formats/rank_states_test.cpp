@@ -49,7 +49,13 @@ struct Folders {
   }
 
   RankStates const& added() {
-    add_rank_states(checkpoint, std::move(files), shards);
+    FileStates all;
+    for (FileState const& file : files) {
+      all.number.push_back(all.different.size());
+      all.different.push_back(file);
+      all.own.push_back({{}, file.torch_steps});
+    }
+    add_rank_states(checkpoint, all, shards);
     return *checkpoint.rank_states;
   }
 

@@ -27,14 +27,11 @@ void expect_same(ShardHeader const& a, ShardHeader const& b) {
   EXPECT_EQ(a.has_rng, b.has_rng);
   EXPECT_EQ(a.other_keys, b.other_keys);
   EXPECT_EQ(a.unplaced, b.unplaced);
-  EXPECT_EQ(a.file_bytes, b.file_bytes);
   ASSERT_EQ(a.records.size(), b.records.size());
   for (std::size_t r = 0; r < a.records.size(); ++r) {
     EXPECT_EQ(a.records[r].offset_bytes, b.records[r].offset_bytes);
     EXPECT_EQ(a.records[r].size_bytes, b.records[r].size_bytes);
-    EXPECT_EQ(a.records[r].crc32, b.records[r].crc32);
   }
-  EXPECT_EQ(a.mtime_ns, b.mtime_ns);
   ASSERT_EQ(a.chunks.size(), b.chunks.size());
   for (std::size_t c = 0; c < a.chunks.size(); ++c) {
     ASSERT_EQ(a.chunks[c].tensors.size(), b.chunks[c].tensors.size());
@@ -90,20 +87,12 @@ ShardHeader example() {
   header.records = {{64, 12, 0xffffffffU},
                     {128, 4, 1},
                     {std::uint64_t{1} << 40, std::uint64_t{1} << 62, 0x12345678}};
-  header.file_bytes = std::numeric_limits<std::uint64_t>::max();
-  header.mtime_ns = 1'700'000'000'123'456'789U;
   return header;
 }
 
 ShardHeader unpack(PackedHeader const& packed) {
   ShardHeader header = unpack_common(packed.common);
   header.args = unpack_args(packed.args);
-  OwnHeader const own = unpack_own(packed.own);
-  EXPECT_EQ(own.crc32.size(), header.records.size());
-  for (std::size_t r = 0; r < std::min(own.crc32.size(), header.records.size()); ++r)
-    header.records[r].crc32 = own.crc32[r];
-  header.file_bytes = own.file_bytes;
-  header.mtime_ns = own.mtime_ns;
   return header;
 }
 
@@ -116,10 +105,7 @@ TEST(PackedHeader, FilesOfOnePartOfTheModelHaveAlikeWhatIsLarge) {
   ShardHeader other = example();
   other.args.set("rank", Json(std::int64_t{7}));
   other.records[1].crc32 = 2;
-  other.file_bytes = 5;
-  other.mtime_ns = 6;
   EXPECT_EQ(pack(other).common, pack(example()).common);
-  EXPECT_NE(pack(other).own, pack(example()).own);
   EXPECT_NE(pack(other).args, pack(example()).args);
   other.chunks[2].tensors[0].offset_bytes += 64;
   EXPECT_NE(pack(other).common, pack(example()).common);
@@ -140,7 +126,6 @@ TEST(PackedHeader, IsCompact) {
         {static_cast<std::uint64_t>(i) << 25U, std::uint64_t{1} << 25U, 0xffffffffU});
   }
   EXPECT_LT(pack(header).common.size(), 80'000U);
-  EXPECT_LT(pack(header).own.size(), 5'100U);
 }
 
 TEST(PackedHeader, CutAnywhereIsAnError) {
@@ -152,7 +137,6 @@ TEST(PackedHeader, CutAnywhereIsAnError) {
   };
   expect_whole(packed.args, unpack_args);
   expect_whole(packed.common, unpack_common);
-  expect_whole(packed.own, unpack_own);
 }
 
 TEST(PackedHeader, DamageIsAnErrorOrAnotherHeaderNeverACrash) {
@@ -172,7 +156,6 @@ TEST(PackedHeader, DamageIsAnErrorOrAnotherHeaderNeverACrash) {
   };
   damage(packed.args, unpack_args);
   damage(packed.common, unpack_common);
-  damage(packed.own, unpack_own);
 }
 
 TEST(PackedHeader, EndlessNestingIsAnError) {

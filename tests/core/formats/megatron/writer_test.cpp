@@ -55,8 +55,6 @@ TEST(BuildShard, WhatIsWrittenIsRead) {
   EXPECT_FALSE(header.has_rng);
   EXPECT_TRUE(header.other_keys.empty());
   EXPECT_TRUE(header.unplaced.empty());
-  EXPECT_EQ(header.file_bytes, std::filesystem::file_size(path));
-  EXPECT_GT(header.mtime_ns, 0U);
   ASSERT_EQ(header.chunks.size(), 2U);
   ASSERT_EQ(header.chunks[0].tensors.size(), 2U);
   EXPECT_EQ(header.chunks[0].tensors[0].name, "embedding.word_embeddings.weight");
