@@ -1,6 +1,7 @@
 #include "core/formats/dcp/source.hpp"
 #include "core/formats/deepspeed/source.hpp"
 #include "core/formats/format.hpp"
+#include "core/formats/fsdp_ranks/source.hpp"
 #include "core/formats/hdf5/source.hpp"
 #include "core/formats/huggingface/source.hpp"
 #include "core/formats/megatron/source.hpp"
@@ -15,8 +16,9 @@ std::span<Format const* const> all_formats() {
   static dcp::DcpFormat const fsdp_dtensor(dcp::Flavour::fsdp_dtensor);
   static hdf5::Hdf5Format const hdf5;
   static deepspeed::DeepSpeedFormat const deepspeed;
+  static fsdp_ranks::FsdpRanksFormat const fsdp_ranks;
   static Format const* const formats[] = {&megatron,  &huggingface, &torch_dist, &fsdp_dtensor,
-                                          &plain_dcp, &hdf5,        &deepspeed};
+                                          &plain_dcp, &hdf5,        &deepspeed,  &fsdp_ranks};
   return formats;
 }
 

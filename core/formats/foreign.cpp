@@ -77,25 +77,6 @@ ForeignFile const* foreign_file_named(Names const& names, std::string& name) {
   return nullptr;
 }
 
-/// The first file of a rank as verl and SkyRL save models of FSDP, in this folder or where they put
-/// it below; "" for none.
-std::string fsdp_rank_file(fs::path const& path, Names const& names) {
-  constexpr std::string_view pattern = "model_world_size_*_rank_*.pt";
-  if (std::string file = names.first(pattern); !file.empty()) return file;
-  std::vector<fs::path> below;
-  if (names.has("actor/")) below.emplace_back("actor");
-  for (std::string const& step : names.like("global_step_*/"))
-    for (char const* const part : {"actor", "policy", "critic", ""})
-      below.push_back(fs::path(without_slash(step)) / part);
-  std::error_code ended;
-  for (fs::path const& folder : below)
-    for (fs::directory_iterator it(path / folder, ended); !ended && it != fs::directory_iterator();
-         it.increment(ended))
-      if (std::string const name = it->path().filename().string(); matches_glob(pattern, name))
-        return (folder / name).lexically_normal().string();
-  return "";
-}
-
 /// Whether steps of Orbax's CheckpointManager are in the folder: "10/state/_METADATA".
 bool holds_orbax_steps(fs::path const& path, Names const& names) {
   constexpr std::size_t most_steps = 4;
@@ -119,12 +100,6 @@ bool holds_orbax_steps(fs::path const& path, Names const& names) {
 
 /// Of other programs, by names that only they give.
 std::string known(fs::path const& path, Names const& names) {
-  if (auto const file = fsdp_rank_file(path, names); !file.empty())
-    return fmt::format(
-        "holds {}, the file of one rank of an FSDP model as verl and SkyRL save it, which is not "
-        "supported. Make a Hugging Face folder of it with verl (python -m verl.model_merger merge "
-        "--backend fsdp), and name that folder.",
-        file);
   if (auto const file = names.first("*.gguf"); !file.empty())
     return fmt::format("holds {}, {}", file, gguf);
   if (names.has("context/") && names.has("weights/"))
@@ -191,8 +166,8 @@ std::string foreign_folder(fs::path const& path, std::span<std::string const> li
   for (char const* const pattern : torch_patterns)
     if (auto const file = names.first(pattern); !file.empty())
       return fmt::format(
-          "holds {}, by its name a file of torch.save, which is read only in folders of Megatron and "
-          "DeepSpeed. {}",
+          "holds {}, by its name a file of torch.save, which is read only in folders of Megatron, "
+          "DeepSpeed and FSDP. {}",
           file, torch_files);
   std::vector<std::string> shown;
   for (std::string const& name : list) shown.push_back(without_slash(name));

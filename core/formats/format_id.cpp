@@ -6,8 +6,9 @@ namespace reshard {
 namespace {
 
 /// In the order of FormatId.
-constexpr std::array<std::string_view, 8> words = {
-    "auto", "megatron", "huggingface", "dcp", "torch_dist", "fsdp_dtensor", "hdf5", "deepspeed"};
+constexpr std::array<std::string_view, 9> words = {"auto", "megatron",   "huggingface",
+                                                   "dcp",  "torch_dist", "fsdp_dtensor",
+                                                   "hdf5", "deepspeed",  "fsdp_ranks"};
 
 }  // namespace
 

@@ -15,7 +15,8 @@ enum class FormatId {
   torch_dist,
   fsdp_dtensor,
   hdf5,
-  deepspeed
+  deepspeed,
+  fsdp_ranks  ///< sources only
 };
 
 /// The word of job files: "auto", "megatron", …

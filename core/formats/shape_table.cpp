@@ -5,12 +5,15 @@
 namespace reshard {
 namespace {
 
+constexpr std::string_view rank_files = "model_world_size_*_rank_*.pt";
+
 // After the programs' own code: Megatron-Bridge's training/checkpointing.py and
 // checkpoint_utils.py, NeMo's lightning/io/mixin.py and ckpt_utils.py, verl's
-// megatron_checkpoint_manager.py and megatron_utils.py (layouts 2 and 1), ms-swift's
+// megatron_checkpoint_manager.py and megatron_utils.py (layouts 2 and 1) and its
+// fsdp_checkpoint_manager.py, SkyRL's fsdp_strategy.py, lmms-engine's fsdp2_trainer.py, ms-swift's
 // megatron_lm_utils.py and trainers/base.py, miles' and slime's rollout/data_source.py and
 // arguments.py.
-std::array<Shape, 8> const shapes = {{
+std::array<Shape, 13> const shapes = {{
     {.program = "Megatron-Bridge",
      .weights = "",
      .signs = {"run_config.yaml"},
@@ -38,6 +41,23 @@ std::array<Shape, 8> const shapes = {{
      .signs = {"transformer_config.json", "huggingface"},
      .saves = {"actor", "global_step_*/actor"},
      .configs = {"huggingface"}},
+    {.program = "verl",
+     .weights = "",
+     .saves = {"actor", "global_step_*/actor"},
+     .files = rank_files},
+    {.program = "SkyRL",
+     .weights = "",
+     .saves = {"policy", "global_step_*/policy"},
+     .files = rank_files},
+    {.program = "verl", .weights = "", .saves = {"global_step_*"}, .files = rank_files},
+    {.program = "verl",
+     .weights = "",
+     .saves = {"critic", "global_step_*/critic"},
+     .files = rank_files},
+    {.program = "lmms-engine",
+     .weights = "pytorch_model_fsdp_0",
+     .saves = {"checkpoint-*"},
+     .files = rank_files},
     {.program = "ms-swift",
      .weights = "iter_*",
      .signs = {"args.json"},

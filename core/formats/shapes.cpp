@@ -20,6 +20,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view any = "*";
 constexpr std::size_t most_shown = 6;
+constexpr std::string_view skyrl_tracker_name = "latest_ckpt_global_step.txt";
 
 bool has_star(std::string_view pattern) { return pattern.find(any) != std::string_view::npos; }
 
@@ -58,23 +59,41 @@ std::string sign_of(Shape const& shape, fs::path const& save) {
 
 bool holds_weights(fs::path const& folder) { return sees_file(folder / dcp::metadata_name); }
 
-/// A save of this shape, whose weights lie in a folder of their own.
+/// Files of ranks that match a pattern.
+bool holds_files(fs::path const& folder, std::string_view pattern) {
+  return sees_folder(folder) && !matching(folder, pattern).empty();
+}
+
+/// Whether the folder is a save with files of ranks itself.
+bool holds_rank_files(fs::path const& path) {
+  return std::ranges::any_of(known_shapes(), [&](Shape const& shape) {
+    return !shape.files.empty() && holds_files(path / shape.weights, shape.files);
+  });
+}
+
+/// A save of this shape, whose weights lie in a folder of their own, or in files of ranks.
 bool is_save_of(Shape const& shape, fs::path const& path) {
+  if (!shape.files.empty()) return holds_files(path / shape.weights, shape.files);
   if (shape.weights.empty() || !sees_folder(path) || sign_of(shape, path).empty()) return false;
   return std::ranges::any_of(matching(path, shape.weights), holds_weights);
 }
 
 /// The folder that readers of Megatron's formats open.
 fs::path weights_of(Shape const& shape, fs::path const& save) {
-  return has_star(shape.weights) ? save : save / shape.weights;
+  bool const in_save = has_star(shape.weights) || !shape.files.empty();
+  return in_save ? save : save / shape.weights;
 }
 
 /// The save that a tracker of the run names; nothing without one.
 std::optional<std::size_t> tracked(fs::path const& run, std::span<fs::path const> saves) {
-  if (!sees_file(run / tracker_name)) return std::nullopt;
-  SaveStep const step = read_tracker(run, "give the folder of one save");
-  if (step.release) return std::nullopt;
-  std::string const number = tracker_text(step.iteration);
+  std::optional<SaveStep> step;
+  if (sees_file(run / tracker_name))
+    step = read_tracker(run, "give the folder of one save");
+  else if (sees_file(run / skyrl_tracker_name))
+    step = step_of_tracker(
+        read_text_file(readable_member(run, skyrl_tracker_name), largest_tracker_bytes));
+  if (!step || step->release) return std::nullopt;
+  std::string const number = tracker_text(step->iteration);
   for (std::size_t i = 0; i < saves.size(); ++i) {
     std::string const name = saves[i].lexically_relative(run).begin()->string();
     std::size_t const digits = name.find_last_not_of("0123456789");
@@ -173,7 +192,7 @@ FoundShape found_shape(Shape const& shape, fs::path const& save, std::string evi
 
 fs::path folder_of_weights(fs::path const& given) {
   fs::path const path = full_path(given);
-  if (!sees_folder(path) || holds_weights(path)) return given;
+  if (!sees_folder(path) || holds_weights(path) || holds_rank_files(path)) return given;
   for (Shape const& shape : known_shapes())
     if (is_save_of(shape, path)) return weights_of(shape, path);
   for (Shape const& shape : known_shapes())
@@ -184,6 +203,7 @@ fs::path folder_of_weights(fs::path const& given) {
 std::optional<FoundShape> find_shape(fs::path const& given, Json const& args) {
   fs::path const folder = full_path(given);
   for (Shape const& shape : known_shapes()) {
+    if (!shape.files.empty()) continue;
     auto const save = save_above(shape, folder);
     if (!save) continue;
     std::string evidence = sign_of(shape, *save);

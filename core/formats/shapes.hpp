@@ -38,6 +38,9 @@ struct Shape {
   /// Folders with optimizer state and state of generators, where they lie apart from the weights.
   std::string_view optimizer = {};
   std::string_view rng = {};
+  /// A pattern of names of files of single ranks with weights, where they are those of FSDP and not
+  /// a checkpoint in a format of Megatron; "" for that. Such a save needs no sign.
+  std::string_view files = {};
   /// Members of args or of the settings that name the model that training began from; the first
   /// that is there counts.
   std::vector<std::string_view> origins = {};
@@ -61,9 +64,10 @@ struct FoundShape {
   std::string origin;     ///< "args.hf_checkpoint = /models/Qwen3-4B"; "" where nothing says it
 };
 
-/// The folder that is a checkpoint in a format of Megatron, where `path` is the folder of a save,
-/// or of a run with one save, of a shape that keeps weights below it; else `path` unchanged.
-/// Several saves of which no tracker names one are an Error of kind source that lists them.
+/// The folder that is a checkpoint in a format of Megatron, or has FSDP's files of ranks, where
+/// `path` is the folder of a save, or of a run with one save, of a shape that keeps weights below
+/// it; else `path` unchanged. Several saves of which no tracker names one are an Error of kind
+/// source that lists them.
 std::filesystem::path folder_of_weights(std::filesystem::path const& path);
 
 /// The shape of a save whose weights are in `folder`; `args` are those that it stores, null for

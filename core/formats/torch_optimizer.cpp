@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "core/base/error.hpp"
+#include "core/containers/dcp/directory.hpp"
 #include "core/containers/torch/carried_calls.hpp"
 
 namespace reshard {
@@ -147,6 +148,25 @@ void check_plain(Document const& settings, std::string const& place) {
     fail(ErrorKind::source,
          "{}: the settings of the optimizer hold '{}', which is not a plain value. {}.", place,
          found.name, drop_hint);
+}
+
+std::vector<std::pair<std::string, std::string>> settings_by_parameter(
+    TorchOptimizer const& optimizer, std::string const& place) {
+  std::vector<std::pair<std::string, std::string>> result;
+  if (optimizer.settings.empty()) return result;
+  Document const settings = settings_of(optimizer);
+  check_plain(settings, place);
+  auto const& groups = settings.at(settings.root).items;
+  for (std::size_t g = 0; g < groups.size() && g < optimizer.members.size(); ++g)
+    for (auto const& [field, node] : settings.members(groups[g])) {
+      if (field == "params") continue;
+      Document single;
+      single.root = single.add_copy(settings, node);
+      std::string const bytes = dcp::torch_file_bytes(single, "archive");
+      for (std::string const& name : optimizer.members[g])
+        result.emplace_back(fmt::format("optimizer.param_groups.{}.{}", name, field), bytes);
+    }
+  return result;
 }
 
 Document megatron_settings(TorchOptimizer const& optimizer, std::string const& place) {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/containers/torch/pickle.hpp"
@@ -26,6 +27,12 @@ std::int64_t whole_steps(TorchOptimizer const& optimizer);
 
 /// An Error of kind source where settings hold more than plain data.
 void check_plain(pickle::Document const& settings, std::string const& place);
+
+/// "optimizer.param_groups.NAME.FIELD" with the field's value, for every parameter: what PyTorch's
+/// distributed checkpoints hold of an optimizer, each value as torch.save writes it. Values that
+/// are no plain data are an Error of kind source.
+std::vector<std::pair<std::string, std::string>> settings_by_parameter(
+    TorchOptimizer const& optimizer, std::string const& place);
 
 /// {"optimizer": …} as Megatron has it in the common state of a torch_dist checkpoint: the two
 /// groups that every Megatron run has, with and without weight decay, at the step of the source.

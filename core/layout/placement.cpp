@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
+#include <optional>
 
 #include "core/base/error.hpp"
 #include "core/layout/axis.hpp"
@@ -269,25 +270,45 @@ class Boxes {
   std::size_t steps_ = 0;
 };
 
-void check(std::span<Index const> shape, std::vector<MeshAxis> const& mesh,
-           std::span<Placement const> placements) {
-  if (mesh.size() != placements.size())
+void check(std::span<Index const> shape, std::span<Placement const> placements, std::size_t axes,
+           auto const& axis_name) {
+  if (axes != placements.size())
     fail(
         ErrorKind::usage,
         "{} placements for a mesh of {} axes. Give one placement for each axis, R where it does not cut.",
-        placements.size(), mesh.size());
-  for (std::size_t i = 0; i < mesh.size(); ++i) {
+        placements.size(), axes);
+  for (std::size_t i = 0; i < axes; ++i) {
     Placement const& how = placements[i];
     if (how.kind == Placement::Kind::replicate) continue;
     if (how.dim < 0 || static_cast<std::size_t>(how.dim) >= shape.size())
       fail(
           ErrorKind::usage,
           "mesh axis '{}' cuts dimension {} of a tensor of {} dimensions. Choose a dimension from 0 to {}, or R.",
-          mesh[i].name, how.dim, shape.size(), static_cast<Index>(shape.size()) - 1);
+          axis_name(i), how.dim, shape.size(), static_cast<Index>(shape.size()) - 1);
     if (how.kind == Placement::Kind::strided_shard && how.split_factor < 1)
       fail(ErrorKind::usage, "mesh axis '{}' cuts after {} parts; a strided shard needs 1 or more.",
-           mesh[i].name, how.split_factor);
+           axis_name(i), how.split_factor);
   }
+}
+
+/// The axes that cut a dimension, in the order of their cuts; nothing where the factors of strided
+/// shards tell none.
+std::optional<std::vector<std::size_t>> order_of_cuts(std::span<Index const> sizes,
+                                                      std::span<Placement const> placements,
+                                                      int dim) {
+  std::vector<std::size_t> order;
+  for (std::size_t axis = placements.size(); axis-- > 0;) {
+    Placement const& how = placements[axis];
+    if (how.kind == Placement::Kind::replicate || how.dim != dim) continue;
+    Index const factor = how.kind == Placement::Kind::strided_shard ? how.split_factor : 1;
+    Index before = 1;
+    std::size_t place = 0;
+    while (before != factor && place < order.size())
+      if (__builtin_mul_overflow(before, sizes[order[place++]], &before)) return std::nullopt;
+    if (before != factor) return std::nullopt;
+    order.insert(order.begin() + static_cast<std::ptrdiff_t>(place), axis);
+  }
+  return order;
 }
 
 }  // namespace
@@ -323,7 +344,7 @@ Mesh parse_mesh(std::string_view text) {
 
 std::vector<TensorBox> placed_boxes(std::span<Index const> shape, Mesh const& mesh,
                                     std::span<Placement const> placements) {
-  check(shape, mesh.axes(), placements);
+  check(shape, placements, mesh.axes().size(), [&](std::size_t i) { return mesh.axes()[i].name; });
   if (checked_volume(shape, ErrorKind::usage, "a tensor") == 0)
     return {{std::vector<Index>(shape.size(), 0), {shape.begin(), shape.end()}}};
   std::vector<Rows> rows;
@@ -331,6 +352,28 @@ std::vector<TensorBox> placed_boxes(std::span<Index const> shape, Mesh const& me
   Boxes boxes(mesh, placements);
   boxes.descend(0, rows);
   return boxes.take();
+}
+
+std::vector<Share> placed_rows(std::span<Index const> shape, std::span<Index const> sizes,
+                               std::span<Index const> at, std::span<Placement const> placements) {
+  check(shape, placements, sizes.size(), [](std::size_t i) { return i; });
+  std::vector<Share> rows;
+  for (std::size_t d = 0; d < shape.size(); ++d) {
+    rows.emplace_back();
+    append(rows.back(), 0, shape[d]);
+    auto const cut = [&](std::size_t axis, Placement const& how) {
+      rows.back() = Divider(rows.back(), how, sizes[axis]).rows_of(at[axis]);
+    };
+    auto const dim = static_cast<int>(d);
+    if (auto const order = order_of_cuts(sizes, placements, dim)) {
+      for (std::size_t const axis : *order) cut(axis, {Placement::Kind::shard, dim, 1});
+      continue;
+    }
+    for (std::size_t axis = 0; axis < placements.size(); ++axis)
+      if (placements[axis].kind != Placement::Kind::replicate && placements[axis].dim == dim)
+        cut(axis, placements[axis]);
+  }
+  return rows;
 }
 
 }  // namespace reshard

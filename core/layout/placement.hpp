@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/base/integers.hpp"
+#include "core/layout/axis.hpp"
 #include "core/layout/mesh.hpp"
 
 namespace reshard {
@@ -41,5 +42,17 @@ struct TensorBox {
 /// usage: more placements than mesh axes or fewer, a dim that the tensor lacks.
 std::vector<TensorBox> placed_boxes(std::span<Index const> shape, Mesh const& mesh,
                                     std::span<Placement const> placements);
+
+/// The rows that one place of a mesh holds of each dimension, in the order in which it stores them:
+/// its part of the tensor is their product. `sizes` are those of the mesh axes, `at` the place's
+/// coordinates. Axes act as in placed_boxes(), but where the factors of strided shards tell the
+/// order of the cuts (dp after tp: each factor is the product of the sizes of axes further right
+/// that cut first), they are cut in that order, as torch's fully_shard does: the two differ where
+/// parts are uneven. Source: torch 2.13, torch/distributed/tensor/_dtensor_spec.py
+/// (_maybe_convert_StridedShard_to_shard_order) and
+/// torch/distributed/fsdp/_fully_shard/_fsdp_param.py. Errors as placed_boxes(). Pre: at[i] <
+/// sizes[i].
+std::vector<Share> placed_rows(std::span<Index const> shape, std::span<Index const> sizes,
+                               std::span<Index const> at, std::span<Placement const> placements);
 
 }  // namespace reshard

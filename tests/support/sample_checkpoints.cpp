@@ -15,6 +15,7 @@
 #include "core/formats/megatron/mesh.hpp"
 #include "core/formats/megatron/writer.hpp"
 #include "tests/support/sample_deepspeed.hpp"
+#include "tests/support/sample_fsdp_ranks.hpp"
 
 namespace reshard::test {
 
@@ -438,6 +439,12 @@ std::vector<SampleMaker> sample_makers() {
        .make = make_deepspeed,
        .make_with_state = make_deepspeed_with_state,
        .has_optimizer = true},
+      {.name = "fsdp_ranks",
+       .format = format(FormatId::fsdp_ranks),
+       .make = make_fsdp_ranks,
+       .make_with_state = make_fsdp_ranks_with_state,
+       .has_optimizer = true,
+       .has_rng = true},
       {.name = "boxed_safetensors", .format = &dcp::boxed_safetensors(), .make = make_boxed},
   };
 }

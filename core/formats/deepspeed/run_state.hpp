@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "core/base/integers.hpp"
@@ -25,11 +24,5 @@ struct RunState {
   bool tensor_steps = false;              ///< steps are a tensor for each parameter
   std::vector<std::string> second_names;  ///< of weights that are shared: tied embeddings
 };
-
-/// "optimizer.param_groups.NAME.FIELD" with the field's value, for every parameter: what PyTorch's
-/// distributed checkpoints hold of an optimizer, each value as torch.save writes it. Values that
-/// are no plain data are an Error of kind source.
-std::vector<std::pair<std::string, std::string>> settings_by_parameter(RunState const& run,
-                                                                       std::string const& place);
 
 }  // namespace reshard::deepspeed

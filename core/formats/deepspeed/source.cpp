@@ -250,7 +250,7 @@ std::optional<RunRecord> DeepSpeedFormat::run_record(Checkpoint const& checkpoin
 
 std::vector<std::pair<std::string, std::string>> DeepSpeedFormat::made_objects(
     Checkpoint const& checkpoint) const {
-  return settings_by_parameter(*checkpoint.deepspeed, checkpoint.place);
+  return settings_by_parameter(checkpoint.deepspeed->optimizer, checkpoint.place);
 }
 
 /// Hugging Face's Trainer has config.json beside `latest`.

@@ -85,7 +85,9 @@ std::optional<ShardHeaderReader::Found> ShardHeaderReader::compared(File const& 
     auto const own = known->outline.compare(file);
     if (!own) continue;
     Found const& model = known->found;
-    Found found{.common = model.common, .args = {}, .is_model = model.is_model};
+    Found found;
+    found.common = model.common;
+    found.is_model = model.is_model;
     found.own.rank = own->values.front().value_or(-1);
     for (std::size_t const record : known->records) found.own.crc32.push_back(own->crc32[record]);
     for (std::size_t const record : known->state_records)

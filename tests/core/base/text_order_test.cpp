@@ -32,7 +32,7 @@ TEST(TextOrder, OfTextsThatBeginAlikeEndInZerosOrAreTheSame) {
     std::vector<std::string> texts;
     for (int i = 0; i < 60; ++i) {
       std::string text(std::string(random() % 3 * 7, 'a'));
-      for (unsigned n = random() % 12; n > 0; --n) text += "ab\0\xfe"[random() % 4];
+      for (auto n = random() % 12; n > 0; --n) text += "ab\0\xfe"[random() % 4];
       texts.push_back(random() % 4 == 0 && i > 0 ? texts[random() % texts.size()] : text);
     }
     expect_sorted(texts);

@@ -93,6 +93,25 @@ TEST_F(Shapes, VerlsFirstLayoutHasNoFolderForTheModel) {
   EXPECT_EQ(step_of(*shape), std::nullopt);
 }
 
+TEST_F(Shapes, FilesOfRanksOfFsdpNeedNoSign) {
+  for (std::string const step : {"global_step_5", "global_step_10", "global_step_15"}) {
+    put(step + "/actor/model_world_size_1_rank_0.pt");
+    put(step + "/critic/model_world_size_1_rank_0.pt");
+  }
+  EXPECT_THROW((void)folder_of_weights(scratch_.path()), Error);
+  put("latest_checkpointed_iteration.txt", "10");
+  EXPECT_EQ(folder_of_weights(scratch_.path()), at("global_step_10/actor"));
+  EXPECT_EQ(folder_of_weights(at("global_step_5")), at("global_step_5/actor"));
+  EXPECT_EQ(folder_of_weights(at("global_step_5/critic")), at("global_step_5/critic"));
+  put("sky/global_step_2/policy/model_world_size_1_rank_0.pt");
+  put("sky/global_step_4/policy/model_world_size_1_rank_0.pt");
+  put("sky/latest_ckpt_global_step.txt", "2");
+  EXPECT_EQ(folder_of_weights(at("sky")), at("sky/global_step_2/policy"));
+  put("lmms/checkpoint-3/pytorch_model_fsdp_0/model_world_size_1_rank_0.pt");
+  EXPECT_EQ(folder_of_weights(at("lmms")), at("lmms/checkpoint-3"));
+  EXPECT_FALSE(find_shape(at("global_step_10/actor"), {}));
+}
+
 TEST_F(Shapes, SwiftKeepsArgsBesideTheTracker) {
   put("v0/checkpoint-7/iter_0000007/.metadata");
   put("v0/checkpoint-7/args.json", R"({"model_dir": "/models/x"})");

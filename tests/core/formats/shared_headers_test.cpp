@@ -138,7 +138,8 @@ class CountedExchange final : public HeaderExchange {
 /// File f has "own f" and one of three common texts.
 HeaderBytes header_of(File const& file) {
   int const number = std::stoi(file.path().filename().string());
-  return {"own " + std::to_string(number), std::string(1000, static_cast<char>('a' + number % 3))};
+  return {"own " + std::to_string(number),
+          std::make_shared<std::string const>(1000, static_cast<char>('a' + number % 3))};
 }
 
 TEST(CommonHeaders, TravelOnceFromEachRank) {

@@ -78,6 +78,29 @@ TEST(PlacedBoxes, OfScalarsAndOfTensorsWithoutElementsAreOne) {
   EXPECT_EQ(placed({3, 0}, "dp=2 tp=2", "_S(0, 2) S(0)"), "0:3,0:0");
 }
 
+std::string placed_at(std::vector<Index> const& shape, std::vector<Index> const& sizes,
+                      std::vector<Index> const& at, std::string_view placements) {
+  std::string text;
+  for (Share const& rows : placed_rows(shape, sizes, at, parse_placements(placements))) {
+    text += text.empty() ? "" : ", ";
+    for (Run const& run : rows) text += fmt::format("[{}:{}]", run.begin, run.end);
+  }
+  return text;
+}
+
+// Those of DTensor.full_tensor() in torch 2.13, of what fully_shard makes of a tensor that is cut
+// along tp: also where parts are uneven, and placed_boxes() would give row 8 to tp 0.
+TEST(PlacedRows, AreThoseOfOneRank) {
+  EXPECT_EQ(placed_at({5}, {2}, {1}, "S(0)"), "[3:5]");
+  EXPECT_EQ(placed_at({2, 5}, {2, 2}, {1, 1}, "R S(1)"), "[0:2], [3:5]");
+  EXPECT_EQ(placed_at({3}, {4}, {3}, "S(0)"), "");
+  EXPECT_EQ(placed_at({8}, {2, 2}, {0, 1}, "_S(0, 2) S(0)"), "[4:6]");
+  EXPECT_EQ(placed_at({9}, {4, 2}, {3, 0}, "_S(0, 2) S(0)"), "");
+  EXPECT_EQ(placed_at({9}, {4, 2}, {3, 1}, "_S(0, 2) S(0)"), "[8:9]");
+  EXPECT_EQ(placed_at({8}, {2}, {1}, "_S(0, 2)"), "[2:4][6:8]");
+  EXPECT_THROW((void)placed_at({8}, {2}, {1}, "S(1)"), Error);
+}
+
 /// The rows of one rank, one by one: parts of equal size, each cut over the ranks.
 std::vector<Index> slow_rows(std::vector<Index> const& rows, Placement const& how,
                              std::size_t ranks, std::size_t rank) {

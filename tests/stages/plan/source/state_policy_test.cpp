@@ -157,8 +157,8 @@ TEST(StatePolicy, WhatNoTargetTakesOverIsSaid) {
 constexpr FormatId with_room[] = {dist, shares, FormatId::fsdp_dtensor, FormatId::hdf5};
 
 TEST(StatePolicy, WhichFormatsStateGoesBetween) {
-  constexpr FormatId by_name[] = {dist, FormatId::dcp, FormatId::fsdp_dtensor, FormatId::hdf5,
-                                  FormatId::deepspeed};
+  constexpr FormatId by_name[] = {dist,           FormatId::dcp,       FormatId::fsdp_dtensor,
+                                  FormatId::hdf5, FormatId::deepspeed, FormatId::fsdp_ranks};
   for (Format const* from : all_formats())
     for (Format const* to : all_formats()) {
       Checkpoint source;

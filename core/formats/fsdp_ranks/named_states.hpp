@@ -1,0 +1,30 @@
+#pragma once
+
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/formats/fsdp_ranks/rank_table.hpp"
+
+namespace reshard::fsdp_ranks {
+
+/// Which weights the parameters of an optimizer are.
+struct StateNames {
+  std::map<std::string, std::string> name_of;  ///< by the key of its state, "3"
+  std::string fault;  ///< a sentence without its dot: why that is not known, and what to do
+};
+
+/// torch.optim counts parameters from 0, through its groups. Where it was given no names, one group
+/// of all parameters has them in the order of the model's state dict, without second names of tied
+/// weights and without buffers (plain tensors beside DTensors, of which the states tell those that
+/// are parameters): model.parameters() and state_dict() visit modules in the same order. The shapes
+/// of all states are compared with those of their weights. `states` and `weights` are those of
+/// tensors_of().
+StateNames names_of_states(RankFiles const& optimizer, std::span<RankTensor const> states,
+                           RankFiles const& model, std::span<RankTensor const> weights);
+
+/// "3.exp_avg": the key and the slot.
+std::pair<std::string, std::string> parts_of_state(std::string const& name);
+
+}  // namespace reshard::fsdp_ranks

@@ -1,0 +1,198 @@
+#include "core/formats/fsdp_ranks/rank_header.hpp"
+
+#include <algorithm>
+
+#include "core/base/error.hpp"
+#include "core/base/text.hpp"
+#include "core/formats/megatron/mapping_size.hpp"
+#include "core/formats/megatron/shard.hpp"
+
+namespace reshard::fsdp_ranks {
+namespace {
+
+using pickle::Document;
+using pickle::Kind;
+using pickle::no_node;
+using pickle::Node;
+using pickle::NodeId;
+
+constexpr std::string_view step_word = "step";
+constexpr std::string_view members_field = "params";
+constexpr std::string_view names_field = "param_names";
+
+class Reader {
+ public:
+  explicit Reader(File const& file)
+      : file_(file),
+        torch_(read_torch_file(file)),
+        document_(torch_.document),
+        path_(file.path().string()),
+        name_(*parse_rank_name(file.path().filename().string())),
+        tensors_(file, torch_, name_.rank) {
+    check_name();
+  }
+
+  RankHeader read() {
+    if (document_.root == no_node || !megatron::mapping_size(document_, document_.root))
+      refuse("holds no dict of tensors. It is not a rank's state dict, or damaged: restore it");
+    if (name_.kind == RankName::Kind::model)
+      read_model();
+    else
+      read_optimizer();
+    header_.form.meshes = tensors_.meshes();
+    header_.places = tensors_.places();
+    header_.file_bytes = file_.size_bytes();
+    std::vector<FileTensor const*> all;
+    for (auto const& parts : header_.parts)
+      for (HeldPart const& part : parts) all.push_back(&part.tensor);
+    header_.records = megatron::records_with(torch_, all);
+    return std::move(header_);
+  }
+
+ private:
+  [[noreturn]] void refuse(std::string_view why) const {
+    fail(ErrorKind::source, "{}: {}.", path_, why);
+  }
+
+  /// torch.save names the folder in its archive after the file. Other names say nothing: files may
+  /// be renamed.
+  void check_name() const {
+    auto const inside = parse_rank_name(torch_.archive + ".pt");
+    if (!inside || *inside == name_) return;
+    fail(ErrorKind::source,
+         "{}: was saved as {}.pt, by the name in its archive. Files of ranks were exchanged or "
+         "copied over each other: give each its name, or restore them from the original.",
+         path_, torch_.archive);
+  }
+
+  bool add(NodeId value, std::string name) {
+    auto held = tensors_.read(value, std::move(name));
+    if (!held) return false;
+    header_.form.tensors.push_back(std::move(held->form));
+    header_.parts.push_back(std::move(held->parts));
+    return true;
+  }
+
+  void read_model() {
+    for (auto const& [name, value] : document_.members(document_.root))
+      if (!add(value, name) && document_.at(value).kind != Kind::none)
+        header_.form.others.push_back(name);
+    if (header_.form.tensors.empty()) refuse("holds no tensor. Restore it from the original");
+  }
+
+  /// Keys and values of a dict, whatever its keys are.
+  std::vector<NodeId> const& entries(NodeId dict) const {
+    Node const& node = document_.at(dict);
+    return node.kind == Kind::dict ? node.items : node.pairs;
+  }
+
+  /// A number, or a name.
+  std::string key_of(NodeId id) const {
+    Node const& node = document_.at(id);
+    if (node.kind == Kind::integer) return std::to_string(node.integer);
+    if (node.kind == Kind::string) return node.text;
+    refuse("has a parameter in its state that is neither a number nor a name. Restore it");
+  }
+
+  void read_optimizer() {
+    NodeId const state = document_.find(document_.root, "state");
+    NodeId const groups = document_.find(document_.root, "param_groups");
+    if (state == no_node || groups == no_node || document_.at(groups).kind != Kind::list ||
+        !megatron::mapping_size(document_, state))
+      refuse(
+          "has no 'state' and no 'param_groups'. It is not the state of a torch.optim "
+          "optimizer, or damaged: restore it");
+    std::vector<NodeId> const& all = entries(state);
+    for (std::size_t i = 0; i + 1 < all.size(); i += 2) add_state(key_of(all[i]), all[i + 1]);
+    read_groups(groups);
+  }
+
+  void add_state(std::string const& parameter, NodeId slots) {
+    if (!megatron::mapping_size(document_, slots))
+      refuse(fmt::format("the state of parameter {} is no dict of tensors. Restore it", parameter));
+    for (auto const& [slot, value] : document_.members(slots)) {
+      if (add(value, fmt::format("{}.{}", parameter, slot))) {
+        if (slot == step_word) note_step(parameter, number_of(header_.parts.back()));
+        continue;
+      }
+      Node const& node = document_.at(value);
+      if (slot == step_word && node.kind == Kind::integer)
+        note_step(parameter, static_cast<double>(node.integer));
+      else if (slot == step_word && node.kind == Kind::real)
+        note_step(parameter, node.real);
+      else if (node.kind != Kind::none)
+        header_.form.others.push_back(fmt::format("{}.{}", parameter, slot));
+    }
+  }
+
+  std::optional<double> number_of(std::vector<HeldPart> const& parts) const {
+    return parts.size() == 1 ? number_in(file_, parts.front().tensor) : std::nullopt;
+  }
+
+  void note_step(std::string const& parameter, std::optional<double> steps) {
+    if (!steps) return;
+    if (!header_.steps) {
+      header_.steps = steps;
+      first_ = parameter;
+    } else if (*header_.steps != *steps && header_.fault.empty()) {
+      header_.fault = fmt::format(
+          "parameter {} has done {} steps and parameter {} {}, but Megatron counts one step for "
+          "all. Parameters were trained for different numbers of steps, or the files are of two "
+          "saves",
+          first_, *header_.steps, parameter, *steps);
+    }
+  }
+
+  void read_groups(NodeId groups) {
+    Document settings;
+    settings.root = settings.add_list();
+    for (NodeId const group : document_.at(groups).items) {
+      header_.form.members.emplace_back();
+      header_.form.names.emplace_back();
+      for (NodeId const one : list(group, members_field))
+        header_.form.members.back().push_back(key_of(one));
+      for (NodeId const one : list(group, names_field))
+        if (document_.at(one).kind == Kind::string)
+          header_.form.names.back().push_back(document_.at(one).text);
+      NodeId const copy = settings.add_dict();
+      for (auto const& [field, value] : document_.members(group))
+        if (field != members_field && field != names_field)
+          if (NodeId const setting = setting_of(value, settings); setting != no_node)
+            settings.set(copy, field, setting);
+      settings.at(settings.root).items.push_back(copy);
+    }
+    if (!header_.form.members.empty() && settings.tensors.empty())
+      header_.form.settings = pickle::dump(settings);
+  }
+
+  /// A learning rate may be a tensor of one number.
+  NodeId setting_of(NodeId value, Document& settings) {
+    if (auto const held = tensors_.read(value, "param_groups")) {
+      auto const number = number_of(held->parts);
+      return number ? settings.add_real(*number) : no_node;
+    }
+    return settings.add_copy(document_, value);
+  }
+
+  std::vector<NodeId> list(NodeId group, std::string_view field) const {
+    NodeId const id = document_.find(group, field);
+    if (id == no_node) return {};
+    Node const& node = document_.at(id);
+    return node.kind == Kind::list || node.kind == Kind::tuple ? node.items : std::vector<NodeId>();
+  }
+
+  File const& file_;
+  TorchFile torch_;
+  Document const& document_;
+  std::string path_;
+  RankName name_;
+  HeldTensors tensors_;
+  RankHeader header_;
+  std::string first_;  ///< the parameter whose steps were noted first
+};
+
+}  // namespace
+
+RankHeader read_rank_header(File const& file) { return Reader(file).read(); }
+
+}  // namespace reshard::fsdp_ranks

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "core/base/file.hpp"
+#include "core/formats/fsdp_ranks/folder.hpp"
+#include "core/formats/fsdp_ranks/held_tensor.hpp"
+
+namespace reshard::fsdp_ranks {
+
+// What the files of ranks say, as far as a plan needs it; no payload is read but those of meshes
+// and of steps. Pickles are data: no class in them is made.
+
+/// What the files of many ranks have alike.
+struct FileForm {
+  std::vector<MeshForm> meshes;
+  std::vector<TensorForm> tensors;  ///< in the file's order; of state "NUMBER.exp_avg", or
+                                    ///< "NAME.exp_avg" where the optimizer's keys are names
+  std::vector<std::string> others;  ///< keys of values that are no tensors
+  std::string settings;             ///< pickled list of param_groups; "" for none
+  /// The parameters of each of `settings`, by the keys of their states.
+  std::vector<std::vector<std::string>> members;
+  /// Their names, where the optimizer was given them (param_names, torch 2.6 and later); else empty
+  /// lists.
+  std::vector<std::vector<std::string>> names;
+};
+
+/// What one rank's file says.
+struct RankHeader {
+  FileForm form;
+  std::vector<std::vector<Index>> places;    ///< of the rank on each mesh
+  std::vector<std::vector<HeldPart>> parts;  ///< parallel to FileForm::tensors
+  std::vector<StorageRecord> records;
+  std::uint64_t file_bytes = 0;
+  std::optional<double> steps;  ///< of an optimizer's file, where all parameters have done as many
+  std::string fault;            ///< a sentence without its dot: why there is no such number
+};
+
+constexpr auto wire_fields(FileForm const&) {
+  using T = FileForm;
+  return std::tuple(&T::meshes, &T::tensors, &T::others, &T::settings, &T::members, &T::names);
+}
+/// All but `form`.
+constexpr auto wire_fields(RankHeader const&) {
+  using T = RankHeader;
+  return std::tuple(&T::places, &T::parts, &T::records, &T::file_bytes, &T::steps, &T::fault);
+}
+
+/// Errors of kind source with the path: a file that is not what its name says, one that was saved
+/// under the name of another rank, tensors of unknown classes.
+RankHeader read_rank_header(File const& file);
+
+}  // namespace reshard::fsdp_ranks
