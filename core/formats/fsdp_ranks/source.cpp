@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <set>
 
 #include "core/base/counted.hpp"
@@ -29,7 +30,7 @@ HeaderBytes packed_header(File const& file) {
   WireWriter common;
   own.put(header);
   common.put(header.form);
-  return {std::move(own).take(), std::move(common).take()};
+  return {std::move(own).take(), std::make_shared<std::string const>(std::move(common).take())};
 }
 
 /// Files [first, +count).
