@@ -154,17 +154,6 @@ def test_a_page_may_lie_beside_a_single_hdf5_file(scratch):
     assert done.returncode == 0, done.stderr
 
 
-def test_a_trace_that_is_cut_short_is_drawn_with_a_warning(job):
-    assert reshard(job.parent, "run", job, "--set", "target.path=target", "--trace", "run.trace").returncode == 0
-    trace = job.parent / "run.trace"
-    assert "warning" not in reshard(job.parent, "view", "--trace", trace, "-o", "whole.html").stderr
-    trace.write_bytes(trace.read_bytes()[:-60])
-    done = reshard(job.parent, "view", "--trace", trace, "-o", "cut.html")
-    assert done.returncode == 0, done.stderr
-    assert "warning: " in done.stderr and "the trace is incomplete" in done.stderr
-    assert (job.parent / "cut.html").stat().st_size > 10_000
-
-
 def test_folders_that_may_not_be_listed_are_no_obstacle(scratch):
     if os.geteuid() == 0:
         pytest.skip("root may list every folder")
