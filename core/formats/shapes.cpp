@@ -84,14 +84,23 @@ fs::path weights_of(Shape const& shape, fs::path const& save) {
   return in_save ? save : save / shape.weights;
 }
 
-/// The save that a tracker of the run names; nothing without one.
+std::vector<std::string> texts_of(std::span<fs::path const> paths) {
+  std::vector<std::string> texts;
+  for (fs::path const& path : paths) texts.push_back(path.string());
+  return texts;
+}
+
+/// The save that a tracker of the run names; nothing without one. An Error where that is not there.
 std::optional<std::size_t> tracked(fs::path const& run, std::span<fs::path const> saves) {
   std::optional<SaveStep> step;
-  if (sees_file(run / tracker_name))
+  std::string_view tracker = tracker_name;
+  if (sees_file(run / tracker_name)) {
     step = read_tracker(run, "give the folder of one save");
-  else if (sees_file(run / skyrl_tracker_name))
+  } else if (sees_file(run / skyrl_tracker_name)) {
+    tracker = skyrl_tracker_name;
     step = step_of_tracker(
         read_text_file(readable_member(run, skyrl_tracker_name), largest_tracker_bytes));
+  }
   if (!step || step->release) return std::nullopt;
   std::string const number = tracker_text(step->iteration);
   for (std::size_t i = 0; i < saves.size(); ++i) {
@@ -99,21 +108,24 @@ std::optional<std::size_t> tracked(fs::path const& run, std::span<fs::path const
     std::size_t const digits = name.find_last_not_of("0123456789");
     if (digits != std::string::npos && name.substr(digits + 1) == number) return i;
   }
-  return std::nullopt;
+  fail(ErrorKind::source,
+       "{}: names step {}, and there is no complete save of it: {} {} there. Wait until it is "
+       "saved, or give the folder of one save.",
+       (run / tracker).string(), number, listed(texts_of(saves), most_shown),
+       saves.size() == 1 ? "is" : "are");
 }
 
 std::optional<fs::path> save_in_run(Shape const& shape, fs::path const& run) {
   for (std::string_view const pattern : shape.saves) {
     std::vector<fs::path> saves = matching(run, pattern);
     std::erase_if(saves, [&](fs::path const& path) { return !is_save_of(shape, path); });
-    if (saves.size() == 1) return saves.front();
     if (saves.empty()) continue;
+    if (!has_star(pattern)) return saves.front();
     if (auto const one = tracked(run, saves)) return saves[*one];
-    std::vector<std::string> names;
-    for (fs::path const& save : saves) names.push_back(save.string());
+    if (saves.size() == 1) return saves.front();
     fail(ErrorKind::source,
          "{}: holds {} saves of {} and no {} that names one of them: {}. Name one.", run.string(),
-         saves.size(), shape.program, tracker_name, listed(names, most_shown));
+         saves.size(), shape.program, tracker_name, listed(texts_of(saves), most_shown));
   }
   return std::nullopt;
 }

@@ -122,6 +122,15 @@ def test_a_form_of_weights_that_no_map_has_is_named_and_kept_by_names(form, prog
     are_kept(program, folder, scratch / "huggingface")
 
 
+@pytest.mark.parametrize("lost", ["model.layers.1.input_layernorm.weight", "model.layers.1."])
+def test_what_else_a_form_without_a_map_lacks_is_refused(lost, program, folder, scratch):
+    rewrite(folder, of_projections(int8_of_compressed_tensors), {"quant_method": "compressed-tensors", "format": "int-quantized"})
+    file = folder / "model.safetensors"
+    save_file({name: tensor for name, tensor in load_file(file).items() if not name.startswith(lost)}, file, metadata={"format": "pt"})
+    outcome = program.attempt(folder, scratch / "out", "huggingface")
+    assert outcome.returncode == 3 and f"lacks '{lost}" in outcome.stderr, outcome.stderr
+
+
 def test_blocks_that_straddle_heads_are_named(program, folder, scratch):
     """The scales are there: it is no incomplete download."""
     def in_blocks(module, weight):
@@ -215,8 +224,6 @@ def test_names_in_drop_of_the_family_leave_tensors_of_megatron_out(program, fold
 
 
 FOLDERS = {
-    "verl": ("model_world_size_2_rank_0.pt", "python -m verl.model_merger merge --backend fsdp"),
-    "verl-run": ("global_step_10/actor/model_world_size_2_rank_0.pt", "python -m verl.model_merger merge --backend fsdp"),
     "mistral": ("consolidated.safetensors", "convert_mistral_weights_to_hf.py"),
     "orbax-run": ("10/state/_METADATA", "is an Orbax checkpoint"),
     "megatron": ("common.pt", "no .metadata, which is written last"),

@@ -31,7 +31,10 @@ bool take(std::string_view& text, std::string_view word) {
   return true;
 }
 
+/// As a writer spells it: "2", and not "02".
 std::optional<Index> take_number(std::string_view& text) {
+  if (text.starts_with('0') && text.size() > 1 && text[1] >= '0' && text[1] <= '9')
+    return std::nullopt;
   Index number = 0;
   auto const [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error != std::errc() || number < 0) return std::nullopt;

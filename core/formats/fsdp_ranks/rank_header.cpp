@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/base/crc32.hpp"
 #include "core/base/error.hpp"
 #include "core/base/text.hpp"
 #include "core/formats/megatron/mapping_size.hpp"
@@ -16,6 +17,7 @@ using pickle::no_node;
 using pickle::Node;
 using pickle::NodeId;
 
+constexpr std::uint64_t most_block_bytes = std::uint64_t{4} << 20;
 constexpr std::string_view step_word = "step";
 constexpr std::string_view members_field = "params";
 constexpr std::string_view names_field = "param_names";
@@ -46,10 +48,43 @@ class Reader {
     for (auto const& parts : header_.parts)
       for (HeldPart const& part : parts) all.push_back(&part.tensor);
     header_.records = megatron::records_with(torch_, all);
+    for (FileTensor const* part : all) add_sum(*part);
+    std::ranges::sort(header_.sums, {}, &PartSum::offset_bytes);
     return std::move(header_);
   }
 
  private:
+  /// Of a part that does not fill its record: nothing else compares these bytes with the CRC-32.
+  void add_sum(FileTensor const& part) {
+    if (part.size_bytes == 0) return;
+    auto const after = std::ranges::upper_bound(header_.records, part.offset_bytes, {},
+                                                &StorageRecord::offset_bytes);
+    if (after == header_.records.begin()) return;
+    StorageRecord const& record = *(after - 1);
+    std::uint64_t const end = part.offset_bytes + part.size_bytes;
+    bool const inside = end <= record.offset_bytes + record.size_bytes;
+    if (!record.crc32 || !inside || record.size_bytes == part.size_bytes) return;
+    PartSum sum{part.offset_bytes, part.size_bytes, 0};
+    std::uint32_t all = 0;
+    std::vector<std::byte> block(std::min(record.size_bytes, most_block_bytes));
+    for (std::uint64_t at = 0; at < record.size_bytes; at += block.size()) {
+      block.resize(std::min<std::uint64_t>(block.size(), record.size_bytes - at));
+      file_.read_at(record.offset_bytes + at, block);
+      all = crc32(block, all);
+      std::uint64_t const from = std::max(part.offset_bytes, record.offset_bytes + at);
+      std::uint64_t const to = std::min(end, record.offset_bytes + at + block.size());
+      if (from < to)
+        sum.crc32 =
+            crc32(std::span(block).subspan(from - record.offset_bytes - at, to - from), sum.crc32);
+    }
+    if (all != *record.crc32 && header_.damage.empty())
+      header_.damage = fmt::format(
+          "{}: the record at {} has the CRC-32 0x{:08x}, and 0x{:08x} is recorded: the file is "
+          "damaged",
+          path_, record.offset_bytes, all, *record.crc32);
+    if (part.strides.empty()) header_.sums.push_back(sum);
+  }
+
   [[noreturn]] void refuse(std::string_view why) const {
     fail(ErrorKind::source, "{}: {}.", path_, why);
   }

@@ -12,7 +12,8 @@
 namespace reshard::fsdp_ranks {
 
 // What the files of ranks say, as far as a plan needs it; no payload is read but those of meshes
-// and of steps. Pickles are data: no class in them is made.
+// and of steps, and records of which a tensor has a part. Pickles are data: no class in them is
+// made.
 
 /// What the files of many ranks have alike.
 struct FileForm {
@@ -28,12 +29,23 @@ struct FileForm {
   std::vector<std::vector<std::string>> names;
 };
 
+/// The CRC-32 of a tensor that lies in a longer record, as the last rank's part of an uneven one
+/// does: torch pads it.
+struct PartSum {
+  std::uint64_t offset_bytes = 0;
+  std::uint64_t size_bytes = 0;
+  std::uint32_t crc32 = 0;
+};
+
 /// What one rank's file says.
 struct RankHeader {
   FileForm form;
   std::vector<std::vector<Index>> places;    ///< of the rank on each mesh
   std::vector<std::vector<HeldPart>> parts;  ///< parallel to FileForm::tensors
   std::vector<StorageRecord> records;
+  std::vector<PartSum> sums;  ///< by offset_bytes; of records with a CRC-32
+  std::string damage;         ///< a sentence without its dot: a record that is not what its CRC-32
+                              ///< says, of those that `sums` needs; "" for none
   std::uint64_t file_bytes = 0;
   std::optional<double> steps;  ///< of an optimizer's file, where all parameters have done as many
   std::string fault;            ///< a sentence without its dot: why there is no such number
@@ -43,10 +55,15 @@ constexpr auto wire_fields(FileForm const&) {
   using T = FileForm;
   return std::tuple(&T::meshes, &T::tensors, &T::others, &T::settings, &T::members, &T::names);
 }
+constexpr auto wire_fields(PartSum const&) {
+  using T = PartSum;
+  return std::tuple(&T::offset_bytes, &T::size_bytes, &T::crc32);
+}
 /// All but `form`.
 constexpr auto wire_fields(RankHeader const&) {
   using T = RankHeader;
-  return std::tuple(&T::places, &T::parts, &T::records, &T::file_bytes, &T::steps, &T::fault);
+  return std::tuple(&T::places, &T::parts, &T::records, &T::sums, &T::damage, &T::file_bytes,
+                    &T::steps, &T::fault);
 }
 
 /// Errors of kind source with the path: a file that is not what its name says, one that was saved

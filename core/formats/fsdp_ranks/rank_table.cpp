@@ -253,13 +253,18 @@ class Adder {
   StoredTable& stored_;
 };
 
-/// The CRC-32 of the record that a part fills.
+/// The CRC-32 of a part: that of the record which it fills, or its own.
 std::optional<std::uint32_t> crc32_of(RankHeader const& header, FileTensor const& part) {
   auto const found =
       std::ranges::lower_bound(header.records, part.offset_bytes, {}, &StorageRecord::offset_bytes);
   bool const fills = found != header.records.end() && found->offset_bytes == part.offset_bytes &&
                      found->size_bytes == part.size_bytes;
-  return fills ? found->crc32 : std::nullopt;
+  if (fills) return found->crc32;
+  auto const sum =
+      std::ranges::lower_bound(header.sums, part.offset_bytes, {}, &PartSum::offset_bytes);
+  bool const known = sum != header.sums.end() && sum->offset_bytes == part.offset_bytes &&
+                     sum->size_bytes == part.size_bytes;
+  return known ? std::optional(sum->crc32) : std::nullopt;
 }
 
 }  // namespace
@@ -320,6 +325,11 @@ std::optional<std::uint32_t> first_crc32(RankTensor const& tensor, RankFiles con
 
 void refuse_unequal_replicas(std::span<RankTensor const> tensors, RankFiles const& files,
                              Checkpoint const& checkpoint) {
+  for (RankHeader const& header : files.ranks)
+    if (!header.damage.empty())
+      fail(ErrorKind::source,
+           "{}. Restore it from the original, or set source.verify = \"off\" to use what is there.",
+           header.damage);
   for (RankTensor const& tensor : tensors) {
     if (tensor.form->kind == Kind::boxed) continue;
     std::map<std::vector<Index>, std::pair<std::size_t, std::uint32_t>> seen;

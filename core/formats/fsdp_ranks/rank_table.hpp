@@ -49,7 +49,7 @@ void add_records(RankFiles const& files, Checkpoint& checkpoint);
 std::optional<std::uint32_t> first_crc32(RankTensor const& tensor, RankFiles const& files);
 
 /// An Error of kind source where two ranks that must hold the same of a tensor do not, by the
-/// CRC-32s of their records.
+/// CRC-32s, or where a record of a file is not what its CRC-32 says (RankHeader::damage).
 void refuse_unequal_replicas(std::span<RankTensor const> tensors, RankFiles const& files,
                              Checkpoint const& checkpoint);
 

@@ -11,7 +11,6 @@ namespace reshard {
 namespace {
 
 constexpr std::size_t most_shown = 4;
-constexpr int modules_around = 2;
 constexpr char const* kept =
     "model.map = \"none\" keeps the stored tensors as they are, in a Hugging Face folder, DCP or "
     "HDF5";
@@ -66,14 +65,15 @@ std::string quantised_by(Json const& config) {
 }
 
 std::string unnamed_beside(std::string_view weight, NameTable const& stored,
-                           std::span<StoredName const> names, StoredTable const& table) {
+                           std::span<StoredName const> names, StoredTable const& table,
+                           int levels) {
   std::unordered_set<std::string_view> known;
   for (StoredName const& name : names) {
     known.insert(name.name);
     known.insert(name.aliases.begin(), name.aliases.end());
   }
   std::string_view module = module_of(weight);
-  for (int level = 0; level <= modules_around && !module.empty(); ++level) {
+  for (int level = 0; level <= levels && !module.empty(); ++level) {
     std::vector<std::string> found;
     for (auto const& [key, at] : stored) {
       if (!key.starts_with(module) || known.contains(key)) continue;

@@ -15,10 +15,10 @@ namespace reshard {
 std::string quantised_by(Json const& config);
 
 /// The stored tensors of one place that stand beside a weight and that the map has no names for:
-/// those of its module, else scales of the modules around it. "'….qweight' I32 [8, 64], …" of a
+/// those of its module, else scales of so many modules around it. "'….qweight' I32 [8, 64], …" of a
 /// weight "….weight"; "" for none.
 std::string unnamed_beside(std::string_view weight, NameTable const& stored,
-                           std::span<StoredName const> names, StoredTable const& table);
+                           std::span<StoredName const> names, StoredTable const& table, int levels);
 
 /// What can be done with a source whose weights have a form that no map describes, as two sentences
 /// without the last dot: `beside` is of unnamed_beside(), `method` of quantised_by().

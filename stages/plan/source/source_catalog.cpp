@@ -32,6 +32,13 @@ std::optional<std::size_t> find(NameTable const& table, StoredName const& name,
   return hit == table.end() ? std::nullopt : std::optional<std::size_t>(hit->second);
 }
 
+/// Modules around a weight in which its scales may stand.
+constexpr int most_levels = 2;
+
+bool is_of_codes(DType dtype) {
+  return dtype == DType::f8_e4m3 || dtype == DType::f8_e5m2 || dtype == DType::f4_x2;
+}
+
 class CatalogBuilder {
  public:
   CatalogBuilder(Model& model, Side const& side, Checkpoint const& source, StoredView const& view,
@@ -165,7 +172,8 @@ class CatalogBuilder {
            "source.config to the model's config.json, whose map may describe it; or set "
            "model.unmapped = \"drop\" to convert only the language model.",
            file_of(tensor), tensor.name, choice_.map_names);
-    unknown_form_ = !choice_.method.empty() && !weight_beside(tensor.name.text(), names).empty();
+    if (!choice_.method.empty() && !weight_beside(tensor.name.text(), names).empty())
+      check_rest(share, names);
     fail_unexplained(file_of(tensor), tensor.name, names, model_, choice_.map_names,
                      choice_.method);
   }
@@ -202,8 +210,8 @@ class CatalogBuilder {
   [[noreturn]] void fail_lacking(StoredShare const& share, StoredName const& name,
                                  std::vector<StoredName> const& names) {
     std::string const& entry = side_.entry_place(name.entry);
-    unknown_form_ = is_optional_part(side_.part(name.entry));
-    if (unknown_form_)
+    if (is_optional_part(side_.part(name.entry))) {
+      check_rest(share, names);
       fail(
           ErrorKind::source,
           "{}: lacks '{}', which other stored parts of the same weight have. A quantiser leaves "
@@ -211,12 +219,15 @@ class CatalogBuilder {
           "carries it for all of them or for none. Calibrate with more data; or set model.map = "
           "\"none\", which keeps the tensors of a Hugging Face folder as they are stored.",
           share.where, name.name);
+    }
     if (!side_.part(name.entry).empty()) fail_lacking_part(share, name, names);
     if (source_.storage != Storage::shares) {
       fail_behind_prefix(share, name);
       fail_wrapped(share, name);
     }
-    if (std::string const form = other_form(share, names, name); !form.empty())
+    std::string const form = other_form(share, names, name, levels_of(share, name));
+    if (unknown_form_) check_rest(share, names);
+    if (!form.empty())
       fail(ErrorKind::source, "{}: '{}', which {} expects, is not stored. {}.", share.where,
            name.name, entry, form);
     std::string const found = found_of(share, names);
@@ -334,10 +345,13 @@ class CatalogBuilder {
     EntryLayout const* const layout = placed != nullptr ? &placed->layout(share.place) : nullptr;
     if (layout == nullptr || layout != known.layout)
       check_stored(file_of(tensor), tensor.name, dtype, tensor.shape,
-                   layout != nullptr ? layout->file_shape
-                   : in_chunks()     ? side_.shape(name)
-                                     : side_.layout(name.entry, share.place).file_shape,
-                   side_, name.entry, model_, [&] { return other_form(share, names, name); });
+                   layout != nullptr ? layout->file_shape : file_shape(share, name), side_,
+                   name.entry, model_, [&] {
+                     std::string form =
+                         other_form(share, names, name, is_of_codes(dtype) ? most_levels : 0);
+                     if (unknown_form_) check_rest(share, names);
+                     return form;
+                   });
     known.layout = layout;
     for (std::size_t c = tensor.first_chunk; c < tensor.first_chunk + tensor.chunk_count; ++c) {
       StoredChunk const& chunk = source_.stored.chunks[c];
@@ -394,16 +408,40 @@ class CatalogBuilder {
          tensor.dtype, begin + held, sizes.front() - held, row_bytes});
   }
 
-  /// What is known of a weight that is not stored as the map expects; "" for nothing.
+  /// Of a vector only what stands in its own module is a form of it.
+  int levels_of(StoredShare const& share, StoredName const& name) const {
+    return file_shape(share, name).size() > 1 ? most_levels : 0;
+  }
+
+  std::vector<Index> file_shape(StoredShare const& share, StoredName const& name) const {
+    return in_chunks() ? side_.shape(name) : side_.layout(name.entry, share.place).file_shape;
+  }
+
+  /// The form of a weight is not known: refuses a source that lacks others, whatever their form,
+  /// and marks the Error that follows (unknown_form()).
+  void check_rest(StoredShare const& share, std::vector<StoredName> const& names) {
+    for (StoredName const& name : names) {
+      if (name.copy || choice_.partial || !side_.part(name.entry).empty()) continue;
+      if (find(share.tensors, name, share.where)) continue;
+      unknown_form_ = false;
+      if (other_form(share, names, name, levels_of(share, name)).empty())
+        fail_lacking(share, name, names);
+    }
+    unknown_form_ = true;
+  }
+
+  /// What is known of a weight that is not stored as the map expects; "" for nothing. `levels` are
+  /// of unnamed_beside().
   std::string other_form(StoredShare const& share, std::vector<StoredName> const& names,
-                         StoredName const& name) {
+                         StoredName const& name, int levels) {
     if (std::string const fault = quantised_fault(model_, side_, name, share.place,
                                                   finder_over(share.tensors, source_.stored));
         !fault.empty()) {
       unknown_form_ = true;
       return straddling_words(fault);
     }
-    std::string const beside = unnamed_beside(name.name, share.tensors, names, source_.stored);
+    std::string const beside =
+        unnamed_beside(name.name, share.tensors, names, source_.stored, levels);
     unknown_form_ = !beside.empty() && !choice_.method.empty();
     return beside.empty() ? "" : other_form_words(beside, choice_.method);
   }

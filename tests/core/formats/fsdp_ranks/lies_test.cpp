@@ -6,6 +6,7 @@
 
 #include "core/base/capture.hpp"
 #include "core/formats/format.hpp"
+#include "core/formats/fsdp_ranks/folder.hpp"
 #include "tests/core/formats/contents.hpp"
 #include "tests/support/sample_fsdp_ranks.hpp"
 #include "tests/support/scratch_folder.hpp"
@@ -53,6 +54,14 @@ NodeId numbers(Document& document, std::vector<Index> const& values) {
   std::vector<NodeId> items;
   for (Index const value : values) items.push_back(document.add_int(value));
   return document.add_tuple(std::move(items));
+}
+
+TEST(FsdpRankNames, AreSpelledAsTheirWritersSpellThem) {
+  EXPECT_TRUE(fsdp_ranks::parse_rank_name("model_world_size_4_rank_2.pt"));
+  EXPECT_TRUE(fsdp_ranks::parse_rank_name("optim_world_size_10_rank_0.pt"));
+  for (char const* other : {"model_world_size_4_rank_02.pt", "model_world_size_04_rank_2.pt",
+                            "model_world_size_4_rank_2.pt.tmp", "model_world_size_4_rank_-1.pt"})
+    EXPECT_FALSE(fsdp_ranks::parse_rank_name(other)) << other;
 }
 
 TEST_F(FsdpRankLies, OfADTensorAreRefused) {

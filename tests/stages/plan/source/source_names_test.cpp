@@ -167,7 +167,7 @@ TEST(OtherForm, TensorsOfAModuleAndScalesAroundItAreListed) {
     NameTable table;
     for (std::size_t t = 0; t < source.value.stored.tensors.size(); ++t)
       table.emplace(source.value.stored.tensors[t].name.text(), t);
-    return unnamed_beside(weight, table, all.names, source.value.stored);
+    return unnamed_beside(weight, table, all.names, source.value.stored, 2);
   };
   std::string const weight = "model.layers.0.mlp.up_proj.weight";
   EXPECT_EQ(beside({"model.layers.0.mlp.up_proj.qweight"}, weight),
