@@ -150,5 +150,20 @@ TEST(PageFile, IsNotPutIntoACheckpoint) {
   EXPECT_EQ(refusal(folder.path() / "model.html", {folder.path() / "model"}), "");
 }
 
+TEST(PageFile, IsNotPutWhereAFileWouldBelongToACheckpointOrNoFileMayBe) {
+  ScratchFolder const folder("view_page");
+  fs::create_directories(folder.path() / "model");
+  write_text_file(folder.path() / "model" / "model.safetensors", "x");
+  test::expect_refused(ErrorKind::usage, "files such as *.safetensors in a folder make it one",
+                       [&] { PageFile const file(folder.path() / "model" / "x.html"); });
+  if (::geteuid() != 0) GTEST_SKIP() << "needs two users, so root";
+  ::chmod(folder.path().c_str(), 0755);
+  ASSERT_EQ(::setresuid(65534, 65534, 0), 0);  // access() goes by the real user
+  std::string const sentence = refusal(folder.path() / "x.html");
+  ASSERT_EQ(::setresuid(0, 0, 0), 0);
+  EXPECT_NE(sentence.find("the page cannot be written: Permission denied"), std::string::npos)
+      << sentence;
+}
+
 }  // namespace
 }  // namespace reshard
