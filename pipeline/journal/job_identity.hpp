@@ -24,7 +24,7 @@ struct JobIdentity {
   std::string previous = {};  ///< what may be taken over of a previous target
 };
 
-/// Looks at the describing files through Sight, but for those of `read`: they count as they were
+/// Looks at the describing files through Sight, except for those of `read`: they count as they were
 /// when they were read.
 JobIdentity identity_of(JobSpec const& spec, Checkpoint const& source, JobPlan const& plan,
                         std::map<std::filesystem::path, FileStamp> const& read = {});

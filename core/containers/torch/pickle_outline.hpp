@@ -24,7 +24,7 @@ class Outline {
   Outline(std::string bytes, std::span<Path const> free);
 
   /// Nothing where the bytes differ in more than that, or could mean something else. Otherwise
-  /// parse() would give the same document but for the free values.
+  /// parse() would give the same document except for the free values.
   std::optional<Values> compare(std::string_view bytes) const;
 
  private:

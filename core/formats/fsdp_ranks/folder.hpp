@@ -30,7 +30,7 @@ std::optional<RankName> parse_rank_name(std::string_view name);
 /// {"FSDP_version": 2, "world_size": 8}, written by the first rank when all have saved.
 inline constexpr std::string_view config_name = "fsdp_config.json";
 
-/// The files of a save, by names alone but for fsdp_config.json.
+/// The files of a save, by names alone, except for fsdp_config.json.
 struct Folder {
   std::filesystem::path path;  ///< of the save
   Index world = 0;

@@ -1,6 +1,7 @@
 #include "core/formats/fsdp_ranks/rank_header.hpp"
 
 #include <algorithm>
+#include <map>
 
 #include "core/base/crc32.hpp"
 #include "core/base/error.hpp"
@@ -48,41 +49,63 @@ class Reader {
     for (auto const& parts : header_.parts)
       for (HeldPart const& part : parts) all.push_back(&part.tensor);
     header_.records = megatron::records_with(torch_, all);
-    for (FileTensor const* part : all) add_sum(*part);
-    std::ranges::sort(header_.sums, {}, &PartSum::offset_bytes);
+    add_sums(all);
     return std::move(header_);
   }
 
  private:
-  /// Of a part that does not fill its record: nothing else compares these bytes with the CRC-32.
-  void add_sum(FileTensor const& part) {
-    if (part.size_bytes == 0) return;
-    auto const after = std::ranges::upper_bound(header_.records, part.offset_bytes, {},
-                                                &StorageRecord::offset_bytes);
-    if (after == header_.records.begin()) return;
-    StorageRecord const& record = *(after - 1);
-    std::uint64_t const end = part.offset_bytes + part.size_bytes;
-    bool const inside = end <= record.offset_bytes + record.size_bytes;
-    if (!record.crc32 || !inside || record.size_bytes == part.size_bytes) return;
-    PartSum sum{part.offset_bytes, part.size_bytes, 0};
+  /// Of parts that do not fill their record: nothing else compares its bytes with its CRC-32.
+  void add_sums(std::vector<FileTensor const*> const& parts) {
+    std::map<std::size_t, std::vector<PartSum>> by_record;
+    for (FileTensor const* part : parts) {
+      auto const after = std::ranges::upper_bound(header_.records, part->offset_bytes, {},
+                                                  &StorageRecord::offset_bytes);
+      if (part->size_bytes == 0 || after == header_.records.begin()) continue;
+      StorageRecord const& record = *(after - 1);
+      bool const inside =
+          part->offset_bytes + part->size_bytes <= record.offset_bytes + record.size_bytes;
+      if (!record.crc32 || !inside || record.size_bytes == part->size_bytes) continue;
+      auto& sums = by_record[static_cast<std::size_t>(after - 1 - header_.records.begin())];
+      if (part->strides.empty()) sums.push_back({part->offset_bytes, part->size_bytes, 0});
+    }
+    for (auto& [at, sums] : by_record) read_record(header_.records[at], sums);
+    std::ranges::sort(header_.sums, {}, &PartSum::offset_bytes);
+  }
+
+  /// Reads a record once, however many parts it has. Parts that lie over each other get no sums:
+  /// a hostile file may have very many.
+  void read_record(StorageRecord const& record, std::vector<PartSum>& sums) {
+    auto const place = [](PartSum const& sum) {
+      return std::pair(sum.offset_bytes, sum.size_bytes);
+    };
+    std::ranges::sort(sums, {}, place);
+    auto const again = std::ranges::unique(sums, {}, place);  // a tensor under two names
+    sums.erase(again.begin(), again.end());
+    for (std::size_t i = 1; i < sums.size(); ++i)
+      if (sums[i - 1].offset_bytes + sums[i - 1].size_bytes > sums[i].offset_bytes) sums.clear();
     std::uint32_t all = 0;
+    std::size_t first = 0;
     std::vector<std::byte> block(std::min(record.size_bytes, most_block_bytes));
-    for (std::uint64_t at = 0; at < record.size_bytes; at += block.size()) {
-      block.resize(std::min<std::uint64_t>(block.size(), record.size_bytes - at));
-      file_.read_at(record.offset_bytes + at, block);
+    for (std::uint64_t done = 0; done < record.size_bytes; done += block.size()) {
+      block.resize(std::min<std::uint64_t>(block.size(), record.size_bytes - done));
+      std::uint64_t const begin = record.offset_bytes + done;
+      std::uint64_t const end = begin + block.size();
+      file_.read_at(begin, block);
       all = crc32(block, all);
-      std::uint64_t const from = std::max(part.offset_bytes, record.offset_bytes + at);
-      std::uint64_t const to = std::min(end, record.offset_bytes + at + block.size());
-      if (from < to)
-        sum.crc32 =
-            crc32(std::span(block).subspan(from - record.offset_bytes - at, to - from), sum.crc32);
+      for (std::size_t i = first; i < sums.size() && sums[i].offset_bytes < end; ++i) {
+        std::uint64_t const part_end = sums[i].offset_bytes + sums[i].size_bytes;
+        std::uint64_t const from = std::max(sums[i].offset_bytes, begin);
+        std::uint64_t const bytes = std::min(part_end, end) - from;
+        sums[i].crc32 = crc32(std::span(block).subspan(from - begin, bytes), sums[i].crc32);
+        if (part_end <= end) first = i + 1;
+      }
     }
     if (all != *record.crc32 && header_.damage.empty())
       header_.damage = fmt::format(
           "{}: the record at {} has the CRC-32 0x{:08x}, and 0x{:08x} is recorded: the file is "
           "damaged",
           path_, record.offset_bytes, all, *record.crc32);
-    if (part.strides.empty()) header_.sums.push_back(sum);
+    header_.sums.insert(header_.sums.end(), sums.begin(), sums.end());
   }
 
   [[noreturn]] void refuse(std::string_view why) const {

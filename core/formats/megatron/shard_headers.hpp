@@ -47,7 +47,7 @@ struct Headers {
 Headers unpacked_headers(SharedHeaders const& packed, std::size_t shards);
 
 /// Reads the headers of the files of a checkpoint: model files, and with `with_states` those of
-/// distributed optimizers. A file that is like an earlier one but for checksums, args.rank,
+/// distributed optimizers. A file that is like an earlier one except for checksums, args.rank,
 /// args.local_rank and random state is compared with it and not parsed. Any thread.
 class ShardHeaderReader {
  public:

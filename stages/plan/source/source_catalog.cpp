@@ -35,10 +35,6 @@ std::optional<std::size_t> find(NameTable const& table, StoredName const& name,
 /// Modules around a weight in which its scales may stand.
 constexpr int most_levels = 2;
 
-bool is_of_codes(DType dtype) {
-  return dtype == DType::f8_e4m3 || dtype == DType::f8_e5m2 || dtype == DType::f4_x2;
-}
-
 class CatalogBuilder {
  public:
   CatalogBuilder(Model& model, Side const& side, Checkpoint const& source, StoredView const& view,

@@ -132,6 +132,10 @@ void fail_unexplained(std::string const& file, std::string const& tensor,
       droppable(map_names));
 }
 
+bool is_of_codes(DType dtype) {
+  return dtype == DType::f8_e4m3 || dtype == DType::f8_e5m2 || dtype == DType::f4_x2;
+}
+
 void check_stored(std::string const& file, std::string const& tensor, DType dtype,
                   std::vector<Index> const& shape, std::vector<Index> const& expected,
                   Side const& side, std::uint32_t entry, Model const& model,
@@ -147,9 +151,8 @@ void check_stored(std::string const& file, std::string const& tensor, DType dtyp
                            "compare them, and name the right one (source.config, model.map)",
                            model.origin()));
   }
-  bool const quantised =
-      dtype == DType::f8_e4m3 || dtype == DType::f8_e5m2 || dtype == DType::f4_x2;
-  if (!quantised || shape.size() < 2 || !side.part(entry).empty() || side.as_it_is(entry)) return;
+  if (!is_of_codes(dtype) || shape.size() < 2 || !side.part(entry).empty() || side.as_it_is(entry))
+    return;
   std::string const form = other_form();
   fail(ErrorKind::source,
        "{}: '{}' is {}, and no scale in a form that a map describes is stored with it: without one "

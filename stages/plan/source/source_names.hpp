@@ -30,6 +30,9 @@ std::string weight_beside(std::string const& tensor, std::vector<StoredName> con
                                    std::vector<StoredName> const& names, Model const& model,
                                    std::string const& map_names, std::string const& method = {});
 
+/// Whether a matrix of this dtype has codes, which mean nothing without scales.
+bool is_of_codes(DType dtype);
+
 /// An Error of kind source when a stored tensor's shape or dtype is not what its entry says.
 /// `other_form` gives other_form_words() of the tensor, or "" where nothing stands beside it.
 void check_stored(std::string const& file, std::string const& tensor, DType dtype,
