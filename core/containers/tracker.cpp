@@ -37,12 +37,11 @@ std::optional<SaveStep> step_of_tracker(std::string_view text) {
 }
 
 void refuse_tracker(fs::path const& root, std::string_view text, std::string_view way_out) {
-  fail(
-      ErrorKind::source,
-      "{}: expected an iteration number or the word \"release\", found {}. The saves here are: {}. "
-      "Correct it, or {}.",
-      (root / tracker_name).string(), json_quoted(trimmed(text).substr(0, most_shown)),
-      listed_saves(saves_of_run(root)), way_out);
+  std::vector<ListedSave> const saves = saves_of_run(root);
+  fail(ErrorKind::source,
+       "{}: expected an iteration number or the word \"release\", found {}.{} Correct it, or {}.",
+       (root / tracker_name).string(), json_quoted(trimmed(text).substr(0, most_shown)),
+       saves.empty() ? "" : fmt::format(" The saves here are: {}.", listed_saves(saves)), way_out);
 }
 
 SaveStep read_tracker(fs::path const& root, std::string_view way_out) {

@@ -79,6 +79,9 @@ def bases(tmp_path_factory):
             source = source_of(root / f"{name}-{kind}-source", name, kind)
             if kind == "stored":
                 source = program.run(source, root / f"{name}-dcp", "dcp", target_options={"chunks": "whole"})
+            elif kind == "args":  # Megatron's formats made of a container state what the made source leaves to Megatron's defaults
+                source = program.run(source, root / f"{name}-first", "hdf5")
+                source = program.run(source, root / f"{name}-megatron", "megatron", target_options=options_of("megatron", Layout()))
             made[name, kind] = program.run(source, root / f"{name}-{kind}", "hdf5")
         return made[name, kind]
 

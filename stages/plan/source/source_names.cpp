@@ -13,8 +13,10 @@
 namespace reshard {
 namespace {
 
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
 std::string without_digits(std::string text) {
-  std::erase_if(text, [](char c) { return c >= '0' && c <= '9'; });
+  std::erase_if(text, is_digit);
   return text;
 }
 
@@ -32,6 +34,32 @@ StoredName const* last_alike(std::string const& text, std::vector<StoredName> co
     best = &name;
   }
   return best;
+}
+
+/// The numbers in a name, in its order.
+std::vector<std::uint64_t> numbers_in(std::string_view name) {
+  std::vector<std::uint64_t> numbers;
+  for (std::size_t i = 0; i < name.size(); ++i) {
+    if (!is_digit(name[i])) continue;
+    if (i == 0 || !is_digit(name[i - 1])) numbers.push_back(0);
+    numbers.back() = numbers.back() * 10 + static_cast<std::uint64_t>(name[i] - '0');
+  }
+  return numbers;
+}
+
+/// Whether a number of `text` is larger than that of every name which differs from it in numbers
+/// only.
+bool is_beyond(std::string const& text, std::vector<StoredName> const& names) {
+  std::vector<std::uint64_t> const own = numbers_in(text);
+  std::string const words = without_digits(text);
+  std::vector<std::uint64_t> largest(own.size(), 0);
+  for (StoredName const& name : names) {
+    if (without_digits(name.name) != words) continue;
+    std::vector<std::uint64_t> const numbers = numbers_in(name.name);
+    for (std::size_t i = 0; i < std::min(own.size(), numbers.size()); ++i)
+      largest[i] = std::max(largest[i], numbers[i]);
+  }
+  return !std::ranges::equal(own, largest, std::less_equal<>());
 }
 
 constexpr char const* merge_adapters =
@@ -104,10 +132,16 @@ bool settle_optional(Model& model, Side const& side, std::vector<bool> const& fo
 void fail_unexplained(std::string const& file, std::string const& tensor,
                       std::vector<StoredName> const& names, Model const& model,
                       std::string const& map_names, std::string const& method) {
-  if (StoredName const* last = last_alike(tensor, names); last != nullptr)
+  StoredName const* const last = last_alike(tensor, names);
+  if (last != nullptr && is_beyond(tensor, names))
     fail(ErrorKind::source,
          "{}: '{}' is beyond the sizes of {}: the last such name is '{}'. {} counts fewer than the "
          "weights, or is of another model: correct it.",
+         file, tensor, model.origin(), last->name, model.origin());
+  if (last != nullptr)
+    fail(ErrorKind::source,
+         "{}: '{}' has no place in the model of {}, which has '{}'. Either what it belongs to is not "
+         "stored (the codes of a scale), or {} is of another model.",
          file, tensor, model.origin(), last->name, model.origin());
   std::vector<std::string> known;
   for (StoredName const& name : names) known.push_back(name.name);

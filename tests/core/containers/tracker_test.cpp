@@ -36,8 +36,7 @@ TEST(Tracker, IsReadFromItsRoot) {
   write_text_file(folder.path() / tracker_name, "\x1b[31m soon");
   EXPECT_EQ(refusal(folder), (folder.path() / tracker_name).string() +
                                  ": expected an iteration number or the word \"release\", found "
-                                 "\"\\u001b[31m soon\". The saves here are: none. Correct it, or "
-                                 "give a folder.");
+                                 "\"\\u001b[31m soon\". Correct it, or give a folder.");
   write_text_file(folder.path() / tracker_name, std::string(largest_tracker_bytes + 1, '1'));
   EXPECT_NE(refusal(folder).find("4097 bytes"), std::string::npos) << refusal(folder);
 }

@@ -39,6 +39,16 @@ TEST(Unexplained, ANameBeyondTheSizesIsTold) {
               "last such name is 'model.layers.5.mlp.up_proj.weight'");
 }
 
+TEST(Unexplained, ANameThatOtherLayersHaveIsTold) {
+  Names names;
+  std::erase_if(names.names, [](StoredName const& name) {
+    return name.name == "model.layers.2.mlp.up_proj.weight";
+  });
+  expect_says(names.unexplained("model.layers.2.mlp.up_proj.weight"),
+              "here: 'model.layers.2.mlp.up_proj.weight' has no place in the model of config.json, "
+              "which has 'model.layers.");
+}
+
 TEST(Unexplained, TheNearestNameIsTold) {
   expect_says(Names().unexplained("model.layers.0.mlp.up_pro.weight"),
               "matches no entry of llama.toml for this model; the nearest name is "
