@@ -22,14 +22,14 @@ class PartMaker {
     switch (dim.kind) {
       case PartDim::Kind::all:
       case PartDim::Kind::one: return tags_alone(factor, dim.kind == PartDim::Kind::one);
-      case PartDim::Kind::split: return split(std::move(factor), dim);
+      case PartDim::Kind::split:
+        if (dim.inner != dim.block) return split(std::move(factor), dim);
+        break;
       case PartDim::Kind::blocks: break;
     }
-    if (dim.block == 1) return {std::move(factor)};
-    Product whole{"", {std::move(factor)}};
-    divide(whole, dim.block, true);
-    if (whole.factors.empty()) return {Factor{}};
-    return std::move(whole.factors);
+    std::vector<Factor> factors = blocks(std::move(factor), dim.block);
+    if (dim.kind == PartDim::Kind::split) factors.emplace_back();
+    return factors;
   }
 
   /// Writes named counts of digits as numbers: code that compares the digits of two parts knows no
@@ -43,6 +43,14 @@ class PartMaker {
   }
 
  private:
+  std::vector<Factor> blocks(Factor factor, Index block) const {
+    if (block == 1) return {std::move(factor)};
+    Product whole{"", {std::move(factor)}};
+    divide(whole, block, true);
+    if (whole.factors.empty()) return {Factor{}};
+    return std::move(whole.factors);
+  }
+
   Index count(std::string const& text, Index otherwise) const {
     if (text.empty()) return otherwise;
     Index value = 0;

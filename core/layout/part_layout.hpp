@@ -15,13 +15,14 @@ struct PartDim {
   enum class Kind {
     blocks,  ///< one element for every `block` of them; the last block may be shorter
     split,   ///< two dimensions: blocks of `block`, and in each of them one element for every
-             ///< `inner`
+             ///< `inner`; where both are equal, the second has extent 1
     all,     ///< nothing: one value for the whole dimension
     one,     ///< the same, as a dimension of extent 1
   };
   Kind kind = Kind::blocks;
   Index block = 1;
   Index inner = 1;
+  friend bool operator==(PartDim const&, PartDim const&) = default;
 };
 
 /// The layout of a part of a quantised weight, made from the weight's: its last dimensions as

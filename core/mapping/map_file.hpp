@@ -106,10 +106,12 @@ struct MapQuantPart {
   bool fused = false;  ///< QuantPart::fused
 };
 
-/// How values are computed: code * scale, then times or divided by a number for the whole weight.
+/// How values are computed: (code - zero point) * scale, then times or divided by a number for the
+/// whole weight.
 struct QuantDecode {
-  std::string codes;       ///< "e4m3", "e5m2", "e2m1", "int4"; "" when values cannot be computed
-  std::string times;       ///< the part with the second scale
+  std::string codes;  ///< "e4m3", "e5m2", "e2m1", "i8", "int4" (of 4 bits, in 32-bit words); ""
+                      ///< when values cannot be computed
+  std::string times;  ///< the part with the second scale
   std::string divided_by;  ///< likewise
 };
 
@@ -119,12 +121,13 @@ struct QuantLabel {
                               ///< "compressed-tensors"
   std::string algorithm;      ///< ModelOpt's quant_algo, "NVFP4"
   std::string weights_alone;  ///< quant_algo where no scale of the input is stored; "" for the same
-  std::string smoothed;       ///< quant_algo where the input has a scale for each column
-                              ///< ("pre_quant_scale"); "" for the same
-  Index group_size = 0;       ///< 0: none
-  Index bits = 0;             ///< of a weight
-  std::string type = "float";  ///< of a weight
-  std::string strategy;        ///< "channel"; "" for none
+  std::vector<std::string> others;  ///< quant_algo of configurations that store the same tensors
+  std::string smoothed;             ///< quant_algo where the input has a scale for each column
+                                    ///< ("pre_quant_scale"); "" for the same
+  Index group_size = 0;             ///< 0: none
+  Index bits = 0;                   ///< of a weight
+  std::string type = "float";       ///< of a weight
+  std::string strategy;             ///< "channel"; "" for none
   friend bool operator==(QuantLabel const&, QuantLabel const&) = default;
 };
 

@@ -61,6 +61,8 @@ class QuantReader {
         result.algorithm = reader_.text(*member, key);
       else if (key == "weights_alone")
         result.weights_alone = reader_.text(*member, key);
+      else if (key == "others")
+        result.others = reader_.texts(*member, key);
       else if (key == "smoothed")
         result.smoothed = reader_.text(*member, key);
       else if (key == "type")
@@ -75,7 +77,7 @@ class QuantReader {
         reader_.mistake(
             *member,
             fmt::format(
-                "'{}' is not a key of label. Known: method, algorithm, weights_alone, smoothed, "
+                "'{}' is not a key of label. Known: method, algorithm, weights_alone, others, smoothed, "
                 "type, strategy, group_size, bits.",
                 key));
     }

@@ -1,38 +1,45 @@
 #include "core/mapping/quant.hpp"
 
+#include <algorithm>
+#include <iterator>
+
 #include "core/mapping/model.hpp"
 
 namespace reshard {
 namespace {
 
-Index positive(Expression const& expression, ExpressionScope const& scope, MapQuant const& quant) {
-  Index const value = expression.empty() ? 1 : expression.integer(scope);
-  if (value <= 0)
-    fail(ErrorKind::usage, "{}: a block of '{}' is {} = {}; it must be above zero.", quant.place,
-         quant.name, expression.text(), value);
-  return value;
+/// How config.json describes the weights of each group of modules; one null where it has no groups.
+Json::Array weight_groups(Model const& model) {
+  Json::Array groups;
+  Json const described = model.value("quantization_config.config_groups");
+  if (described.members() != nullptr)
+    for (auto const& [name, group] : *described.members())
+      if (Json const* weights = group.find("weights"); weights != nullptr)
+        groups.push_back(*weights);
+  if (groups.empty()) groups.emplace_back();
+  return groups;
 }
 
-}  // namespace
-
-std::vector<QuantScheme> evaluate_schemes(MapFile const& map, Model const& model) {
-  ExpressionScope scope;
-  scope.key = [&model](std::string_view key) { return std::optional<Json>(model.value(key)); };
-  scope.absent_spreads = true;
-  std::vector<QuantScheme> result;
-  std::size_t first = 0;
-  for (MapQuant const& quant : map.quant) {
-    if (!quant.when.empty() && !quant.when.holds(scope)) continue;
-    QuantScheme scheme{
-        quant.name, quant.decode, quant.label, {}, quant.parts.front().name != "values"};
-    auto const evaluated = [&](std::vector<MapPartDim> const& written) {
-      std::vector<PartDim> dims;
-      for (MapPartDim const& dim : written)
-        dims.push_back(
-            {dim.kind, positive(dim.block, scope, quant), positive(dim.inner, scope, quant)});
-      return dims;
+class SchemeMaker {
+ public:
+  SchemeMaker(MapQuant const& quant, Model const& model) : quant_(quant), model_(model) {
+    scope_.absent_spreads = true;
+    scope_.key = [this](std::string_view key) {
+      return std::optional<Json>(key.starts_with(of_group)
+                                     ? fact(group_, key.substr(of_group.size()))
+                                     : model_.value(key));
     };
-    for (MapQuantPart const& written : quant.parts) {
+  }
+
+  bool is_meant() const { return quant_.when.empty() || quant_.when.holds(scope_); }
+  /// Of the scheme that was made last.
+  bool is_first() const { return !quant_.first.empty() && quant_.first.holds(scope_); }
+
+  QuantScheme made(Json const& group) {
+    group_ = group;
+    QuantScheme scheme{
+        quant_.name, quant_.decode, quant_.label, {}, quant_.parts.front().name != "values"};
+    for (MapQuantPart const& written : quant_.parts) {
       QuantPart part{written.name,
                      written.stored,
                      {},
@@ -45,11 +52,69 @@ std::vector<QuantScheme> evaluate_schemes(MapFile const& map, Model const& model
         part.dtypes.push_back(*dtype_from_name(dtype));
       scheme.parts.push_back(std::move(part));
     }
-    bool const before = !quant.first.empty() && quant.first.holds(scope);
-    result.insert(before ? result.begin() + static_cast<std::ptrdiff_t>(first++) : result.end(),
-                  std::move(scheme));
+    return scheme;
   }
-  return result;
+
+ private:
+  static constexpr std::string_view of_group = "group.";
+
+  Index positive(Expression const& expression) const {
+    Index const value = expression.empty() ? 1 : expression.integer(scope_);
+    if (value <= 0)
+      fail(ErrorKind::usage, "{}: a block of '{}' is {} = {}; it must be above zero.", quant_.place,
+           quant_.name, expression.text(), value);
+    return value;
+  }
+
+  std::vector<PartDim> evaluated(std::vector<MapPartDim> const& written) const {
+    std::vector<PartDim> dims;
+    for (MapPartDim const& dim : written)
+      dims.push_back({dim.kind, positive(dim.block), positive(dim.inner)});
+    return dims;
+  }
+
+  MapQuant const& quant_;
+  Model const& model_;
+  Json group_;
+  ExpressionScope scope_;
+};
+
+bool have_equal_parts(QuantScheme const& a, QuantScheme const& b) {
+  return std::ranges::equal(a.parts, b.parts, {}, &QuantPart::dims, &QuantPart::dims);
+}
+
+/// "int4_packed_1x64": what a scale of it is for.
+std::string name_with_block(QuantScheme const& scheme) {
+  std::string name = scheme.name;
+  for (QuantPart const& part : scheme.parts)
+    if (part.name == "scale" && part.dims.size() == 2)
+      name += fmt::format("_{}x{}", part.dims[0].block, part.dims[1].block);
+  return name;
+}
+
+}  // namespace
+
+std::vector<QuantScheme> evaluate_schemes(MapFile const& map, Model const& model) {
+  Json::Array const groups = weight_groups(model);
+  std::vector<QuantScheme> first;
+  std::vector<QuantScheme> others;
+  for (MapQuant const& quant : map.quant) {
+    SchemeMaker maker(quant, model);
+    if (!maker.is_meant()) continue;
+    std::vector<QuantScheme> made;
+    for (Json const& group : groups) {
+      QuantScheme scheme = maker.made(group);
+      if (std::ranges::any_of(
+              made, [&](QuantScheme const& other) { return have_equal_parts(other, scheme); }))
+        continue;
+      made.push_back(scheme);
+      if (made.size() > 1) scheme.name = name_with_block(scheme);
+      (maker.is_first() ? first : others).push_back(std::move(scheme));
+    }
+  }
+  first.insert(first.end(), std::make_move_iterator(others.begin()),
+               std::make_move_iterator(others.end()));
+  return first;
 }
 
 std::string part_name(std::string_view weight, std::string_view part) {

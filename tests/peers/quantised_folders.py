@@ -54,11 +54,24 @@ SCHEMES = {
     "mxfp4_packed": lambda s: {"weight_packed": (tiles(s, 1, 2), U8), "weight_scale": (tiles(s, 1, 32), U8)},
     "mxfp8": lambda s: {"weight": (s, F8), "weight_scale": (tiles(s, 1, 32), U8)},
     "int4_packed": lambda s: {"weight_packed": (tiles(s, 1, 8), I32), "weight_scale": (tiles(s, 1, 32), BF16), "weight_shape": ([2], torch.int64)},
+    "int4_packed_asymmetric": lambda s: {
+        "weight_packed": (tiles(s, 1, 8), I32), "weight_scale": (tiles(s, 1, 32), BF16), "weight_zero_point": (tiles(s, 8, 32), I32),
+        "weight_shape": ([2], torch.int64)},
+    "int4_packed_channel": lambda s: {"weight_packed": (tiles(s, 1, 8), I32), "weight_scale": ([s[0], 1], BF16), "weight_shape": ([2], torch.int64)},
+    "int8_packed": lambda s: {"weight_packed": (tiles(s, 1, 4), I32), "weight_scale": (tiles(s, 1, 32), BF16), "weight_shape": ([2], torch.int64)},
+    "int2_packed": lambda s: {"weight_packed": (tiles(s, 1, 16), I32), "weight_scale": (tiles(s, 1, 32), BF16), "weight_shape": ([2], torch.int64)},
+    "int8_channel": lambda s: {"weight": (s, torch.int8), "weight_scale": ([s[0], 1], BF16), "weight_zero_point": ([s[0], 1], torch.int8)},
+    "int8_group": lambda s: {"weight": (s, torch.int8), "weight_scale": (tiles(s, 1, 32), BF16)},
+    "int8_channel_flat": lambda s: {"weight": (s, torch.int8), "weight_scale": ([s[0]], F32), "input_scale": ([], F32)},
+    "mxfp4": lambda s: {"weight": (tiles(s, 1, 2), U8), "weight_scale": (tiles(s, 1, 32), U8)},
+    "nvfp4_32": lambda s: {"weight": (tiles(s, 1, 2), U8), "weight_scale": (tiles(s, 1, 32), F8), "weight_scale_2": ([], F32), "input_scale": ([], F32)},
+    "int4_awq_fp8": lambda s: {
+        "weight": (tiles(s, 2, 1), U8), "weight_scale": (tiles(s, 1, 32), F32), "weight_scale_2": ([], F32), "input_scale": ([], F32)},
     "int4_awq": lambda s: {"weight": (tiles(s, 2, 1), U8), "weight_scale": (tiles(s, 1, 32), BF16), "pre_quant_scale": ([s[1]], BF16)},
 }
 
 METHODS = {"fp8_block": "fp8", "fp8_block_e8m0": "fp8", "fp8_tiles": "fp8", "fp4_tiles": "fp8"}
-MODELOPT = {"fp8_tensor", "fp8_channel_flat", "nvfp4", "mxfp8", "int4_awq"}
+MODELOPT = {"fp8_tensor", "fp8_channel_flat", "nvfp4", "nvfp4_32", "mxfp4", "mxfp8", "int4_awq", "int4_awq_fp8", "int8_channel_flat"}
 
 
 def quantisation_config(scheme):

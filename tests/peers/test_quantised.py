@@ -46,7 +46,7 @@ def there_and_back(model, folder, program, scratch, **options):
     return program.to_hf(second, scratch / "hf", target_options={"reference": folder})
 
 
-@pytest.mark.long_but("llama-mxfp4_packed", "qwen3_moe-fp8_block", "deepseek_v3-nvfp4")
+@pytest.mark.long_but("llama-mxfp4_packed", "llama-int4_packed_asymmetric", "llama-int8_channel", "qwen3_moe-fp8_block", "deepseek_v3-nvfp4")
 @pytest.mark.parametrize(("model", "scheme"), CASES)
 def test_every_byte_comes_back(model, scheme, program, scratch):
     source = saved(model, scratch / "source")
@@ -188,6 +188,52 @@ def test_dequantising_drops_the_description(program, scratch):
     wanted = exact.to(torch.bfloat16)
     assert dtype == "BF16" and torch.equal(got.view(torch.int16)[~wanted.isnan()], wanted.view(torch.int16)[~wanted.isnan()])
     assert len(stored_bits(back)) == len([n for n in stored if n.endswith("weight")])
+
+
+INTEGERS = [  # of each layer: bits, columns that share a scale (0: all), symmetric, packed
+    (4, 32, False, True), (8, 0, True, False), (4, 64, True, True), (8, 0, False, True), (2, 32, True, True), (4, 32, True, False)]
+
+
+def integers_of_the_library(folder):
+    """A llama whose layers are quantised by compressed-tensors, each in another integer form. Returns what the library decompresses."""
+    from compressed_tensors.compressors.base import BaseCompressor
+    from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
+    from compressed_tensors.quantization.utils import calculate_qparams
+
+    LlamaForCausalLM(LlamaConfig(**LLAMA | {"num_hidden_layers": len(INTEGERS)})).to(torch.bfloat16).save_pretrained(folder)
+    groups, schemes, compressors = {}, [], []
+    for layer, (bits, group, symmetric, packed) in enumerate(INTEGERS):
+        weights = QuantizationArgs(num_bits=bits, type="int", symmetric=symmetric, strategy="group" if group else "channel", group_size=group or None)
+        schemes.append(QuantizationScheme(targets=[f"re:.*layers[.]{layer}[.].*"], weights=weights))
+        compressors.append(BaseCompressor.get_value_from_registry("pack-quantized" if packed else "int-quantized"))
+        groups[f"group_{layer}"] = json.loads(schemes[-1].model_dump_json())
+    stored, expected = {}, {}
+    for name, weight in load_file(folder / "model.safetensors").items():
+        if not name.endswith("_proj.weight"):
+            stored[name] = expected[name] = weight
+            continue
+        scheme, compressor = schemes[layer_of(name)], compressors[layer_of(name)]
+        blocks = weight.unflatten(1, (-1, scheme.weights.group_size or weight.shape[1]))
+        scale, zero = calculate_qparams(blocks.amin(-1), blocks.amax(-1), scheme.weights)
+        parts = compressor.compress({"weight": weight, "weight_scale": scale, "weight_zero_point": zero}, scheme)
+        stored |= {name.removesuffix("weight") + part: value.contiguous() for part, value in parts.items()}
+        expected[name] = compressor.decompress(dict(parts), scheme)["weight"]
+    save_file(stored, folder / "model.safetensors", metadata={"format": "pt"})
+    config = json.loads((folder / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "compressed-tensors", "format": "mixed-precision", "config_groups": groups, "ignore": ["lm_head"]}
+    (folder / "config.json").write_text(json.dumps(config))
+    return expected
+
+
+def test_integers_of_the_library_come_back_and_become_its_values(program, scratch):
+    expected = integers_of_the_library(scratch / "source")
+    first = program.to_megatron(scratch / "source", scratch / "a", Layout(tp=2, pp=3), LOCAL)
+    back = program.to_hf(program.run(first, scratch / "dist", "torch_dist"), scratch / "hf", target_options={"reference": scratch / "source"})
+    assert stored_bits(back) == stored_bits(scratch / "source")
+    for source in (scratch / "source", first):
+        values = program.to_hf(source, scratch / f"values-{source.name}", model={"quant": "dequantise-bf16"}, target_options={"reference": scratch / "source"})
+        found = {name: tensor for path in values.glob("*.safetensors") for name, tensor in load_file(path).items()}
+        assert found.keys() == expected.keys() and all(torch.equal(found[name], expected[name]) for name in expected), source
 
 
 @pytest.mark.long

@@ -239,7 +239,8 @@ class QuantDescriber {
       return false;
     std::string const* text = algorithm.text();
     return text != nullptr && !text->empty() &&
-           (*text == label.algorithm || *text == label.smoothed || *text == label.weights_alone);
+           (*text == label.algorithm || *text == label.smoothed || *text == label.weights_alone ||
+            std::ranges::find(label.others, *text) != label.others.end());
   }
 
   /// An entry of its own, or of a module around it.

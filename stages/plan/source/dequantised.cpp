@@ -7,20 +7,34 @@
 namespace reshard {
 namespace {
 
-Index block_of(PartDim const& dim) { return dim.kind == PartDim::Kind::blocks ? dim.block : 0; }
+Index block_of(PartDim const& dim) {
+  bool const whole = dim.kind == PartDim::Kind::split && dim.inner == dim.block;
+  return whole || dim.kind == PartDim::Kind::blocks ? dim.block : 0;
+}
 
 Index elements(std::vector<Index> const& shape) {
   return std::accumulate(shape.begin(), shape.end(), Index{1}, std::multiplies<>());
 }
 
-quant::CodeFormat code_format(QuantScheme const& scheme, DType dtype, std::string const& name) {
-  if (scheme.decode.codes == "e4m3")
-    return dtype == DType::f8_e5m2 ? quant::CodeFormat::e5m2 : quant::CodeFormat::e4m3;
-  if (scheme.decode.codes == "e2m1") return quant::CodeFormat::e2m1;
-  if (scheme.decode.codes == "int4") return quant::CodeFormat::integer;
-  fail(ErrorKind::usage,
-       "'{}': values of the scheme {} cannot be computed. Set model.quant = \"keep\".", name,
-       scheme.name);
+/// Sets what a code is: "e4m3", "e2m1", "i8", or "int4" for integers of 4 bits in 32-bit words.
+void set_codes(quant::Scheme& codes, QuantScheme const& scheme, DType dtype,
+               std::string const& name) {
+  constexpr std::string_view packed = "int";
+  std::string const& word = scheme.decode.codes;
+  if (word == "e4m3") {
+    codes.codes = dtype == DType::f8_e5m2 ? quant::CodeFormat::e5m2 : quant::CodeFormat::e4m3;
+  } else if (word == "e2m1") {
+    codes.codes = quant::CodeFormat::e2m1;
+  } else if (word == "i8") {
+    codes.codes = quant::CodeFormat::i8;
+  } else if (word.size() == packed.size() + 1 && word.starts_with(packed)) {
+    codes.codes = quant::CodeFormat::integer;
+    codes.integer_bits = word.back() - '0';
+  } else {
+    fail(ErrorKind::usage,
+         "'{}': values of the scheme {} cannot be computed. Set model.quant = \"keep\".", name,
+         scheme.name);
+  }
 }
 
 }  // namespace
@@ -44,9 +58,10 @@ SourceView dequantised(QuantScheme const& scheme, QuantMatch const& match, std::
     StoredPlace const& place = *stored;
     if (p == 0) {
       view.stored = place;
-      view.scheme.codes = code_format(scheme, place.dtype, name);
+      set_codes(view.scheme, scheme, place.dtype, name);
       continue;
     }
+    if (part.name == "zero_point") view.zero_points = place;
     bool const second = part.name == scheme.decode.times || part.name == scheme.decode.divided_by;
     if (!second && part.name != "scale") continue;
     bool const single =

@@ -159,6 +159,8 @@ TEST(PartLayout, SplitNeedsWholeBlocksOfOneAxis) {
               "o.s: hidden (group head dim/32) dim%32/2");
   expect_straddles(sizes(48), "o: hidden (group head dim)", {blocks(1), split(32, 2)},
                    "blocks of 32 straddle 'dim' (extent 48)");
+  expect_part(sizes(), "o: hidden (a: mi | b: mi)", {split(32, 32), split(16, 16)},
+              "o: hidden/32 1 (a.s: mi/16 | b.s: mi/16) 1");
   expect_straddles(sizes(), "o: hidden (a: mi | b: mi)", {blocks(1), split(32, 2)},
                    "straddle several tensors");
   expect_straddles(sizes(), "o: hidden (mi/32 mi%32)", {blocks(1), split(32, 2)}, "straddle");

@@ -159,5 +159,35 @@ TEST(QuantNames, ThePartsWordTakesThePlaceOfWeight) {
   EXPECT_EQ(part_name("weight_norm.weight", "weight_scale"), "weight_norm.weight_scale");
 }
 
+TEST(QuantSchemes, EveryGroupOfTheConfigHasItsBlocks) {
+  std::string const quant =
+      "[quant.s]\n"
+      "first = \"group.strategy == 'block'\"\n"
+      "values = { name = 'weight', dtype = ['I8'], blocks = [1, 1] }\n"
+      "scale = { name = 'scale', dtype = ['F32'], blocks = ['group.block[0] ?? 1', 'group.size ?? "
+      "32'] }\n"
+      "[quant.t]\n" +
+      values;
+  auto const names = [&](std::string const& groups) {
+    std::string text;
+    for (QuantScheme const& scheme :
+         schemes_of(quant, R"({"quantization_config": {"config_groups": )" + groups + "}}"))
+      text += fmt::format("{} {}, ", scheme.name, scheme.parts.back().dims.back().block);
+    return text;
+  };
+  std::string const t =
+      fmt::format("t {}, ", schemes_of(quant, "{}").back().parts.back().dims.back().block);
+  EXPECT_EQ(names("{}"), "s 32, " + t);
+  EXPECT_EQ(names(R"({"a": {}, "b": 3})"), "s 32, " + t);
+  EXPECT_EQ(names(R"({"a": {"weights": {"size": 64}}, "b": {"weights": {"size": 64}}})"),
+            "s 64, " + t);
+  EXPECT_EQ(names(R"({"a": {"weights": {"size": 64}}, "b": {"weights": {"size": 128}}})"),
+            "s 64, s_1x128 128, " + t);
+  EXPECT_EQ(names(R"({"a": {"weights": {"size": 64}},
+                      "b": {"weights": {"size": 16, "strategy": "block", "block": [8]}}})"),
+            "s_8x16 16, s 64, " + t)
+      << "a form that shapes do not tell from others comes first";
+}
+
 }  // namespace
 }  // namespace reshard
