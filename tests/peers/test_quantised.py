@@ -6,7 +6,9 @@ import subprocess
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import DeepseekV3Config, DeepseekV3ForCausalLM, LlamaConfig, LlamaForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
+from transformers import (
+    DeepseekV3Config, DeepseekV3ForCausalLM, GptOssConfig, GptOssForCausalLM, LlamaConfig, LlamaForCausalLM, MixtralConfig, MixtralForCausalLM, Qwen3MoeConfig,
+    Qwen3MoeForCausalLM)
 
 from peer_types import LOCAL, TE_GROUPED, TE_SEQUENTIAL, Layout
 from quantised_folders import MODELOPT, SCHEMES, WIDE_BLOCKS, layer_of, quantise_folder, stored_bits
@@ -188,6 +190,38 @@ def test_dequantising_drops_the_description(program, scratch):
     wanted = exact.to(torch.bfloat16)
     assert dtype == "BF16" and torch.equal(got.view(torch.int16)[~wanted.isnan()], wanted.view(torch.int16)[~wanted.isnan()])
     assert len(stored_bits(back)) == len([n for n in stored if n.endswith("weight")])
+
+
+def by_projections(tensors):
+    """Experts one by one under the names of their projections, as llm-compressor saves those of Mixtral and gpt-oss."""
+    words = {".w1.": ".gate_proj.", ".w3.": ".up_proj.", ".w2.": ".down_proj."}
+    result = {}
+    for name, tensor in tensors.items():
+        stem, dot, last = name.rpartition(".experts.")
+        if dot and "_proj" in last and not last[0].isdigit():  # [expert, input, output] and [expert, output] of gpt-oss
+            kind = "bias" if last.endswith("_bias") else "weight"
+            for expert, matrix in enumerate(tensor if kind == "bias" else tensor.mT):
+                parts = {"gate_proj": matrix[::2], "up_proj": matrix[1::2]} if last.startswith("gate_up") else {"down_proj": matrix}
+                result |= {f"{stem}.experts.{expert}.{word}.{kind}": part.contiguous() for word, part in parts.items()}
+            continue
+        for old, new in words.items():
+            name = name.replace(old, new)
+        result[name] = tensor
+    return result
+
+
+@pytest.mark.parametrize("family", ["mixtral", "gpt_oss"])
+def test_experts_named_by_their_projections(family, program, scratch):
+    sizes = LLAMA | dict(num_hidden_layers=2, num_local_experts=4, num_experts_per_tok=2)
+    windows = ["sliding_attention", "full_attention"]
+    made = MixtralForCausalLM(MixtralConfig(**sizes)) if family == "mixtral" else GptOssForCausalLM(GptOssConfig(**sizes, layer_types=windows))
+    source = scratch / "source"
+    made.to(torch.bfloat16).save_pretrained(source)
+    save_file(by_projections(load_file(source / "model.safetensors")), source / "model.safetensors", metadata={"format": "pt"})
+    quantise_folder(source, lambda name: "int4_packed" if ".experts." in name else None)
+    first = program.to_megatron(source, scratch / "a", Layout(tp=2, ep=2, etp=1), TE_GROUPED)
+    back = program.to_hf(first, scratch / "hf", target_options={"reference": source})
+    assert stored_bits(back) == stored_bits(source) and any(".experts.3.gate_proj.weight_packed" in name for name in stored_bits(back))
 
 
 INTEGERS = [  # of each layer: bits, columns that share a scale (0: all), symmetric, packed
