@@ -64,7 +64,7 @@ TEST(MapQuant, MistakesNameFileAndLine) {
             "m.toml:4: codes must be a string. Put it in quotes."},
            {values + "label = { methods = 'fp8' }",
             "m.toml:4: 'methods' is not a key of label. Known: method, algorithm, weights_alone, "
-            "smoothed, type, strategy, group_size, bits."},
+            "others, smoothed, type, strategy, group_size, bits."},
            {values + "label = { bits = 'four' }", "m.toml:4: 'four': 'four' is not defined here."},
        })
     EXPECT_EQ(refusal(quant).find(sentence), 0U) << quant << ": " << refusal(quant);
