@@ -139,10 +139,11 @@ void fail_unexplained(std::string const& file, std::string const& tensor,
          "weights, or is of another model: correct it.",
          file, tensor, model.origin(), last->name, model.origin());
   if (last != nullptr)
-    fail(ErrorKind::source,
-         "{}: '{}' has no place in the model of {}, which has '{}'. Either what it belongs to is not "
-         "stored (the codes of a scale), or {} is of another model.",
-         file, tensor, model.origin(), last->name, model.origin());
+    fail(
+        ErrorKind::source,
+        "{}: '{}' has no place in the model of {}, which has '{}'. Either what it belongs to is not "
+        "stored (the codes of a scale), or {} is of another model.",
+        file, tensor, model.origin(), last->name, model.origin());
   std::vector<std::string> known;
   for (StoredName const& name : names) known.push_back(name.name);
   if (is_adapter(tensor))
