@@ -141,9 +141,9 @@ void fail_unexplained(std::string const& file, std::string const& tensor,
   if (last != nullptr)
     fail(
         ErrorKind::source,
-        "{}: '{}' has no place in the model of {}, which has '{}'. Either what it belongs to is not "
-        "stored (the codes of a scale), or {} is of another model.",
-        file, tensor, model.origin(), last->name, model.origin());
+        "{}: '{}' has no place in the model of {}, which has '{}'. Store what it belongs to (the codes of "
+        "a scale), or give the config of this model.",
+        file, tensor, model.origin(), last->name);
   std::vector<std::string> known;
   for (StoredName const& name : names) known.push_back(name.name);
   if (is_adapter(tensor))
