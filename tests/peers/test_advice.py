@@ -73,8 +73,9 @@ def torchao(module, weight):
     return {module + "_weight_qdata": weight.to(torch.int8), module + "_weight_scale": torch.ones(weight.shape[0])}
 
 
-def int8_of_compressed_tensors(module, weight):
-    return {module + "weight": weight.to(torch.int8), module + "weight_scale": torch.ones(weight.shape[0], 1)}
+def int3_of_compressed_tensors(module, weight):
+    rows, columns = weight.shape
+    return {module + "weight_packed": torch.zeros(rows, columns * 3 // 32, dtype=torch.int32), module + "weight_scale": torch.ones(rows, 1)}
 
 
 def asymmetric_int4(module, weight):
@@ -90,7 +91,7 @@ OTHER_FORMS = {
     "nf4": (nf4, {"quant_method": "bitsandbytes", "load_in_4bit": True}, "bitsandbytes"),
     "int8": (int8_of_bitsandbytes, {"quant_method": "bitsandbytes", "load_in_8bit": True}, "bitsandbytes"),
     "torchao": (torchao, {"quant_method": "torchao"}, "torchao"),
-    "w8a8": (int8_of_compressed_tensors, {"quant_method": "compressed-tensors", "format": "int-quantized"}, "compressed-tensors (int-quantized)"),
+    "w3a16": (int3_of_compressed_tensors, {"quant_method": "compressed-tensors", "format": "pack-quantized"}, "compressed-tensors (pack-quantized)"),
     "w4-asymmetric": (asymmetric_int4, {"quant_method": "compressed-tensors", "format": "pack-quantized"}, "compressed-tensors (pack-quantized)"),
 }  # fmt: skip
 
@@ -124,7 +125,7 @@ def test_a_form_of_weights_that_no_map_has_is_named_and_kept_by_names(form, prog
 
 @pytest.mark.parametrize("lost", ["model.layers.1.input_layernorm.weight", "model.layers.1."])
 def test_what_else_a_form_without_a_map_lacks_is_refused(lost, program, folder, scratch):
-    rewrite(folder, of_projections(int8_of_compressed_tensors), {"quant_method": "compressed-tensors", "format": "int-quantized"})
+    rewrite(folder, of_projections(int3_of_compressed_tensors), {"quant_method": "compressed-tensors", "format": "pack-quantized"})
     file = folder / "model.safetensors"
     save_file({name: tensor for name, tensor in load_file(file).items() if not name.startswith(lost)}, file, metadata={"format": "pt"})
     outcome = program.attempt(folder, scratch / "out", "huggingface")
