@@ -1,19 +1,16 @@
 #include "pipeline/program.hpp"
 
 #include <algorithm>
-#include <array>
 #include <atomic>
-#include <climits>
 #include <csignal>
 #include <cstdlib>
 #include <optional>
-
-#include <unistd.h>
 
 #include "core/base/heap.hpp"
 #include "core/base/json.hpp"
 #include "core/transport/heartbeat.hpp"
 #include "pipeline/cli/command_line.hpp"
+#include "pipeline/cli/map_folders.hpp"
 #include "pipeline/cli/say.hpp"
 #include "pipeline/cli/standard_output.hpp"
 #include "pipeline/run/agreement.hpp"
@@ -21,27 +18,11 @@
 namespace reshard {
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr std::string_view error_word = "error: ";
 
 std::atomic<bool> stop_requested = false;
 
 extern "C" void request_stop(int) { stop_requested = true; }
-
-/// Where maps lie: RESHARD_MAPS, then share/reshard/models of the folder above the program's own; a
-/// build folder has a link of that name.
-std::vector<fs::path> map_folders() {
-  std::vector<fs::path> folders;
-  if (char const* own = std::getenv("RESHARD_MAPS"); own != nullptr && *own != '\0')
-    folders.emplace_back(own);
-  std::array<char, PATH_MAX> program{};
-  ssize_t const length = ::readlink("/proc/self/exe", program.data(), program.size() - 1);
-  if (length > 0)
-    folders.push_back(fs::path(program.data()).parent_path().parent_path() / "share" / "reshard" /
-                      "models");
-  return folders;
-}
 
 int execute(Command& command, std::vector<std::string> const& words, Comm const& comm) {
   std::optional<Heartbeat> heartbeat;

@@ -49,7 +49,7 @@ python=python3
 if [[ ! -d $build/seeds ]]; then
   more=()
   [[ -x build/dev/pipeline/reshard ]] && more+=(--reshard "$PWD/build/dev/pipeline/reshard")
-  [[ -x build/dev/tests/core/containers/hdf5/hdf5_tool ]] && more+=(--hdf5-tool "$PWD/build/dev/tests/core/containers/hdf5/hdf5_tool")
+  [[ -x build/dev/tests/probe ]] && more+=(--probe "$PWD/build/dev/tests/probe")
   "$python" -W ignore tests/fuzz/make_seeds.py "$build/seeds" "${more[@]}"
 fi
 

@@ -61,14 +61,16 @@ std::map<std::string, std::set<std::string>> const allowed_libraries = {
 std::map<std::string, std::set<std::string>> const allowed_rooms = {
     {"job", {}},
     {"journal", {"job"}},
-    {"target", {"job", "journal"}},
-    {"verify", {"job", "target"}},
-    {"run", {"job", "journal", "target", "verify"}},
+    {"records", {"job"}},
+    {"publication", {"job", "journal", "records"}},
+    {"verify", {"job", "records"}},
+    {"extract", {"job", "publication", "verify"}},
+    {"run", {"job", "journal", "publication", "records", "verify"}},
     {"view", {"job"}},
     {"cli", {"job"}},
-    {"describe", {"cli", "job", "target", "verify"}},
-    {"nightly", {"describe", "job", "target"}},
-    {"commands", {"cli", "describe", "job", "nightly", "run", "verify", "view"}},
+    {"describe", {"cli", "job", "verify"}},
+    {"nightly", {"describe", "job", "publication", "records"}},
+    {"commands", {"cli", "describe", "extract", "job", "nightly", "run", "verify", "view"}},
 };
 
 constexpr std::string_view program = "pipeline/";

@@ -17,7 +17,7 @@ void add_map(CLI::App& command, std::string& into) {
       ->type_name("MAP");
 }
 
-void add_config(CLI::App& command, std::string& into) {
+void add_config(CLI::App& command, std::filesystem::path& into) {
   command.add_option("--config", into, "config.json or its folder, if the checkpoint has none")
       ->type_name("PATH");
 }

@@ -43,7 +43,7 @@ using Commands = std::vector<std::unique_ptr<Command>>;
 /// Usual options.
 void add_json(CLI::App& command, bool& into);
 void add_map(CLI::App& command, std::string& into);
-void add_config(CLI::App& command, std::string& into);
+void add_config(CLI::App& command, std::filesystem::path& into);
 void add_prefix(CLI::App& command, std::string& into);
 
 /// The words that a key of the job file takes, as a type name: "auto|host".

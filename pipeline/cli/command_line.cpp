@@ -7,10 +7,10 @@
 #include <fmt/ranges.h>
 #include <CLI/CLI.hpp>
 
-#include "pipeline/cli/command_facts.hpp"
 #include "pipeline/cli/command_words.hpp"
 #include "pipeline/cli/completion.hpp"
 #include "pipeline/cli/manual.hpp"
+#include "pipeline/cli/map_folders.hpp"
 #include "pipeline/job/job_field.hpp"
 #include "pipeline/version.hpp"
 
@@ -22,6 +22,9 @@ mpirun -n 8 reshard run job.toml --set run.memory="2 GiB"
 mpirun -n 8 reshard verify /data/model/iter_0001000 /data/model-hf
 srun --mpi=pmix reshard run job.toml)";
 
+/// `reshard __complete SHELL WORD…`: hidden, for the scripts of `reshard completion`.
+constexpr std::string_view asked_by_shells = "__complete";
+
 /// What the program's own options write into, and those of the commands that print texts about the
 /// command line.
 struct OwnOptions {
@@ -31,6 +34,53 @@ struct OwnOptions {
   std::string shell;
   std::string page;
 };
+
+/// CLI11 puts the names of checks behind a colon.
+std::string plain_type(CLI::Option const& option) {
+  std::string const type = option.get_type_name();
+  return type.substr(0, type.find(':'));
+}
+
+OptionFacts facts_of(CLI::Option const& option) {
+  OptionFacts facts;
+  for (std::string const& name : option.get_snames()) facts.names.push_back("-" + name);
+  for (std::string const& name : option.get_lnames()) facts.names.push_back("--" + name);
+  facts.text = option.get_description();
+  facts.required = option.get_required();
+  if (facts.names.empty()) {
+    facts.names = {option.get_name(true)};
+    facts.kind = kind_of_word(facts.names.front());
+    facts.choices = choices_of_word(facts.names.front());
+    facts.several = option.get_items_expected_max() > 1;
+    return facts;
+  }
+  if (option.get_items_expected_max() == 0) return facts;
+  facts.value = plain_type(option);
+  facts.kind = kind_of_word(facts.value);
+  facts.choices = choices_of_word(facts.value);
+  facts.several = facts.kind == WordKind::setting;
+  return facts;
+}
+
+CommandFacts facts_of(CLI::App const& app) {
+  CommandFacts facts{.name = app.get_name(),
+                     .text = app.get_description(),
+                     .examples = app.get_footer(),
+                     .options = {}};
+  for (CLI::Option const* option : app.get_options())
+    if (!option->get_group().empty()) facts.options.push_back(facts_of(*option));
+  return facts;
+}
+
+/// The table of a configured command line. The footer of an app is its examples.
+CommandTable command_table(CLI::App const& app) {
+  CommandTable table{facts_of(app)};
+  table.front().name = "";
+  for (CLI::App const* command :
+       app.get_subcommands([](CLI::App const* sub) { return !sub->get_group().empty(); }))
+    table.push_back(facts_of(*command));
+  return table;
+}
 
 CommandLine printed(std::string text) { return {nullptr, std::move(text), 0}; }
 CommandLine mistake(std::string const& text) { return {nullptr, "error: " + text + "\n", 2}; }
@@ -44,7 +94,7 @@ void add_texts(CLI::App& app, OwnOptions& own) {
   completion->add_option("bash|zsh|fish", own.shell, "the shell")
       ->required()
       ->type_name("")
-      ->check(CLI::IsMember(std::vector<std::string>{"bash", "zsh", "fish"}));
+      ->check(CLI::IsMember(completion_shells()));
   CLI::App* man = app.add_subcommand("man", "a page of the manual, for packagers")->group("");
   man->add_option("PAGE", own.page, "the page")
       ->required()
@@ -147,6 +197,8 @@ class Parser {
   CommandLine run(std::vector<std::string> const& words) {
     if (!words.empty() && words.front() == "help")
       return help_of(table_, std::span(words).subspan(1));
+    if (words.size() > 1 && words.front() == asked_by_shells)
+      return printed(candidates(words[1], std::span(words).subspan(2), table_, map_folders()));
     std::string const unknown = unknown_word(table_, words, std::array<std::string, 1>{"man"});
     if (!unknown.empty()) return mistake("command line: " + unknown);
     try {
@@ -169,7 +221,7 @@ class Parser {
   CommandLine chosen() const {
     if (own_.version) return printed(own_.json ? version_json().dump(2) + "\n" : version_text());
     if (own_.defaults) return printed(default_job_text());
-    if (app_.got_subcommand("completion")) return printed(completion_script(own_.shell, table_));
+    if (app_.got_subcommand("completion")) return printed(completion_script(own_.shell));
     if (app_.got_subcommand("man")) return printed(manual_page(own_.page, table_));
     for (std::size_t c = 0; c < apps_.size(); ++c) {
       if (!app_.got_subcommand(apps_[c])) continue;

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <filesystem>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -8,28 +10,18 @@
 
 namespace reshard {
 
-/// The completion script for "bash", "zsh" or "fish": commands, options, their choices, files,
-/// names of maps, keys of the job file with their values. Pre: one of the three.
-std::string completion_script(std::string_view shell, CommandTable const& table);
+/// "bash", "zsh", "fish".
+std::vector<std::string> completion_shells();
 
-/// What a script completes of the job file.
-struct SettingFacts {
-  std::string key;                   ///< "target.format"
-  std::vector<std::string> choices;  ///< none where any value can stand
-  std::string text;                  ///< the first sentence of its comment
-  bool path = false;                 ///< the value is a path
-};
-std::vector<SettingFacts> setting_facts();
+/// The script that makes a shell ask `reshard __complete SHELL WORD…` for candidates. Pre: the
+/// shell is one of the list.
+std::string completion_script(std::string_view shell);
 
-std::string bash_completion(CommandTable const& table);
-std::string zsh_completion(CommandTable const& table);
-std::string fish_completion(CommandTable const& table);
-
-/// 'text' for a shell: nothing in it is special, quotes of its own included.
-std::string shell_quoted(std::string_view text);
-
-/// The shell function _reshard_maps that prints the names of the maps, a line each: from
-/// RESHARD_MAPS and from beside the installed program.
-std::string_view maps_function();
+/// What can stand for the last word of a command line, `words` without the program; a line each,
+/// as the script of the shell reads it. A line ":files GLOB" stands for files whose names match,
+/// and for folders. Names of maps are those of the files *.toml in `map_folders`.
+std::string candidates(std::string_view shell, std::span<std::string const> words,
+                       CommandTable const& table,
+                       std::span<std::filesystem::path const> map_folders);
 
 }  // namespace reshard

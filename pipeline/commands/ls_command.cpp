@@ -1,46 +1,37 @@
-#include <CLI/CLI.hpp>
-
-#include "pipeline/cli/say.hpp"
-#include "pipeline/cli/standard_output.hpp"
 #include "pipeline/commands/all_commands.hpp"
+#include "pipeline/commands/checkpoint_command.hpp"
 #include "pipeline/describe/look.hpp"
 
 namespace reshard {
 namespace {
 
-class LsCommand : public Command {
+class LsCommand : public CheckpointCommand<ListQuery> {
  public:
   CLI::App* add_to(CLI::App& app) override {
     CLI::App* sub =
         app.add_subcommand("ls", "list every tensor with dtype, shape and place; read only headers")
             ->footer("reshard ls /data/model-hf --logical");
-    sub->add_option("PATH", path_, "a checkpoint")->required()->type_name("");
+    add_path(*sub);
     sub->add_flag("--logical", logical_,
                   "list the model's logical tensors instead of the stored "
                   "ones");
-    sub->add_option("--map", map_, "model map for --logical (default: auto)")->type_name("MAP");
-    add_config(*sub, config_);
-    add_prefix(*sub, prefix_);
-    add_json(*sub, json_);
+    sub->add_option("--map", query_.map, "model map for --logical (default: auto)")
+        ->type_name("MAP");
+    add_config(*sub, query_.config);
+    add_prefix(*sub, query_.prefix);
+    add_json_choice(*sub);
     return sub;
   }
 
-  int run(Surroundings const& surroundings, Comm const& comm) override {
-    TensorList const list = list_tensors({path_, logical_ ? Listing::logical : Listing::stored,
-                                          map_, config_, prefix_, surroundings.map_folders},
-                                         comm);
-    if (comm.rank() == 0) warn(list.notes);
-    if (comm.rank() == 0) write_to_stdout(json_ ? list.json.dump(2) + "\n" : list.text);
+ protected:
+  int answer(Comm const& comm) override {
+    if (logical_) query_.listing = Listing::logical;
+    print(list_tensors(query_, comm), comm);
     return 0;
   }
 
  private:
-  std::string path_;
   bool logical_ = false;
-  std::string map_ = "auto";
-  std::string config_;  ///< config.json or its folder; "" for none
-  std::string prefix_;  ///< "" for none
-  bool json_ = false;
 };
 
 }  // namespace

@@ -5,9 +5,9 @@
 #include "pipeline/cli/standard_output.hpp"
 #include "pipeline/commands/all_commands.hpp"
 #include "pipeline/job/job_field.hpp"
-#include "pipeline/verify/compare.hpp"
-#include "pipeline/verify/file_comparison.hpp"
-#include "pipeline/verify/self_check.hpp"
+#include "pipeline/verify/compare/compare.hpp"
+#include "pipeline/verify/compare/file_comparison.hpp"
+#include "pipeline/verify/self_check/self_check.hpp"
 #include "pipeline/verify/verify_one.hpp"
 #include "pipeline/verify/verify_part.hpp"
 

@@ -177,12 +177,7 @@ TensorList list_tensors(ListQuery const& query, Comm const& comm) {
   }
   if (RankStateLook look = look_at_rank_states(query.path, source, comm); look.opened)
     source = *std::move(look.opened);
-  DigestQuery logical;
-  logical.path = query.path;
-  logical.map = query.map;
-  logical.config = query.config;
-  logical.prefix = query.prefix;
-  logical.map_folders = query.map_folders;
+  DigestQuery logical{query};
   std::vector<std::string> ignored;  // `digest` explains what is not followed
   (void)follow_own_manifest(logical, source, ignored, comm);
   JobPlan const plan = open_logical(source, logical, comm);

@@ -8,6 +8,7 @@
 #include "core/base/json.hpp"
 #include "core/formats/format.hpp"
 #include "core/transport/comm.hpp"
+#include "pipeline/verify/checkpoint_query.hpp"
 
 namespace reshard {
 
@@ -24,15 +25,9 @@ struct TensorList {
   std::vector<std::string> notes;  ///< what else there is to know, for stderr
 };
 
-/// For logical tensors: `map` and `prefix` as in a job file, `config` (config.json or its folder)
-/// where the checkpoint has none.
-struct ListQuery {
-  std::filesystem::path path;
+/// Map, config and prefix count for logical tensors.
+struct ListQuery : CheckpointQuery {
   Listing listing = Listing::stored;
-  std::string map = "auto";
-  std::filesystem::path config;
-  std::string prefix;
-  std::vector<std::filesystem::path> map_folders;
 };
 
 /// Every tensor with dtype, shape and place; reads headers only.

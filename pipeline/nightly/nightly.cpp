@@ -13,7 +13,7 @@
 #include "pipeline/nightly/nightly_checkpoint.hpp"
 #include "pipeline/nightly/nightly_choice.hpp"
 #include "pipeline/nightly/nightly_target.hpp"
-#include "pipeline/target/source_stamp.hpp"
+#include "pipeline/records/source_stamp.hpp"
 #include "stages/write/publish.hpp"
 
 namespace reshard {

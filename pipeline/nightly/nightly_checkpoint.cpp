@@ -11,7 +11,7 @@
 #include "core/formats/format.hpp"
 #include "core/formats/huggingface/folder.hpp"
 #include "pipeline/describe/look.hpp"
-#include "pipeline/target/source_stamp.hpp"
+#include "pipeline/records/source_stamp.hpp"
 
 namespace reshard {
 namespace {

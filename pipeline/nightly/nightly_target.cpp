@@ -7,8 +7,8 @@
 #include "core/base/paths.hpp"
 #include "core/formats/manifest/manifest.hpp"
 #include "pipeline/nightly/after_memory.hpp"
-#include "pipeline/target/reading_record.hpp"
-#include "pipeline/target/strangers.hpp"
+#include "pipeline/publication/claim/strangers.hpp"
+#include "pipeline/records/reading_record.hpp"
 #include "stages/write/publish.hpp"
 
 namespace reshard {

@@ -6,7 +6,7 @@
 
 #include "pipeline/nightly/nightly.hpp"
 #include "pipeline/nightly/nightly_choice.hpp"
-#include "pipeline/target/source_stamp.hpp"
+#include "pipeline/records/source_stamp.hpp"
 
 namespace reshard {
 

@@ -7,8 +7,8 @@
 #include "core/base/capture.hpp"
 #include "core/base/heap.hpp"
 #include "pipeline/job/target_request.hpp"
-#include "pipeline/target/source_manifest.hpp"
-#include "pipeline/target/source_records.hpp"
+#include "pipeline/records/source_manifest.hpp"
+#include "pipeline/run/checks/source_records.hpp"
 #include "pipeline/verify/target_gate.hpp"
 
 namespace reshard {

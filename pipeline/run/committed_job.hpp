@@ -5,12 +5,12 @@
 #include <string>
 #include <vector>
 
-#include "pipeline/run/compare_masters.hpp"
+#include "pipeline/publication/verify_target.hpp"
+#include "pipeline/run/checks/compare_masters.hpp"
+#include "pipeline/run/checks/source_watch.hpp"
 #include "pipeline/run/planned_job.hpp"
 #include "pipeline/run/run_context.hpp"
-#include "pipeline/run/source_watch.hpp"
-#include "pipeline/target/verify_target.hpp"
-#include "pipeline/verify/self_check.hpp"
+#include "pipeline/verify/self_check/self_check.hpp"
 
 namespace reshard {
 

@@ -4,8 +4,8 @@
 #include <initializer_list>
 
 #include "core/transport/comm.hpp"
-#include "pipeline/run/source_watch.hpp"
-#include "pipeline/target/staged_target.hpp"
+#include "pipeline/publication/claim/staged_target.hpp"
+#include "pipeline/run/checks/source_watch.hpp"
 
 namespace reshard {
 

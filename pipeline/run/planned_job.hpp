@@ -14,9 +14,9 @@
 #include "core/transport/comm.hpp"
 #include "pipeline/job/job_spec.hpp"
 #include "pipeline/journal/job_identity.hpp"
-#include "pipeline/run/path_choice.hpp"
-#include "pipeline/run/round_terms.hpp"
-#include "pipeline/target/previous_target.hpp"
+#include "pipeline/publication/incremental/previous_target.hpp"
+#include "pipeline/run/path/path_choice.hpp"
+#include "pipeline/run/path/round_terms.hpp"
 #include "stages/plan/job_plan.hpp"
 
 namespace reshard {

@@ -10,13 +10,13 @@
 #include "core/base/tree.hpp"
 #include "core/transport/heartbeat.hpp"
 #include "pipeline/job/job_paths.hpp"
-#include "pipeline/run/compare_replicas.hpp"
+#include "pipeline/run/checks/compare_replicas.hpp"
 #include "pipeline/run/guarded.hpp"
 #include "pipeline/run/job_choices.hpp"
-#include "pipeline/run/opened_path.hpp"
+#include "pipeline/run/path/opened_path.hpp"
+#include "pipeline/run/path/rank_loads.hpp"
 #include "pipeline/run/planned_job.hpp"
-#include "pipeline/run/rank_loads.hpp"
-#include "pipeline/run/report_parts.hpp"
+#include "pipeline/run/report/report_parts.hpp"
 #include "pipeline/run/written_job.hpp"
 #include "stages/write/leftovers.hpp"
 
@@ -36,7 +36,9 @@ struct Watch {
   Progress progress;
 };
 
-DiskSpace space_of(RunReport const& report) { return {report.target_bytes, report.free_bytes}; }
+DiskSpace space_of(RunReport const& report) {
+  return {report.figures.count("plan.target_bytes"), report.figures.count("plan.free_bytes")};
+}
 
 RunReport first_report(JobRun const& run, PlannedJob const& job) {
   RunReport report;
@@ -90,7 +92,7 @@ void keep_trace(JobRun const& run, Trace const& trace, TraceFile* file, RunRepor
 /// Opens the way of the bytes; it may turn out to be another one than was planned.
 std::unique_ptr<GpuPath> open_devices(JobRun const& run, PlannedJob& job, RunReport& report) {
   OpenedPath opened = open_path(run.spec, job, run.comm);
-  if (opened.gpu) report.device_name = opened.gpu->device_name();
+  if (opened.gpu) report.figures.set("run.device_name", opened.gpu->device_name());
   if (opened.warning.empty()) return std::move(opened.gpu);
   job.path = opened.path;
   report.warnings.push_back(opened.warning);
@@ -131,7 +133,7 @@ RunReport carry_out(JobRun const& run, bool hears_others) {
   tell_plan(run, report);
   together(comm, [&] { check_stop(run, "before anything was written"); });
   SourceWatch const watch(job.source, job.described_by);
-  report.replicas_compared = compare_replicas(run.spec, job, watch, comm);
+  report.figures.set("run.replicas_compared", compare_replicas(run.spec, job, watch, comm));
   RowsBehind behind = look_at_padding_left_out(job, watch, comm);
   for (std::string& text : behind.warnings) report.warnings.push_back(std::move(text));
   report.trained_padding = std::move(behind.notes);
@@ -182,7 +184,7 @@ RunReport plan_only(JobSpec const& job, RunContext const& context, Comm const& c
     report = first_report(run, planned);
     report.per_rank = rank_loads(round_terms(job, planned, comm));
   });
-  report.staging_bytes = report.per_rank->staging_bytes.most;
+  report.figures.set("plan.staging_bytes_per_rank", report.per_rank->staging_bytes.most);
   report.planned_only = true;
   warn_of_new_folder(report);
   report.refusal = capture([&] { look_at_target(run, planned, report); });

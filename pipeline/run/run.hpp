@@ -3,7 +3,7 @@
 #include "core/transport/comm.hpp"
 #include "pipeline/job/job_spec.hpp"
 #include "pipeline/run/run_context.hpp"
-#include "pipeline/run/run_report.hpp"
+#include "pipeline/run/report/run_report.hpp"
 
 namespace reshard {
 

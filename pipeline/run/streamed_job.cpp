@@ -7,9 +7,9 @@
 #include "core/io/file_set.hpp"
 #include "core/plan/cell_cuts.hpp"
 #include "core/plan/hand_out.hpp"
+#include "pipeline/run/checks/suspicious_parts.hpp"
 #include "pipeline/run/job_choices.hpp"
-#include "pipeline/run/opened_path.hpp"
-#include "pipeline/run/suspicious_parts.hpp"
+#include "pipeline/run/path/opened_path.hpp"
 #include "stages/write/extent_writer.hpp"
 #include "stages/write/hdf5_sink.hpp"
 

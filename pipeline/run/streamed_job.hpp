@@ -4,11 +4,11 @@
 #include <string>
 #include <vector>
 
-#include "pipeline/run/gpu_path.hpp"
+#include "pipeline/publication/target_rounds.hpp"
+#include "pipeline/run/checks/source_watch.hpp"
+#include "pipeline/run/path/gpu_path.hpp"
 #include "pipeline/run/planned_job.hpp"
 #include "pipeline/run/run_context.hpp"
-#include "pipeline/run/source_watch.hpp"
-#include "pipeline/target/target_rounds.hpp"
 #include "stages/stream/stream.hpp"
 
 namespace reshard {

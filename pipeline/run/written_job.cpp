@@ -4,10 +4,10 @@
 
 #include "core/base/range.hpp"
 #include "core/base/text.hpp"
-#include "pipeline/run/chosen_io.hpp"
+#include "pipeline/publication/incremental/taken_bytes.hpp"
 #include "pipeline/run/guarded.hpp"
 #include "pipeline/run/job_choices.hpp"
-#include "pipeline/target/taken_bytes.hpp"
+#include "pipeline/run/path/chosen_io.hpp"
 
 namespace reshard {
 namespace {

@@ -4,8 +4,8 @@
 #include <optional>
 #include <string>
 
-#include "pipeline/run/chosen_io.hpp"
 #include "pipeline/run/committed_job.hpp"
+#include "pipeline/run/path/chosen_io.hpp"
 #include "pipeline/run/streamed_job.hpp"
 
 namespace reshard {

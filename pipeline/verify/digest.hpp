@@ -9,17 +9,14 @@
 #include "core/base/json.hpp"
 #include "core/formats/manifest/manifest.hpp"
 #include "core/transport/comm.hpp"
+#include "pipeline/verify/checkpoint_query.hpp"
 #include "stages/plan/job_plan.hpp"
 #include "stages/verify/scan.hpp"
 
 namespace reshard {
 
 /// A checkpoint whose logical tensors are read.
-struct DigestQuery {
-  std::filesystem::path path;
-  std::string map = "auto";      ///< as in a job file; "none": tensors by their stored names
-  std::filesystem::path config;  ///< config.json or its folder, where the checkpoint has none
-  std::string prefix;            ///< of stored names: only those are read, and it is cut off
+struct DigestQuery : CheckpointQuery {
   std::vector<std::string> frozen = {};         ///< patterns of parameters without optimizer state
   std::string_view config_option = "--config";  ///< that gives `config`, for messages
   DigestScope scope = DigestScope::distinct;
@@ -28,7 +25,6 @@ struct DigestQuery {
   bool states = false;  ///< optimizer state is compared with its weights
   bool sha256 = false;  ///< of digest_report(): SHA-256 of each tensor, layer and expert as well
   bool weights_only = false;  ///< of digest_report(): without optimizer state
-  std::vector<std::filesystem::path> map_folders;
 };
 
 /// An opened checkpoint and what a reading of it gave.

@@ -18,9 +18,9 @@
 #include "core/plan/source_proof.hpp"
 #include "core/transport/shared_sight.hpp"
 #include "pipeline/job/target_request.hpp"
-#include "pipeline/target/own_manifest.hpp"
-#include "pipeline/target/target_check.hpp"
-#include "pipeline/target/target_manifest.hpp"
+#include "pipeline/records/own_manifest.hpp"
+#include "pipeline/records/target_check.hpp"
+#include "pipeline/records/target_manifest.hpp"
 #include "pipeline/verify/reading_terms.hpp"
 #include "stages/read/open_source.hpp"
 

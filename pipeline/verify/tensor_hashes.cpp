@@ -10,7 +10,7 @@
 #include "core/io/file_set.hpp"
 #include "core/plan/digest_work.hpp"
 #include "core/plan/ordered_blocks.hpp"
-#include "pipeline/verify/suspect_tensors.hpp"
+#include "pipeline/verify/suspects/suspect_tensors.hpp"
 #include "stages/stream/stream.hpp"
 
 namespace reshard {

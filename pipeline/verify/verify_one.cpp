@@ -13,7 +13,7 @@
 #include "core/formats/dcp/describe.hpp"
 #include "core/transport/gathered_texts.hpp"
 #include "core/transport/shared_sight.hpp"
-#include "pipeline/target/own_manifest.hpp"
+#include "pipeline/records/own_manifest.hpp"
 #include "pipeline/verify/look_at_masters.hpp"
 #include "pipeline/verify/own_record.hpp"
 #include "pipeline/verify/rank_state_look.hpp"

@@ -13,7 +13,7 @@
 #include "core/base/xxh3.hpp"
 #include "core/transport/gathered_texts.hpp"
 #include "core/transport/shared_sight.hpp"
-#include "pipeline/target/reading_record.hpp"
+#include "pipeline/records/reading_record.hpp"
 #include "pipeline/verify/file_part.hpp"
 #include "pipeline/verify/own_record.hpp"
 #include "stages/read/open_source.hpp"

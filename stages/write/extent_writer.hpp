@@ -4,19 +4,41 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <set>
 #include <span>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "core/base/workers.hpp"
 #include "core/io/file_set.hpp"
 #include "core/plan/extent_batch.hpp"
+#include "core/plan/round.hpp"
 #include "stages/write/edge_bytes.hpp"
-#include "stages/write/extent_cloner.hpp"
 #include "stages/write/extent_sink.hpp"
 #include "stages/write/unchanged_bytes.hpp"
 
 namespace reshard {
+
+/// Clones stretches of source files into target files. Files that refused once are not asked again.
+/// Used by one thread.
+class ExtentCloner {
+ public:
+  /// Both outlive the cloner.
+  ExtentCloner(FileSet& sources, FileSet& targets) : sources_(sources), targets_(targets) {}
+
+  /// False: it was refused, and the bytes must be copied.
+  bool clone(CloneExtent const& extent);
+  /// Copies the bytes through memory.
+  void copy(CloneExtent const& extent);
+
+ private:
+  FileSet& sources_;
+  FileSet& targets_;
+  std::vector<std::byte> buffer_;
+  bool never_ = false;
+  std::set<std::pair<std::uint32_t, std::uint32_t>> refused_;  ///< source file, target file
+};
 
 /// Sees the bytes of every extent before they are written, in parts, in any order. Called from
 /// several threads at a time where a writer has workers.

@@ -1,9 +1,9 @@
 """Makes seeds for the fuzz targets: real files, cut down to what a parser sees of them.
 
-    make_seeds.py OUT [--most BYTES] [--hdf5-tool PROGRAM] [--reshard PROGRAM]
+    make_seeds.py OUT [--most BYTES] [--probe PROGRAM] [--reshard PROGRAM]
 
 One folder per target below OUT. From the repository: configs, maps, jobs, the sample checkpoint. With a Python that has torch and h5py, also
-what these write; with hdf5_tool and reshard of a build, also HDF5 containers and a manifest. Equal files are made once; larger ones than --most are left
+what these write; with probe and reshard of a build, also HDF5 containers and a manifest. Equal files are made once; larger ones than --most are left
 out. (corpus/ holds a small choice of the same, for builds that have nothing of this.)
 """
 
@@ -254,7 +254,7 @@ def metadata_files(seeds: Seeds):
         seeds.add("dcp_metadata", f"protocol{protocol}", pickle.dumps(metadata, protocol))
 
 
-def hdf5_containers(seeds: Seeds, tool: str):
+def hdf5_containers(seeds: Seeds, probe: str):
     def spec(**more):
         tensor = {"name": "w", "dtype": "BF16", "shape": [2, 3], "data": "00" * 12}  # labels would be behind the data
         return {"tensors": [tensor], "objects": [], "attributes": {}, "alignment": 64, **more}
@@ -266,7 +266,7 @@ def hdf5_containers(seeds: Seeds, tool: str):
         for name, case in cases.items():
             job, out = pathlib.Path(scratch) / "spec.json", pathlib.Path(scratch) / "out.h5"
             job.write_text(json.dumps(case))
-            if subprocess.run([tool, "make", job, out], capture_output=True).returncode == 0:
+            if subprocess.run([probe, "hdf5", "make", job, out], capture_output=True).returncode == 0:
                 with out.open("rb") as file:  # the data, zeros, come after a MiB: the target puts zeros behind its input
                     seeds.add("hdf5", name, file.read(1 << 16).rstrip(b"\0"))
 
@@ -320,7 +320,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=pathlib.Path)
     parser.add_argument("--most", type=int, default=16384, help="bytes of a seed")
-    parser.add_argument("--hdf5-tool")
+    parser.add_argument("--probe")
     parser.add_argument("--reshard")
     parser.add_argument("--corpus", action="store_true", help="also copy the choice that corpus/ holds")
     arguments = parser.parse_args()
@@ -332,8 +332,8 @@ def main():
     answers(seeds)
     manifest(seeds, arguments.reshard)
     torch_archives(seeds, sorted((ROOT / "tests/data/moe-tp2-pp2-ep2").rglob("*.pt")))
-    if arguments.hdf5_tool:
-        hdf5_containers(seeds, arguments.hdf5_tool)
+    if arguments.probe:
+        hdf5_containers(seeds, arguments.probe)
     for make in (torch_files, hdf5_files):
         try:
             make(seeds)

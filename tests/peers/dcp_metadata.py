@@ -1,6 +1,6 @@
 """What the tests of .metadata files share: the tool, what it should say, and catalogues of any size.
 
-RESHARD_DCP_TOOL is the path of dcp_tool (tests/support/dcp_tool.cpp).
+RESHARD_PROBE is the path of probe (tests/support/probe/dcp.cpp).
 """
 
 import json
@@ -15,7 +15,7 @@ from torch.distributed.checkpoint.metadata import BytesStorageMetadata, ChunkSto
 from torch.distributed.checkpoint.metadata import TensorProperties, TensorStorageMetadata
 from torch.distributed.checkpoint.planner import SavePlan, TensorWriteData, WriteItem, WriteItemType
 
-TOOL = os.environ.get("RESHARD_DCP_TOOL")
+TOOL = os.environ.get("RESHARD_PROBE")
 
 DTYPES = {
     "BOOL": torch.bool,
@@ -50,7 +50,7 @@ def limited():
 
 
 def run(*words, preexec=None):
-    return subprocess.run([TOOL, *map(str, words)], capture_output=True, encoding="utf-8", errors="surrogatepass", timeout=120, preexec_fn=preexec)
+    return subprocess.run([TOOL, "dcp", *map(str, words)], capture_output=True, encoding="utf-8", errors="surrogatepass", timeout=120, preexec_fn=preexec)
 
 
 def tool(*words):
@@ -78,7 +78,7 @@ def item(info):
 
 
 def as_described(metadata):
-    """What dcp_tool should say of a Metadata of torch."""
+    """What probe dcp should say of a Metadata of torch."""
     tensors, objects = [], []
     for name, entry in metadata.state_dict_metadata.items():
         if isinstance(entry, BytesStorageMetadata):

@@ -1,6 +1,6 @@
 """Our reader and writer against the safetensors, huggingface_hub and transformers libraries.
 
-RESHARD_SAFETENSORS_TOOL is the path of safetensors_tool (tests/support/safetensors_tool.cpp).
+RESHARD_PROBE is the path of probe (tests/support/probe/safetensors.cpp).
 """
 
 import json
@@ -16,8 +16,8 @@ safetensors = pytest.importorskip("safetensors")
 import safetensors.torch
 from safetensors import safe_open
 
-TOOL = os.environ.get("RESHARD_SAFETENSORS_TOOL")
-pytestmark = pytest.mark.skipif(not TOOL, reason="RESHARD_SAFETENSORS_TOOL is not set")
+TOOL = os.environ.get("RESHARD_PROBE")
+pytestmark = pytest.mark.skipif(not TOOL, reason="RESHARD_PROBE is not set")
 
 TORCH_DTYPES = {
     "BOOL": torch.bool,
@@ -43,13 +43,13 @@ TORCH_DTYPES = {
 
 
 def tool(*words):
-    done = subprocess.run([TOOL, *map(str, words)], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([TOOL, "safetensors", *map(str, words)], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout) if done.stdout else None
 
 
 def refused(*words):
-    done = subprocess.run([TOOL, *map(str, words)], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([TOOL, "safetensors", *map(str, words)], capture_output=True, text=True, timeout=120)
     assert done.returncode == 3, (done.returncode, done.stdout, done.stderr)
     return done.stderr
 
@@ -198,7 +198,7 @@ def test_what_we_accept_the_reference_reader_accepts(tmp_path):
     for case in range(400):
         path = tmp_path / "m.safetensors"
         path.write_bytes(mutated(state, whole, header_end))
-        done = subprocess.run([TOOL, "list", path], capture_output=True, text=True, timeout=60)
+        done = subprocess.run([TOOL, "safetensors", "list", path], capture_output=True, text=True, timeout=60)
         assert done.returncode in (0, 3), (case, done.returncode, done.stderr)
         if done.returncode == 0:
             accepted += 1

@@ -18,7 +18,7 @@ from dcp_metadata import TOOL, as_described, banded, described, outcome, with_me
 from torch.distributed.checkpoint.filesystem import _StorageInfo  # noqa: E402
 from torch.distributed.checkpoint.metadata import BytesStorageMetadata, MetadataIndex  # noqa: E402
 
-pytestmark = pytest.mark.skipif(not TOOL, reason="RESHARD_DCP_TOOL is not set")
+pytestmark = pytest.mark.skipif(not TOOL, reason="RESHARD_PROBE is not set")
 
 
 def wrong_values():

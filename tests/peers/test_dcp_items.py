@@ -1,6 +1,6 @@
 """Single items of distributed checkpoints: ours read by torch, torch's read by us.
 
-RESHARD_DCP_ITEM_TOOL is the path of dcp_item_tool (tests/support/dcp_item_tool.cpp).
+RESHARD_PROBE is the path of probe (tests/support/probe/dcp_item.cpp).
 """
 
 import argparse
@@ -18,8 +18,8 @@ import pytest
 import torch
 import torch.distributed.checkpoint as dcp
 
-TOOL = os.environ.get("RESHARD_DCP_ITEM_TOOL")
-pytestmark = pytest.mark.skipif(not TOOL, reason="RESHARD_DCP_ITEM_TOOL is not set")
+TOOL = os.environ.get("RESHARD_PROBE")
+pytestmark = pytest.mark.skipif(not TOOL, reason="RESHARD_PROBE is not set")
 
 DTYPES = {
     torch.bool: "BOOL",
@@ -49,7 +49,7 @@ SHAPES = [(), (0,), (5,), (3, 4), (2, 1, 3), (2, 3, 2, 2), (1, 2, 1, 2, 1, 3), (
 
 
 def run(*words):
-    return subprocess.run([TOOL, *map(str, words)], capture_output=True, text=True, timeout=60)
+    return subprocess.run([TOOL, "dcp-item", *map(str, words)], capture_output=True, text=True, timeout=60)
 
 
 def tool(*words):

@@ -16,7 +16,7 @@ from dcp_metadata import DTYPES, TOOL, as_described, banded, described, run, too
 from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, Metadata, TensorProperties, TensorStorageMetadata  # noqa: E402
 from torch.distributed.checkpoint.planner import SavePlan  # noqa: E402
 
-pytestmark = pytest.mark.skipif(not TOOL, reason="RESHARD_DCP_TOOL is not set")
+pytestmark = pytest.mark.skipif(not TOOL, reason="RESHARD_PROBE is not set")
 STYLES = ["plain", "compact"]
 
 

@@ -1,6 +1,6 @@
 """Computed tensors (casts, zero-centred norms, quantised weights) against the libraries that define or use their forms.
 
-RESHARD_VIEW_TOOL is the path of view_tool (tests/support/view_tool.cpp). Every form is compared twice: bit for bit with its definition in float64,
+RESHARD_PROBE is the path of probe (tests/support/probe/views.cpp). Every form is compared twice: bit for bit with its definition in float64,
 rounded once, and with what the library's own code makes of the same tensors. The libraries round in between (the product of two scales in F32, a scale
 in BF16), so they may be one BF16 value away where the definition says so; where all their steps are exact there must be no difference.
 """
@@ -15,8 +15,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-TOOL = os.environ.get("RESHARD_VIEW_TOOL")
-pytestmark = pytest.mark.skipif(not TOOL, reason="RESHARD_VIEW_TOOL is not set")
+TOOL = os.environ.get("RESHARD_PROBE")
+pytestmark = pytest.mark.skipif(not TOOL, reason="RESHARD_PROBE is not set")
 
 E2M1 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], dtype=torch.float64)
 
@@ -26,7 +26,7 @@ def computed(folder: Path, tensors: dict, *views: dict, seed: int = 1) -> list[t
     file, listing, out = folder / "weights.safetensors", folder / "views.json", folder / "out.bin"
     save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, file)
     listing.write_text(json.dumps(views))
-    done = subprocess.run([TOOL, file, listing, out, str(seed)], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([TOOL, "views", file, listing, out, str(seed)], capture_output=True, text=True, timeout=60)
     if done.returncode != 0:
         raise ValueError(f"{done.returncode}: {done.stderr}")
     kinds = {"BF16": torch.bfloat16, "F32": torch.float32, "F16": torch.float16, "F64": torch.float64}

@@ -1,6 +1,6 @@
 """Our HDF5 containers against h5py and the HDF5 tools, and our reader against files that h5py wrote, hostile ones among them.
 
-RESHARD_HDF5_TOOL is the path of hdf5_tool (tests/support/hdf5_tool.cpp).
+RESHARD_PROBE is the path of probe (tests/support/probe/hdf5.cpp), RESHARD_HDF5 is set where the build has HDF5.
 """
 
 import ctypes
@@ -19,15 +19,15 @@ import hdf5_files  # noqa: E402
 import hdf5_lies  # noqa: E402
 from tensor_patterns import crc64  # noqa: E402
 
-TOOL = os.environ.get("RESHARD_HDF5_TOOL")
-pytestmark = pytest.mark.skipif(not TOOL, reason="RESHARD_HDF5_TOOL is not set: this build has no HDF5")
+TOOL = os.environ.get("RESHARD_HDF5") and os.environ.get("RESHARD_PROBE")
+pytestmark = pytest.mark.skipif(not TOOL, reason="RESHARD_HDF5 is not set: this build has no HDF5")
 
 NUMPY = {"U8": "u1", "I8": "i1", "U16": "u2", "I16": "i2", "U32": "u4", "I32": "i4", "U64": "u8", "I64": "i8", "F16": "f2", "F32": "f4", "F64": "f8",
          "C64": "c8", "C128": "c16"}
 
 
 def run(*words, environment=None):
-    return subprocess.run([TOOL, *map(str, words)], capture_output=True, text=True, timeout=120, env={**os.environ, **(environment or {})})
+    return subprocess.run([TOOL, "hdf5", *map(str, words)], capture_output=True, text=True, timeout=120, env={**os.environ, **(environment or {})})
 
 
 def tool(*words, environment=None):
@@ -258,7 +258,7 @@ def test_no_other_file_is_opened(scratch, maker):
         pytest.skip("strace is not installed")
     dict((row[0], row[1]) for row in hdf5_files.REFUSED)[maker](scratch / "x.h5")
     trace = scratch / "trace"
-    done = subprocess.run(["strace", "-f", "-e", "trace=open,openat,stat,newfstatat,access", "-o", trace, TOOL, "list", scratch / "x.h5"],
+    done = subprocess.run(["strace", "-f", "-e", "trace=open,openat,stat,newfstatat,access", "-o", trace, TOOL, "hdf5", "list", scratch / "x.h5"],
                           capture_output=True, text=True, timeout=120)
     assert done.returncode == 3, done.stderr
     assert "x.h5" in trace.read_text() and "x-secret" not in trace.read_text()

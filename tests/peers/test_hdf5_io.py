@@ -12,8 +12,8 @@ import pytest
 h5py = pytest.importorskip("h5py")
 from reshard_job import BINARY, RECORDS, TIMEOUT_SECONDS, job_text, tree_hashes  # noqa: E402
 
-if not os.environ.get("RESHARD_HDF5_TOOL"):
-    pytest.skip("RESHARD_HDF5_TOOL is not set: this build has no HDF5", allow_module_level=True)
+if not os.environ.get("RESHARD_HDF5"):
+    pytest.skip("RESHARD_HDF5 is not set: this build has no HDF5", allow_module_level=True)
 
 DATA = Path(__file__).resolve().parent.parent / "data"
 SOURCE = DATA / "moe-tp2-pp2-ep2"

@@ -1,6 +1,6 @@
 """Our reader and writer of torch files against torch, pickle and zipfile.
 
-RESHARD_TORCH_FILE_TOOL is the path of torch_file_tool (tests/support/torch_file_tool.cpp).
+RESHARD_PROBE is the path of probe (tests/support/probe/torch_file.cpp).
 """
 
 import argparse
@@ -32,8 +32,8 @@ numpy = pytest.importorskip("numpy")
 sys.path.insert(0, str(Path(__file__).parent))
 import unknown_classes as unknown  # noqa: E402
 
-TOOL = os.environ.get("RESHARD_TORCH_FILE_TOOL")
-pytestmark = pytest.mark.skipif(not TOOL, reason="RESHARD_TORCH_FILE_TOOL is not set")
+TOOL = os.environ.get("RESHARD_PROBE")
+pytestmark = pytest.mark.skipif(not TOOL, reason="RESHARD_PROBE is not set")
 
 DTYPES = {
     "BOOL": torch.bool,
@@ -62,7 +62,7 @@ CONTAINER = {True: "zip", False: "legacy"}
 
 
 def run(*words):
-    return subprocess.run([TOOL, *map(str, words)], capture_output=True, encoding="utf-8", errors="surrogatepass", timeout=300)
+    return subprocess.run([TOOL, "torch-file", *map(str, words)], capture_output=True, encoding="utf-8", errors="surrogatepass", timeout=300)
 
 
 def tool(*words):

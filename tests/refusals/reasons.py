@@ -23,7 +23,7 @@ REASONS = [
     ("needs a failure inside the HDF5 library", "core/containers/hdf5/plan.cpp", "set the offset of a dataset"),
     ("needs a machine without a few KiB of memory", "core/base/yaml.cpp", "no memory is left"),
     ("needs an NCCL that does not know its version", "core/transport/nccl/nccl_library.cpp", "does not report its version"),
-    ("a file whose bytes change and whose time of change does not", "pipeline/target/verify_target.cpp", "If that happens again"),
+    ("a file whose bytes change and whose time of change does not", "pipeline/publication/verify_target.cpp", "If that happens again"),
     ("ctest -R transport_abort.mpi.deaf makes it, in a program of its own", "core/transport/comm.cpp", "no message from another rank for"),
     ("ctest -R heartbeat.stop makes it, in a program of its own", "core/transport/heartbeat.cpp", "no heartbeat from rank"),
     ("ctest -R watchdog.hang makes it, in a program of its own", "core/transport/watchdog.cpp", "no progress for"),

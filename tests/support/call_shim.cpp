@@ -22,13 +22,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
-#include <map>
 #include <optional>
 #include <sstream>
 #include <string>
 #include <thread>
 
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <linux/fs.h>
 #include <sys/file.h>
@@ -37,7 +35,11 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "tests/support/intercepted.hpp"
+
 namespace {
+
+using namespace intercepted;
 
 struct Rule {
   std::string call;
@@ -74,16 +76,6 @@ std::deque<Rule>& rules() {
   return all;
 }
 
-int number_of(std::string const& name) {
-  static std::map<std::string, int> const numbers = {
-      {"ENOSYS", ENOSYS}, {"EACCES", EACCES},        {"EINVAL", EINVAL}, {"EIO", EIO},
-      {"EXDEV", EXDEV},   {"EBUSY", EBUSY},          {"ESTALE", ESTALE}, {"ENOLCK", ENOLCK},
-      {"EDQUOT", EDQUOT}, {"EOPNOTSUPP", EOPNOTSUPP}};
-  auto const found = numbers.find(name);
-  if (found == numbers.end()) std::abort();  // a test must not believe that a fault was planted
-  return found->second;
-}
-
 void hold(std::string const& file) {
   ::close(::open((file + ".reached").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666));
   for (int i = 0; i < 60'000 && ::access((file + ".go").c_str(), F_OK) != 0; ++i)
@@ -100,12 +92,6 @@ ssize_t written(int given, std::size_t bytes) {
   return given == 0 ? static_cast<ssize_t>(bytes) : given;
 }
 
-std::size_t bytes_of(iovec const* parts, int count) {
-  std::size_t bytes = 0;
-  for (int i = 0; i < count; ++i) bytes += parts[i].iov_len;
-  return bytes;
-}
-
 /// The answer that a rule gives instead of the system; nothing when the call is to be made.
 std::optional<int> answer(char const* call, std::string const& path) {
   for (Rule& rule : rules()) {
@@ -118,22 +104,11 @@ std::optional<int> answer(char const* call, std::string const& path) {
       hold(rule.action.substr(5));
       continue;
     }
-    errno = number_of(rule.action);
+    errno = error_named(rule.action);
+    if (errno == 0) std::abort();  // a test must not believe that a fault was planted
     return -1;
   }
   return std::nullopt;
-}
-
-std::string path_of(int descriptor) {
-  char path[4096];
-  ssize_t const length =
-      ::readlink(("/proc/self/fd/" + std::to_string(descriptor)).c_str(), path, sizeof path);
-  return length < 0 ? "" : std::string(path, static_cast<std::size_t>(length));
-}
-
-template <class Function>
-Function* next(char const* name) {
-  return reinterpret_cast<Function*>(::dlsym(RTLD_NEXT, name));
 }
 
 }  // namespace

@@ -19,24 +19,15 @@
 #include <string>
 #include <thread>
 
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "tests/support/intercepted.hpp"
+
 namespace {
 
-std::string setting(char const* name) {
-  char const* const value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
-
-std::string path_of(int descriptor) {
-  char path[4096];
-  ssize_t const length =
-      ::readlink(("/proc/self/fd/" + std::to_string(descriptor)).c_str(), path, sizeof path);
-  return length < 0 ? "" : std::string(path, static_cast<std::size_t>(length));
-}
+using namespace intercepted;
 
 bool is_meant(int descriptor) {
   static std::string const wanted = setting("RESHARD_DELAY_PATH");
@@ -131,40 +122,29 @@ ssize_t delayed_read(int descriptor, size_t bytes, Read const& read) {
   return got;
 }
 
-size_t bytes_of(iovec const* parts, int count) {
-  size_t bytes = 0;
-  for (int part = 0; part < count; ++part) bytes += parts[part].iov_len;
-  return bytes;
-}
-
-template <class Function>
-Function* next(char const* name) {
-  return reinterpret_cast<Function*>(::dlsym(RTLD_NEXT, name));
-}
-
 }  // namespace
 
 extern "C" {
 
 ssize_t pwritev2(int descriptor, iovec const* parts, int count, off_t offset, int flags) {
-  static auto* const real = next<decltype(pwritev2)>("pwritev2");
+  RESHARD_REAL(pwritev2);
   return delayed(descriptor, bytes_of(parts, count),
                  [&] { return real(descriptor, parts, count, offset, flags); });
 }
 
 ssize_t pwrite(int descriptor, void const* from, size_t count, off_t offset) {
-  static auto* const real = next<decltype(pwrite)>("pwrite");
+  RESHARD_REAL(pwrite);
   return delayed(descriptor, count, [&] { return real(descriptor, from, count, offset); });
 }
 
 ssize_t preadv(int descriptor, iovec const* parts, int count, off_t offset) {
-  static auto* const real = next<decltype(preadv)>("preadv");
+  RESHARD_REAL(preadv);
   return delayed_read(descriptor, bytes_of(parts, count),
                       [&] { return real(descriptor, parts, count, offset); });
 }
 
 ssize_t pread(int descriptor, void* into, size_t count, off_t offset) {
-  static auto* const real = next<decltype(pread)>("pread");
+  RESHARD_REAL(pread);
   return delayed_read(descriptor, count, [&] { return real(descriptor, into, count, offset); });
 }
 

@@ -24,26 +24,24 @@
 #include <string_view>
 #include <vector>
 
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <mpi.h>
 #include <sys/file.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "tests/support/intercepted.hpp"
+
 namespace {
 
-std::string setting(char const* name) {
-  char const* const value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
+using namespace intercepted;
 
 struct Plan {
   std::string kind = setting("RESHARD_FAULT");
   std::string path = setting("RESHARD_FAULT_PATH");
   std::string log = setting("RESHARD_FAULT_LOG");
-  std::uint64_t call = std::strtoull(setting("RESHARD_FAULT_CALL").c_str(), nullptr, 10);
-  std::uint64_t seed = std::strtoull(setting("RESHARD_FAULT_SEED").c_str(), nullptr, 10);
+  std::uint64_t call = number_in(setting("RESHARD_FAULT_CALL"));
+  std::uint64_t seed = number_in(setting("RESHARD_FAULT_SEED"));
   bool mine = setting("RESHARD_FAULT_RANK") == setting("OMPI_COMM_WORLD_RANK");
   std::atomic<std::uint64_t> reads = 0;
   std::atomic<std::uint64_t> writes = 0;
@@ -69,13 +67,6 @@ Plan& plan() {
     return new Plan;
   }();
   return *one;
-}
-
-std::string path_of(int descriptor) {
-  char path[4096];
-  ssize_t const length =
-      ::readlink(("/proc/self/fd/" + std::to_string(descriptor)).c_str(), path, sizeof path);
-  return length < 0 ? "" : std::string(path, static_cast<std::size_t>(length));
 }
 
 /// Whether this is the call to break.
@@ -109,11 +100,6 @@ std::uint64_t flip(void* bytes, std::uint64_t count) {
   std::uint64_t const bit = plan().seed % (8 * count);
   static_cast<unsigned char*>(bytes)[bit / 8] ^= static_cast<unsigned char>(1U << bit % 8);
   return bit / 8;
-}
-
-template <class Function>
-Function* next(char const* name) {
-  return reinterpret_cast<Function*>(::dlsym(RTLD_NEXT, name));
 }
 
 /// The bytes that are written instead of `bytes`.
@@ -153,7 +139,7 @@ ssize_t preadv(int descriptor, iovec const* parts, int count, off_t offset) {
 }
 
 ssize_t pwritev2(int descriptor, iovec const* parts, int count, off_t offset, int flags) {
-  auto* const real = next<decltype(pwritev2)>("pwritev2");
+  RESHARD_REAL(pwritev2);
   std::string const path = path_of(descriptor);
   if (plan().kind == "zero-write")
     return takes_nothing(path) ? 0 : real(descriptor, parts, count, offset, flags);
@@ -169,7 +155,7 @@ ssize_t pwritev2(int descriptor, iovec const* parts, int count, off_t offset, in
 }
 
 ssize_t pwrite(int descriptor, void const* from, size_t count, off_t offset) {
-  auto* const real = next<decltype(pwrite)>("pwrite");
+  RESHARD_REAL(pwrite);
   std::string const path = path_of(descriptor);
   if (plan().kind == "zero-write")
     return takes_nothing(path) ? 0 : real(descriptor, from, count, offset);
@@ -185,7 +171,7 @@ ssize_t pwrite(int descriptor, void const* from, size_t count, off_t offset) {
 int open(char const* path, int flags, ...) {
   va_list rest;
   va_start(rest, flags);
-  unsigned const mode = (flags & O_CREAT) != 0 ? va_arg(rest, unsigned) : 0;
+  mode_t const mode = mode_of(flags, rest);
   va_end(rest);
   if (fails("-open", path)) return -1;
   return next<int(char const*, int, ...)>("open")(path, flags, mode);
@@ -202,7 +188,7 @@ int ftruncate(int descriptor, off_t bytes) {
 }
 
 int close(int descriptor) {
-  auto* const real = next<decltype(close)>("close");
+  RESHARD_REAL(close);
   if (!plan().kind.ends_with("-close")) return real(descriptor);
   std::string const path = path_of(descriptor);
   int const result = real(descriptor);

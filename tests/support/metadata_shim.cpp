@@ -13,7 +13,6 @@
 // open-folder, stat, statfs, fstat, mkdir, name (rename, link), remove, truncate (ftruncate,
 // fallocate), fsync or times.
 
-#include <array>
 #include <chrono>
 #include <cstdarg>
 #include <cstdint>
@@ -30,31 +29,25 @@
 #include <vector>
 
 #include <dirent.h>
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include "tests/support/intercepted.hpp"
+
 namespace {
 
-std::string setting(char const* name) {
-  char const* const value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
+using namespace intercepted;
 
 /// Name and folder.
 std::vector<std::pair<std::string, std::string>> classes_in(std::string_view text) {
   std::vector<std::pair<std::string, std::string>> classes;
-  while (!text.empty()) {
-    std::size_t const end = std::min(text.find(':'), text.size());
-    std::string_view const one = text.substr(0, end);
+  for (std::string const& one : split(text, ':')) {
     std::size_t const equals = one.find('=');
-    if (equals == std::string_view::npos)
-      std::abort();  // a test must not believe that it has counted
+    if (equals == std::string::npos) std::abort();  // a test must not believe that it has counted
     classes.emplace_back(one.substr(0, equals), one.substr(equals + 1));
-    text.remove_prefix(std::min(end + 1, text.size()));
   }
   return classes;
 }
@@ -74,7 +67,7 @@ class Counts {
   /// Counts a call where it is of a class; whether it is.
   bool count(char const* call, std::string const& path) {
     for (auto const& [name, folder] : classes_) {
-      if (path != folder && !(path.starts_with(folder) && path[folder.size()] == '/')) continue;
+      if (!is_in(path, folder)) continue;
       std::lock_guard const lock(mutex_);
       ++counts_[{name, call, path}];
       return true;
@@ -127,23 +120,6 @@ class Counts {
   std::map<std::tuple<std::string, std::string, std::string>, std::uint64_t> counts_;
 };
 
-std::string target_of_link(std::string const& link) {
-  std::array<char, 4096> path{};
-  long const length = ::syscall(SYS_readlinkat, AT_FDCWD, link.c_str(), path.data(), path.size());
-  return length < 0 ? "" : std::string(path.data(), static_cast<std::size_t>(length));
-}
-
-std::string path_of(int descriptor) {
-  return target_of_link("/proc/self/fd/" + std::to_string(descriptor));
-}
-
-std::string path_of(char const* name, int folder = AT_FDCWD) {
-  std::string const path = name == nullptr ? "" : name;
-  if (path.starts_with('/')) return std::filesystem::path(path).lexically_normal().string();
-  std::string const base = folder == AT_FDCWD ? target_of_link("/proc/self/cwd") : path_of(folder);
-  return std::filesystem::path(base + "/" + path).lexically_normal().string();
-}
-
 /// A call to the server.
 template <class Call>
 auto asked(char const* name, std::string const& path, Call const& call) {
@@ -156,18 +132,7 @@ char const* opening(int flags) {
   return (flags & O_DIRECTORY) != 0 ? "open-folder" : "open";
 }
 
-template <class Function>
-Function* next(char const* name) {
-  return reinterpret_cast<Function*>(::dlsym(RTLD_NEXT, name));
-}
-
-mode_t mode_of(int flags, va_list more) {
-  return (flags & (O_CREAT | O_TMPFILE)) != 0 ? va_arg(more, mode_t) : 0;
-}
-
 }  // namespace
-
-#define RESHARD_REAL(function) static auto* const real = next<decltype(function)>(#function)
 
 extern "C" {
 

@@ -18,14 +18,12 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <charconv>
 #include <chrono>
 #include <csignal>
 #include <cstdarg>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -33,7 +31,6 @@
 #include <vector>
 
 #include <dirent.h>
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -43,36 +40,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/support/intercepted.hpp"
+
 namespace {
 
-std::string setting(char const* name) {
-  char const* const value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
-
-std::vector<std::string> split(std::string_view text, char separator) {
-  std::vector<std::string> parts;
-  while (!text.empty()) {
-    std::size_t const end = std::min(text.find(separator), text.size());
-    parts.emplace_back(text.substr(0, end));
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
-  return parts;
-}
-
-int error_named(std::string_view name) {
-  constexpr std::pair<std::string_view, int> errors[] = {
-      {"EIO", EIO},       {"ENOSPC", ENOSPC}, {"EDQUOT", EDQUOT},
-      {"ESTALE", ESTALE}, {"EINTR", EINTR},   {"EACCES", EACCES},
-      {"EINVAL", EINVAL}, {"ENOSYS", ENOSYS}, {"EOPNOTSUPP", EOPNOTSUPP}};
-  for (auto const& [known, number] : errors)
-    if (known == name) return number;
-  return 0;
-}
-
-std::uint64_t number_in(std::string const& text) {
-  return std::strtoull(text.c_str(), nullptr, 10);
-}
+using namespace intercepted;
 
 struct Plan {
   std::vector<std::string> folders = split(setting("RESHARD_SWEEP_FOLDERS"), ':');
@@ -96,28 +68,10 @@ Plan& plan() {
   return one;
 }
 
-std::string target_of_link(std::string const& link) {
-  char path[4096];
-  ssize_t const length = ::readlink(link.c_str(), path, sizeof path);
-  return length < 0 ? "" : std::string(path, static_cast<std::size_t>(length));
-}
-
-std::string path_of(int descriptor) {
-  return target_of_link("/proc/self/fd/" + std::to_string(descriptor));
-}
-
-std::string path_of(char const* name, int folder = AT_FDCWD) {
-  std::string const path = name == nullptr ? "" : name;
-  if (path.starts_with('/')) return std::filesystem::path(path).lexically_normal().string();
-  std::string const base = folder == AT_FDCWD ? target_of_link("/proc/self/cwd") : path_of(folder);
-  return std::filesystem::path(base + "/" + path).lexically_normal().string();
-}
-
 bool concerns(std::string const& path) {
   auto const& folders = plan().folders;
-  return std::any_of(folders.begin(), folders.end(), [&](std::string const& folder) {
-    return path == folder || (path.starts_with(folder) && path[folder.size()] == '/');
-  });
+  return std::any_of(folders.begin(), folders.end(),
+                     [&](std::string const& folder) { return is_in(path, folder); });
 }
 
 /// Without the functions below: what is noted is not counted.
@@ -169,11 +123,6 @@ Fate fate_of(char const* function, std::string const& path) {
   return {error_named(sweep.fault), sweep.fault == "short"};
 }
 
-template <class Function>
-Function* next(char const* name) {
-  return reinterpret_cast<Function*>(::dlsym(RTLD_NEXT, name));
-}
-
 /// The call itself, unless it is to fail.
 template <class Call>
 auto carried_out(char const* function, std::string const& path, Call const& call)
@@ -195,12 +144,6 @@ ssize_t transferred(char const* function, int descriptor, std::size_t bytes, Cal
   return fate.error != 0 ? -1 : call(fate.cut ? (bytes + 1) / 2 : bytes);
 }
 
-std::size_t bytes_of(iovec const* parts, int count) {
-  std::size_t bytes = 0;
-  for (int i = 0; i < count; ++i) bytes += parts[i].iov_len;
-  return bytes;
-}
-
 std::vector<iovec> first_bytes(iovec const* parts, int count, std::size_t bytes) {
   std::vector<iovec> kept;
   for (int i = 0; i < count && bytes > 0; ++i) {
@@ -210,13 +153,7 @@ std::vector<iovec> first_bytes(iovec const* parts, int count, std::size_t bytes)
   return kept;
 }
 
-mode_t mode_of(int flags, va_list more) {
-  return (flags & (O_CREAT | O_TMPFILE)) != 0 ? va_arg(more, mode_t) : 0;
-}
-
 }  // namespace
-
-#define RESHARD_REAL(function) static auto* const real = next<decltype(function)>(#function)
 
 extern "C" {
 

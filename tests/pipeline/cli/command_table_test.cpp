@@ -10,6 +10,7 @@
 #include "pipeline/cli/completion.hpp"
 #include "pipeline/commands/all_commands.hpp"
 #include "pipeline/commands/job_command.hpp"
+#include "pipeline/job/job_field.hpp"
 
 namespace reshard {
 namespace {
@@ -194,17 +195,44 @@ TEST(CommandLine, AnEmptyPathIsNone) {
   EXPECT_TRUE(says(mistake({"run", "a", "--events", ""}), "the path is empty"));
 }
 
-TEST(Completion, KnowsCommandsOptionsAndKeys) {
-  for (char const* shell : {"bash", "zsh", "fish"}) {
-    CommandLine const script = printed({"completion", shell});
-    EXPECT_EQ(script.code, 0);
-    for (std::string const& name : command_names())
-      EXPECT_NE(script.text.find(name), std::string::npos) << shell << ": " << name;
-    for (SettingFacts const& setting : setting_facts())
-      EXPECT_NE(script.text.find(setting.key), std::string::npos) << shell << ": " << setting.key;
-    EXPECT_NE(script.text.find("config-a"), std::string::npos) << shell;
-  }
+/// A line each, of what `reshard __complete` offers for the last word.
+std::string offered(std::vector<char const*> words) {
+  words.insert(words.begin(), "__complete");
+  CommandLine const line = printed(words);
+  EXPECT_EQ(line.code, 0);
+  return line.text;
+}
+
+TEST(Completion, OffersCommandsOptionsAndKeys) {
+  for (std::string const& name : command_names())
+    EXPECT_TRUE(says("\n" + offered({"bash", ""}), ("\n" + name + "\n").c_str())) << name;
+  EXPECT_FALSE(says(offered({"bash", ""}), "man\n"));
+  EXPECT_EQ(offered({"bash", "diff", "a", "--config-"}), "--config-a\n--config-b\n");
+  std::string const keys = offered({"bash", "run", "--set", ""});
+  for (job::Field const& field : job::fields())
+    EXPECT_TRUE(says(keys, (field.key() + "=\n").c_str()));
   EXPECT_EQ(printed({"completion", "tcsh"}).code, 2);
+}
+
+TEST(Completion, ALineIsWhatTheShellPutsInPlaceOfTheWord) {
+  EXPECT_EQ(offered({"bash", "run", "--set", "run.io", "=", "d"}), "direct\n");
+  EXPECT_EQ(offered({"bash", "run", "--set", "run.io=d"}), "run.io=direct\n");
+  EXPECT_EQ(offered({"fish", "run", "--set", "run.io=d"}), "run.io=direct\n");
+  EXPECT_EQ(offered({"zsh", "run", "--set", "run.io=d"}), "direct:\n");
+  EXPECT_EQ(offered({"bash", "run", "--device", "=", "e"}), "emulated\n");
+  EXPECT_EQ(offered({"bash", "run", "--device=e"}), "--device=emulated\n");
+  EXPECT_EQ(offered({"bash", "run", "--set=run.io=d"}), "--set=run.io=direct\n");
+  EXPECT_EQ(offered({"zsh", "run", "--set=run.io=d"}), "direct:\n");
+  EXPECT_EQ(offered({"bash", "digest", "--map", "=", "n"}), "none\n:files *.toml\n");
+  EXPECT_TRUE(offered({"fish", "run", "--dry"}).starts_with("--dry-run\t"));
+}
+
+TEST(Completion, FilesAreLeftToTheShell) {
+  EXPECT_EQ(offered({"bash", "run", ""}), ":files *.toml\n");
+  EXPECT_EQ(offered({"fish", "inspect", ""}), ":files *\n");
+  EXPECT_EQ(offered({"zsh", "run", "--set", "target.path="}), ":files *\n");
+  EXPECT_EQ(offered({"bash", "no-such-command", ""}), "");
+  EXPECT_EQ(offered({"bash"}), offered({"bash", ""}));
 }
 
 TEST(Version, SaysInJsonWhatItWasBuiltWith) {
@@ -228,10 +256,6 @@ TEST(Version, SaysInJsonWhatItWasBuiltWith) {
   std::string const text = printed({"--version"}).text;
   EXPECT_NE(text.find(*json.find("commit")->text()), std::string::npos);
   EXPECT_NE(text.find("fmt " + *libraries->find("fmt")->text()), std::string::npos) << text;
-}
-
-TEST(ShellQuotes, MakeEverythingPlain) {
-  EXPECT_EQ(shell_quoted("it's $HOME"), "'it'\\''s $HOME'");
 }
 
 }  // namespace

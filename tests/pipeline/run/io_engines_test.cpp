@@ -97,7 +97,8 @@ TEST(IoEngines, GiveTheSameTarget) {
       bool const refused = std::ranges::any_of(report.warnings, [](std::string const& warning) {
         return warning.starts_with("[run] io");
       });
-      EXPECT_EQ(report.write_mode == engine.name, engine.name != "posix" && !refused);
+      EXPECT_EQ((report.figures.text("run.write_mode") == engine.name),
+                engine.name != "posix" && !refused);
       auto const files = files_in(target);
       ASSERT_GE(files.size(), 2U);
       if (expected.empty()) expected = files;
@@ -120,7 +121,7 @@ TEST(IoEngines, ATrialChoosesThemWhereTheJobIsLarge) {
   RunContext context;
   context.io_trial = {.least_job_bytes = 1};
   RunReport const report = run(spec, context, comm);
-  std::vector<std::string> const reports = comm.all_gather(report.io.dump());
+  std::vector<std::string> const reports = comm.all_gather(report.figures.value("run.io").dump());
   if (comm.rank() != 0) return;
   Json const io = parse_json(reports.front(), "report");
   for (char const* side : {"read", "write"})

@@ -1,4 +1,4 @@
-#include "pipeline/run/path_choice.hpp"
+#include "pipeline/run/path/path_choice.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "pipeline/run/round_terms.hpp"
+#include "pipeline/run/path/round_terms.hpp"
 
 #include <algorithm>
 #include <vector>
@@ -7,8 +7,8 @@
 
 #include "core/plan/cell_cuts.hpp"
 #include "core/plan/round_sizes.hpp"
-#include "pipeline/run/rank_loads.hpp"
-#include "pipeline/run/same_files.hpp"
+#include "pipeline/run/checks/same_files.hpp"
+#include "pipeline/run/path/rank_loads.hpp"
 #include "tests/pipeline/small_job.hpp"
 
 namespace reshard {

@@ -1,6 +1,6 @@
 // What the report of a job says, and how long it is.
 
-#include "pipeline/run/run_report.hpp"
+#include "pipeline/run/report/run_report.hpp"
 
 #include <algorithm>
 
@@ -15,36 +15,44 @@ RunReport everything() {
   r.job.source.path = "/train/moe";
   r.job.target.path = "/next/moe";
   r.job.target.since = "/next/yesterday";
-  r.ranks = 2;
-  r.source_format = "megatron";
-  r.source_layout = "tp 2 · pp 2, 4 shards";
-  r.map = "qwen3_moe.toml";
-  r.parts = "3 tensors beside the language model";
-  r.device = "cuda";
-  r.device_name = "H100";
-  r.path_reason = "set by the job";
-  r.transport = "nccl";
-  r.write_mode = "direct";
-  r.total_digest = "00112233445566778899aabbccddeeff";
-  r.states = {"exp_avg"};
-  r.state_bytes = 8;
-  r.payload_read = 24;
-  r.source_files = r.target_files = 4;
-  r.earlier_runs = 1;
-  r.since_files = 2;
-  r.files_reused = 1;
-  r.reused_verified = "2026-01-02";
-  r.tensors_changed = 3;
-  r.changed_tensors = {"a", "b"};
-  r.masters_compared = r.moments_compared = 5;
-  r.bytes_read = r.bytes_written = 1024;
-  r.bytes_cloned = r.bytes_exchanged = r.bytes_copied = 2048;
-  r.cells_handed_out = 2;
-  r.bytes_handed_out = 512;
-  r.bytes_verified = r.bytes_shared = 4096;
-  r.read = {1U << 30U, 2.0, 0.5};
-  r.stream_seconds = 4;
-  r.total_seconds = 5;
+  for (auto const& [key, value] : std::vector<std::pair<std::string_view, Json>>{
+           {"ranks", 2},
+           {"source.format", "megatron"},
+           {"source.layout", "tp 2 · pp 2, 4 shards"},
+           {"map", "qwen3_moe.toml"},
+           {"parts", "3 tensors beside the language model"},
+           {"plan.device", "cuda"},
+           {"plan.device_reason", "set by the job"},
+           {"plan.transport", "nccl"},
+           {"plan.states", Json(Json::Array{"exp_avg"})},
+           {"plan.state_bytes", 8},
+           {"plan.payload_read_bytes", 24},
+           {"plan.source_files", 4},
+           {"plan.target_files", 4},
+           {"since.usable_files", 2},
+           {"run.device_name", "H100"},
+           {"run.write_mode", "direct"},
+           {"run.total_digest", "00112233445566778899aabbccddeeff"},
+           {"run.earlier_runs", 1},
+           {"run.since.files_reused", 1},
+           {"run.since.oldest_verified", "2026-01-02"},
+           {"run.since.tensors_changed", 3},
+           {"run.since.changed", Json(Json::Array{"a", "b"})},
+           {"run.masters_compared", 5},
+           {"run.moments_compared", 5},
+           {"run.bytes_read", 1024},
+           {"run.bytes_written", 1024},
+           {"run.bytes_cloned", 2048},
+           {"run.bytes_exchanged", 2048},
+           {"run.bytes_copied", 2048},
+           {"run.cells_handed_out", 2},
+           {"run.bytes_handed_out", 512},
+           {"run.bytes_verified", 4096},
+           {"run.bytes_shared", 4096},
+           {"run.seconds.stream", 4.0},
+           {"run.seconds.total", 5.0}})
+    r.figures.set(key, value);
+  r.stages[0] = {1U << 30U, 2.0, 0.5};
   return r;
 }
 
@@ -96,9 +104,19 @@ TEST(RunReport, APlanSaysWhatAnInterruptedRunLeft) {
   EXPECT_EQ(report_json(r).find("interrupted")->find("bytes_written")->dump(), "1024");
 }
 
+TEST(RunReport, AFigureIsAtTheKeyOfTheTableAndInNoOtherPlace) {
+  RunReport r;
+  EXPECT_EQ(r.figures.count("run.bytes_cloned"), 0U);
+  r.figures.set("run.bytes_cloned", 2048);
+  EXPECT_EQ(report_json(r).find("run")->find("bytes_cloned")->dump(), "2048");
+  EXPECT_TRUE(has(report_text(r, ReportDetail::brief), ", 2.0 KiB cloned from the source\n"));
+  EXPECT_THROW(r.figures.set("run.bytes_clone", 1), Error);
+  EXPECT_THROW(r.figures.count("bytes_cloned"), Error);
+}
+
 TEST(RunReport, AShortJobHasAShortReport) {
   RunReport r;
-  r.total_digest = "0";
+  r.figures.set("run.total_digest", "0");
   EXPECT_LE(lines(report_text(r, ReportDetail::brief)), 8);
   r.planned_only = true;
   EXPECT_LE(lines(report_text(r, ReportDetail::brief)), 7);

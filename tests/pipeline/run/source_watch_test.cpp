@@ -1,4 +1,4 @@
-#include "pipeline/run/source_watch.hpp"
+#include "pipeline/run/checks/source_watch.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Values one by one, against the conversions of core/quant.
-#include "pipeline/verify/element_values.hpp"
+#include "pipeline/verify/self_check/element_values.hpp"
 
 #include <cmath>
 #include <cstring>

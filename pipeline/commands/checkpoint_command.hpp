@@ -1,0 +1,50 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include "pipeline/cli/command.hpp"
+#include "pipeline/cli/say.hpp"
+#include "pipeline/cli/standard_output.hpp"
+
+namespace reshard {
+
+/// A command that reads one checkpoint and prints an answer, as text or as JSON. `Query` is a
+/// CheckpointQuery with more.
+template <class Query>
+class CheckpointCommand : public Command {
+ public:
+  int run(Surroundings const& surroundings, Comm const& comm) final {
+    query_.map_folders = surroundings.map_folders;
+    return answer(comm);
+  }
+
+ protected:
+  /// Asks the query. Collective. The exit code.
+  virtual int answer(Comm const& comm) = 0;
+
+  void add_path(CLI::App& command) {
+    command.add_option("PATH", query_.path, "a checkpoint")->required()->type_name("");
+  }
+  /// --map, --config and --prefix.
+  void add_reading(CLI::App& command) {
+    add_map(command, query_.map);
+    add_config(command, query_.config);
+    add_prefix(command, query_.prefix);
+  }
+  void add_json_choice(CLI::App& command) { add_json(command, json_); }
+
+  /// On rank 0, with its notes on stderr.
+  template <class Answer>
+  void print(Answer const& answer, Comm const& comm) const {
+    if (comm.rank() != 0) return;
+    if constexpr (requires { answer.notes; }) warn(answer.notes);
+    write_to_stdout(json_ ? answer.json.dump(2) + "\n" : answer.text);
+  }
+
+  Query query_;
+
+ private:
+  bool json_ = false;
+};
+
+}  // namespace reshard

@@ -1,0 +1,18 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace reshard {
+
+/// One checkpoint that a command reads, and how its tensors are understood.
+struct CheckpointQuery {
+  std::filesystem::path path = {};
+  std::string map = "auto";           ///< as in a job file; "none": tensors by their stored names
+  std::filesystem::path config = {};  ///< config.json or its folder, where the checkpoint has none
+  std::string prefix = {};            ///< of stored names: only those are read, and it is cut off
+  std::vector<std::filesystem::path> map_folders = {};
+};
+
+}  // namespace reshard

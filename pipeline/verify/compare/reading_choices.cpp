@@ -1,0 +1,59 @@
+#include "pipeline/verify/compare/reading_choices.hpp"
+
+#include <algorithm>
+
+#include "pipeline/records/own_manifest.hpp"
+
+namespace reshard {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// The manifest of a side; nothing where there is none that can be followed.
+std::optional<Manifest> manifest_beside(ComparedSide const& side) {
+  std::vector<std::string> ignored;  // `digest` explains what is not followed
+  return own_manifest(side.path, side.checkpoint, ignored);
+}
+
+}  // namespace
+
+std::vector<ReadingChoice> reading_choices(CompareRequest const& request, ComparedSides& sides) {
+  std::optional<Manifest> const of_a = manifest_beside(sides.a);
+  std::optional<Manifest> const of_b = manifest_beside(sides.b);
+  for (auto const& [side, own] : {std::pair(&sides.a, &of_a), std::pair(&sides.b, &of_b)})
+    if (*own && side->checkpoint.names == NameOwner::megatron)
+      side->recorded_rows = vocab_in(**own);
+  std::vector<ReadingChoice> choices{{request.terms_a, request.terms_b, {}, 1}};
+  if (!request.by_records) return choices;
+  auto const add = [&](bool anywhere) {
+    ReadingChoice choice = choices.front();
+    choice.turn = anywhere ? 2 : 0;
+    auto const follow = [&](ComparedSide const& side, ReadingTerms& terms,
+                            std::optional<Manifest> const& own,
+                            std::optional<Manifest> const& of_other) {
+      bool const is_source =
+          of_other &&
+          (is_made_from(*of_other, side.path) ||
+           (anywhere && fact(of_other->source, "format") == Json(side.checkpoint.format->name())));
+      if (!is_source && !own) return;
+      ReadingTerms const before = terms;
+      terms = completed(terms, is_source ? terms_of_source(*of_other)
+                                         : terms_of_target(*own, request.map_folders));
+      if (terms == before) return;
+      fs::path const record = (is_source ? *of_other : *own).root / manifest_name;
+      choice.notes.push_back(fmt::format("{} is read as {} says: {}", side.path.string(),
+                                         record.string(), terms_beside(before, terms)));
+    };
+    follow(sides.a, choice.a, of_a, of_b);
+    follow(sides.b, choice.b, of_b, of_a);
+    if (std::ranges::none_of(choices, [&](ReadingChoice const& known) {
+          return known.a == choice.a && known.b == choice.b;
+        }))
+      choices.push_back(std::move(choice));
+  };
+  add(false);
+  add(true);
+  return choices;
+}
+
+}  // namespace reshard

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "pipeline/verify/compare/compare_sides.hpp"
+
+namespace reshard {
+
+/// A way to read both sides, and notes that say where its terms come from.
+struct ReadingChoice {
+  ReadingTerms a;
+  ReadingTerms b;
+  std::vector<std::string> notes = {};
+  int turn = 0;  ///< among those that read by maps
+};
+
+/// What was given alone; and completed by what records state: of a side as the source of the other,
+/// or else as a target of its own job; and by the record of a target whose source lay elsewhere.
+/// Notes in `sides` the rows of the vocabulary that records state. Looks through Sight.
+std::vector<ReadingChoice> reading_choices(CompareRequest const& request, ComparedSides& sides);
+
+}  // namespace reshard

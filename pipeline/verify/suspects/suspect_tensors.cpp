@@ -1,0 +1,139 @@
+#include "pipeline/verify/suspects/suspect_tensors.hpp"
+
+#include <algorithm>
+#include <array>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "core/base/integers.hpp"
+#include "core/mapping/adapter.hpp"
+#include "core/mapping/quant.hpp"
+#include "core/plan/digest_work.hpp"
+#include "core/plan/state_checks.hpp"
+#include "stages/plan/config/expected_names.hpp"
+
+namespace reshard {
+namespace {
+
+/// The indices along an axis that a tensor has, in order.
+std::vector<Index> indices_of(DomainAxis const& axis) {
+  std::vector<Index> indices;
+  for (Run const& run : axis.runs)
+    for (Index i = run.begin; i < run.end; ++i) indices.push_back(i);
+  return indices;
+}
+
+/// How many of a tensor's first axes number slices: layers, then experts.
+std::size_t slice_axes(Model const& model, TensorId tensor) {
+  LogicalTensor const& logical = model.tensor(tensor);
+  std::size_t count = model.layer_axis(tensor) ? 1 : 0;
+  if (count < logical.axes.size() && model.axes()[logical.axes[count].axis].name == "expert")
+    ++count;
+  return count;
+}
+
+/// "layer 3, expert 5", for each combination.
+std::vector<std::string> slice_names(Model const& model, TensorId tensor, std::size_t axes) {
+  std::vector<DomainAxis> const domain = model.meant_domain(model.tensor(tensor));
+  std::vector<std::string> names{""};
+  for (std::size_t d = 0; d < axes; ++d) {
+    std::vector<std::string> longer;
+    for (std::string const& name : names)
+      for (Index const i : indices_of(domain[d]))
+        longer.push_back(fmt::format("{}{}{} {}", name, name.empty() ? "" : ", ",
+                                     model.axes()[domain[d].axis].name, i));
+    names = std::move(longer);
+  }
+  return names;
+}
+
+struct FusedWeights {
+  std::string_view name;
+  std::vector<std::string_view> words;  ///< the last ones of their names
+};
+
+/// Weights that engines store in one matrix.
+std::vector<FusedWeights> const& fused_weights() {
+  static std::vector<FusedWeights> const fused{{"gate and up", {"gate", "up"}},
+                                               {"q, k and v", {"q", "k", "v"}}};
+  return fused;
+}
+
+}  // namespace
+
+SlicedTensor sliced_tensor(Model const& model, TensorId id, DType dtype) {
+  LogicalTensor const& logical = model.tensor(id);
+  std::size_t const axes = slice_axes(model, id);
+  SlicedTensor result;
+  SuspectTensor& tensor = result.tensor;
+  tensor.name = logical.name;
+  tensor.dtype = dtype;
+  tensor.slices = slice_names(model, id, axes);
+  std::vector<Index> const shape = logical_shape(model, id);
+  result.slice_bytes = static_cast<std::uint64_t>(bits(dtype)) / 8;
+  int long_axes = 0;
+  for (std::size_t d = axes; d < shape.size(); ++d) {
+    result.slice_bytes *= narrow<std::uint64_t>(shape[d]);
+    if (shape[d] > 1) ++long_axes;
+  }
+  tensor.matrix = long_axes >= 2;
+  tensor.state = logical.slot != SlotId::weight;
+  tensor.second_moment =
+      tensor.state && is_second_moment_slot(model.slots()[static_cast<std::size_t>(logical.slot)]);
+  auto const matrix = adapter_of(model, id);
+  tensor.adapter = matrix.has_value();
+  // Weights that are fused while they are trained (q, k and v) have this matrix in common.
+  if (matrix && matrix->matrix == AdapterMatrix::a) tensor.repeated = "lora_a";
+  tensor.scale = logical.name.find("scale") != std::string::npos && !model.schemes().empty();
+  int const vocab = model.axes().find("vocab");
+  tensor.tied = std::ranges::any_of(
+      logical.axes, [&](LogicalAxis const& axis) { return static_cast<int>(axis.axis) == vocab; });
+  return result;
+}
+
+bool can_be_suspect(Model const& model, TensorId id) {
+  return model.tensor(id).axes.size() > 1 || slice_axes(model, id) > 0 || !model.schemes().empty();
+}
+
+bool is_stored_scale(std::string_view name) {
+  return std::ranges::any_of(std::array{"_scale", "_scale_inv", "_scale_2", "_scales"},
+                             [&](std::string_view ending) { return name.ends_with(ending); });
+}
+
+std::string fused_scale_of(Model const& model, TensorId id) {
+  std::string const& name = model.tensor(id).name;
+  for (QuantScheme const& scheme : model.schemes())
+    for (QuantPart const& part : scheme.parts) {
+      if (part.name != scheme.decode.times && part.name != scheme.decode.divided_by) continue;
+      std::string const ending = part_tensor("", scheme, part);
+      if (!name.ends_with(ending)) continue;
+      std::string_view const weight = std::string_view(name).substr(0, name.size() - ending.size());
+      std::size_t const word = weight.rfind('.') + 1;  // 0 where there is no dot
+      for (FusedWeights const& fused : fused_weights())
+        if (std::ranges::find(fused.words, weight.substr(word)) != fused.words.end())
+          return fmt::format("{}{}", weight.substr(0, word), fused.name);
+    }
+  return "";
+}
+
+void note_repeated(JobPlan const& plan, std::vector<std::filesystem::path> const& map_folders,
+                   std::span<SuspectTensor> tensors) {
+  if (!plan.stored_names || plan.named_config.is_null()) return;
+  std::set<std::string, std::less<>> names;
+  for (SuspectTensor const& tensor : tensors) names.insert(tensor.name);
+  auto const repeated = repeated_names(plan.named_config, names, map_folders);
+  for (SuspectTensor& tensor : tensors)
+    if (auto const found = repeated.find(tensor.name); found != repeated.end())
+      tensor.repeated = found->second.weight;
+}
+
+std::string slice_text(Model const& model, TensorId tensor, std::span<Index const> indices) {
+  std::string text;
+  for (std::size_t d = 0; d < slice_axes(model, tensor) && d < indices.size(); ++d)
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ",
+                        model.axes()[model.tensor(tensor).axes[d].axis].name, indices[d]);
+  return text;
+}
+
+}  // namespace reshard
