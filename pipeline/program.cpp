@@ -31,7 +31,7 @@ int execute(Command& command, std::vector<std::string> const& words, Comm const&
     heartbeat.emplace(comm, usual_silence_seconds);
     check_same_start(comm, words);
     if (command.is_job()) heartbeat.reset();
-    code = command.run({map_folders(), &stop_requested}, comm);
+    code = command.run({MapLibrary(map_folders()), &stop_requested}, comm);
   });
   if (error) comm.end_with(*error);
   return code;

@@ -64,8 +64,6 @@ std::vector<Exception> const structs = {
     {"MapFile", 40, "the keys of a model map"},
     {"SourceModel", 30, "the plan's facts about a source"},
     {"StreamThreads", 30, "what three threads share"},
-    {"Target", 35, "the keys of [target]"},
-    {"TargetRequest", 45, "what any target format asks of a job"},
 };
 
 std::string without_text_and_comments(std::string const& source) {

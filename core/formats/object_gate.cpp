@@ -8,10 +8,10 @@
 namespace reshard {
 
 bool ObjectGate::admits(StoredObject const& object) {
-  if (request_.objects_unread) return true;
+  if (request_.read.objects_unread) return true;
   dcp::ObjectLook const look = look_at(object);
-  if (look.damage.empty() && may_be_carried(look.found, request_.foreign_classes)) return true;
-  if (request_.foreign_classes == ForeignClasses::drop) {
+  if (look.damage.empty() && may_be_carried(look.found, request_.read.foreign_classes)) return true;
+  if (request_.read.foreign_classes == ForeignClasses::drop) {
     left_out_.push_back(
         fmt::format("{} ({})", json_quoted(object.name),
                     look.damage.empty() ? json_quoted(look.found.name) : "cannot be read"));

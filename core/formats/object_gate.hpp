@@ -13,7 +13,7 @@ namespace reshard {
 /// objects are carried unread.
 class ObjectGate {
  public:
-  ObjectGate(Checkpoint const& source, TargetRequest const& request)
+  ObjectGate(Checkpoint const& source, PlanRequest const& request)
       : source_(source), request_(request) {}
 
   /// False for an object that the job leaves out. One that it refuses is an Error of kind source.
@@ -28,7 +28,7 @@ class ObjectGate {
   std::string place(StoredObject const& object) const;
 
   Checkpoint const& source_;
-  TargetRequest const& request_;
+  PlanRequest const& request_;
   std::vector<std::string> left_out_;
 };
 

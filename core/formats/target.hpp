@@ -11,100 +11,34 @@
 
 #include "core/base/data_layout.hpp"
 #include "core/containers/file_frame.hpp"
-#include "core/formats/chunk_grid.hpp"
 #include "core/formats/format_id.hpp"
 #include "core/formats/huggingface/folder.hpp"
-#include "core/formats/megatron/shard_name.hpp"
+#include "core/formats/read_choice.hpp"
 #include "core/formats/run_record.hpp"
+#include "core/formats/target_options.hpp"
 #include "core/mapping/side.hpp"
 #include "core/plan/catalog.hpp"
 #include "core/plan/plan.hpp"
 
 namespace reshard {
 
-/// torch_dist: one key for all layers with the layer axis in front, or keys of their own.
-enum class LayerKeys { automatic, stacked, separate };
-
-/// What happens to stored tensors that a map lists under `keep`.
-enum class Unmapped { refuse, keep, drop };
-
-/// How optimizer state lies in mp_rank folders: inside the model files, or in those of Megatron's
-/// distributed optimizer.
-enum class OptimizerFiles { automatic, in_model_files, distributed };
-
-/// What a run that loads mp_rank folders is started with: its gradient buckets decide where state
-/// lies in files of the distributed optimizer.
-struct OptimizerRequest {
-  OptimizerFiles files = OptimizerFiles::automatic;  ///< as in the source
-  std::optional<bool> overlap_grad_reduce;           ///< nothing: as args say
-  Index bucket_elements = 0;                         ///< --ddp-bucket-size; 0: as args say
-  Index data_parallel = 0;                           ///< 0: as args say
-};
-
-/// The class of Megatron's that loads a target: GPTModel, or HybridModel, in which attention and
-/// MLP of a layer are two layers.
-enum class TargetModel { as_source, gpt, hybrid };
-
-/// The program that starts from a torch_dist target. Megatron-Bridge reads what describes the model
-/// from run_config.yaml, Megatron-LM from args; ms-swift has names of its own for some families and
-/// wants a number for the iteration, as Megatron-Bridge does. as_source: settings of the source's
-/// program go along.
-enum class TargetProgram { as_source, megatron_lm, megatron_bridge, ms_swift };
-
-/// What the target shall be, independent of how a job file says it.
-struct TargetRequest {
+/// What the target shall be, whatever its format.
+struct TargetChoice {
   FormatId format = FormatId::megatron;  ///< never automatic
   PipelineSpec pipeline;  ///< ranks, chunks, first/last stage layers or layout string; layer counts
                           ///< are filled in
-  Mesh mesh;              ///< of the target
-  std::string spec;       ///< "te", "local", or "" for as the source, else te
-  std::string form;       ///< "grouped", "sequential", or "" for as the source, else grouped
-  TargetModel model = TargetModel::as_source;
-  int release = 0;  ///< of Megatron-Core: 19 for 0.19; 0: that of the source, else the newest
-  TargetProgram program = TargetProgram::as_source;  ///< torch_dist
+  Mesh mesh;
   std::filesystem::path
       folder;  ///< absolute, where the target will be; empty where none is written
-  megatron::NameStyle style = megatron::NameStyle::megatron;
-  std::filesystem::path reference;  ///< Hugging Face folder; empty for none
-  std::uint64_t shard_bytes = 0;    ///< of safetensors files: the largest
-  std::uint64_t part_bytes = 0;     ///< of HDF5 files: the largest
-  ChunkGrid grid;                   ///< dcp
-  std::uint64_t chunk_bytes = 0;    ///< torch_dist, fsdp_dtensor: the largest chunk, aimed at
-  LayerKeys layers = LayerKeys::automatic;  ///< torch_dist
-  OptimizerRequest optimizer;               ///< mp_rank folders
-  std::string source_prefix;  ///< dcp sources: only keys with this prefix, which is cut off
-  std::string target_prefix;  ///< dcp: put before every key
-  std::string target_map;     ///< dcp: the map whose names the tensors get; "": those of the source
-  std::filesystem::path source_config;  ///< config.json (or its folder) that describes the source
-  Json base_config;  ///< of the model that an adapter belongs to, where no file states it; or null
-  Index source_tp = 1;          ///< tensor parallelism of a Megatron Lite source
-  Index source_etp = 1;         ///< expert tensor parallelism of a Megatron Lite source
-  std::string map = "auto";     ///< model.map
-  bool axes_by_config = false;  ///< a config.json decides about axes, not args
-  Index true_vocab_size = 0;
-  Unmapped unmapped = Unmapped::refuse;
-  /// How adapters of a Megatron target are named: one of [adapter] of mcore.toml; "" for as the
-  /// source, else the first.
-  std::string adapter;
-  /// Adapters of q, k and v, of gate and up: apart or in common; nothing for as the source, else
-  /// apart.
-  std::optional<bool> adapters_apart;
-  std::string
-      adapter_alpha;  ///< lora_alpha, a number, where the source does not state it; "": none
-  std::vector<std::string> frozen;  ///< patterns of Megatron's names: without optimizer state
-  ForeignClasses foreign_classes = ForeignClasses::refuse;
-  bool objects_unread = false;  ///< objects of a DCP source are not checked
-  bool dequantise = false;      ///< quantised weights become BF16
-  bool drop_optimizer = false;
-  bool drop_rng = false;
-  bool true_rows = false;     ///< vocabulary rows that are known to be padding are left out
-  bool carries_rows = false;  ///< of a job: a named family, too, has the vocabulary rows that args
-                              ///< count
   DataLayout data_layout = DataLayout::usual;
-  std::string tool_version;                        ///< for the provenance that a target holds
-  std::vector<std::filesystem::path> map_folders;  ///< where map files are looked for
-  std::string names = "auto";  ///< whose names a language model and the parts beside it have:
-                               ///< [kept.NAME] of a map, "huggingface", or "auto"
+  std::string tool_version;  ///< for the provenance that a target holds
+};
+
+/// What a plan is made for, independent of how a job file says it.
+struct PlanRequest {
+  ReadChoice read;
+  TargetChoice target;
+  TargetOptions options;  ///< of the target's format, and of others, which nothing reads
 };
 
 /// A file of the target with tensors: its byte layout is complete before any byte moves.

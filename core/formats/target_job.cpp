@@ -15,8 +15,8 @@ Index MappedTarget::count(char const* word) const {
 std::vector<std::pair<std::string, std::string>> NamedTarget::made_objects() const {
   auto made = source.format->made_objects(source);
   std::erase_if(made, [this](auto const& one) {
-    return !one.first.starts_with(request.source_prefix) ||
-           (request.drop_optimizer && is_optimizer_key(one.first));
+    return !one.first.starts_with(request.read.prefix) ||
+           (request.read.drop_optimizer && is_optimizer_key(one.first));
   });
   return made;
 }
@@ -42,8 +42,12 @@ std::vector<SourceBox> boxes_of(Checkpoint const& source, NamedTensor const& ten
   return boxes;
 }
 
+std::string NamedTarget::target_key(std::string_view key) const {
+  return request.options.dcp.prefix + std::string(key);
+}
+
 std::string NamedTarget::renamed(std::string const& key) const {
-  return request.target_prefix + key.substr(request.source_prefix.size());
+  return target_key(std::string_view(key).substr(request.read.prefix.size()));
 }
 
 Piece NamedTarget::piece(std::size_t tensor, TensorBox const& box,

@@ -14,7 +14,7 @@ namespace reshard {
 /// A target whose tensors get their names from a map. Borrows everything.
 struct MappedTarget {
   Checkpoint const& source;
-  TargetRequest const& request;
+  PlanRequest const& request;
   Model const& model;
   SourceModel const& read;                          ///< without its model and catalogue
   std::vector<std::optional<DType>> const& dtypes;  ///< of every logical tensor, as in the source
@@ -49,7 +49,7 @@ std::vector<SourceBox> boxes_of(Checkpoint const& source, NamedTensor const& ten
 /// order, with an axis for each dimension. Borrows everything.
 struct NamedTarget {
   Checkpoint const& source;
-  TargetRequest const& request;
+  PlanRequest const& request;
   Model const& model;
   std::vector<NamedTensor> const& tensors;
   std::vector<StoredObject const*> const& objects;  ///< those to take over
@@ -58,7 +58,9 @@ struct NamedTarget {
   /// Values that no file of the source holds as such (Format::made_objects), as far as the job
   /// takes them over: names of the source, and bytes.
   std::vector<std::pair<std::string, std::string>> made_objects() const;
-  /// The name in the target of a key of the source.
+  /// The name in the target of a tensor's key.
+  std::string target_key(std::string_view key) const;
+  /// The same of a key of the source.
   std::string renamed(std::string const& key) const;
   /// The piece of tensor `tensor` that a box is.
   Piece piece(std::size_t tensor, TensorBox const& box, std::vector<Index> const& strides) const;

@@ -17,7 +17,7 @@ struct TargetParts {
   Model const* model = nullptr;
   Side const* side = nullptr;
   std::vector<std::optional<DType>> dtypes;  ///< of every logical tensor, as the source has it
-  TargetRequest const* request = nullptr;
+  PlanRequest const* request = nullptr;
 };
 
 /// The dtype under a stored name of the target: that of its logical tensors, which must agree and

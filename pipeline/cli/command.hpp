@@ -1,21 +1,21 @@
 #pragma once
 
 #include <atomic>
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include <CLI/App.hpp>
 
+#include "core/mapping/map_library.hpp"
 #include "core/transport/comm.hpp"
 
 namespace reshard {
 
 /// What the program brings to every command.
 struct Surroundings {
-  std::vector<std::filesystem::path> map_folders;  ///< where maps are looked for
-  std::atomic<bool> const* stop = nullptr;         ///< set by a signal
+  MapLibrary library;                       ///< where maps are looked for
+  std::atomic<bool> const* stop = nullptr;  ///< set by a signal
 };
 
 /// A command of the program: its options and its work.

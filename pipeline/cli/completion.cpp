@@ -255,7 +255,7 @@ class Completer {
         for (std::string const& name : map_names()) offer_.word(head + name);
       }
       for (std::string const& choice : field.choices) offer_.word(head + choice);
-      if (field.kind == job::FieldKind::flag)
+      if (field.kind == keys::Kind::flag)
         for (char const* const choice : {"true", "false"}) offer_.word(head + choice);
       if (field.name == "path" || field.name == "reference" || field.name == "config")
         offer_.files("*");

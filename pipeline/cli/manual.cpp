@@ -13,7 +13,6 @@ namespace reshard {
 namespace {
 
 using job::Field;
-using job::FieldKind;
 
 constexpr std::string_view about =
     "reshard converts a checkpoint of a large model to the parallel layout and format that the "
@@ -53,16 +52,16 @@ std::string_view title_of(std::string_view table) {
 
 std::string value_of(Field const& field) {
   switch (field.kind) {
-    case FieldKind::text: return "a string";
-    case FieldKind::choice: {
+    case keys::Kind::text: return "a string";
+    case keys::Kind::choice: {
       std::string words;
       for (std::string const& word : field.choices)
         words += fmt::format("{}\"{}\"", words.empty() ? "" : ", ", word);
       return words;
     }
-    case FieldKind::number: return "a number, " + field.range;
-    case FieldKind::flag: return "true or false";
-    case FieldKind::size: break;
+    case keys::Kind::number: return "a number, " + field.range;
+    case keys::Kind::flag: return "true or false";
+    case keys::Kind::size: break;
   }
   return "a size";
 }

@@ -42,14 +42,14 @@ class CheckMapCommand : public Command {
   int run(Surroundings const& surroundings, Comm const& comm) override {
     if (comm.rank() != 0) return 0;
     if (!draft_.empty()) {
-      MapReport const draft = draft_map_report(map_, draft_, surroundings.map_folders);
+      MapReport const draft = draft_map_report(map_, draft_, surroundings.library);
       write_to_stdout(json_ ? draft.json.dump(2) + "\n" : draft.text);
       return 0;
     }
     if (map_.empty())
       fail(ErrorKind::usage,
            "check-map: no map is named. Name one, or use --draft PATH to get a proposal.");
-    MapReport const report = check_map_report(map_, config_, args_, surroundings.map_folders);
+    MapReport const report = check_map_report(map_, config_, args_, surroundings.library);
     write_to_stdout(json_ ? report.json.dump(2) + "\n" : report.text);
     if (report.error.empty()) return 0;
     say("error: " + report.error + "\n");

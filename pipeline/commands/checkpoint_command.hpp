@@ -14,7 +14,7 @@ template <class Query>
 class CheckpointCommand : public Command {
  public:
   int run(Surroundings const& surroundings, Comm const& comm) final {
-    query_.map_folders = surroundings.map_folders;
+    query_.library = surroundings.library;
     return answer(comm);
   }
 

@@ -41,7 +41,7 @@ class InitCommand : public Command {
            "{}: the path is not UTF-8, as a job file has to be. Rename it, or give a link to it "
            "whose path is.",
            valid_utf8(place));
-    InitRequest request{source_, std::nullopt, surroundings.map_folders};
+    InitRequest request{source_, std::nullopt, surroundings.library};
     if (!target_format_.empty()) request.format = format_named(target_format_);
     std::string const text = init_job(request, comm);
     if (output_ == "-") output_.clear();

@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 
 #include "core/base/file.hpp"
+#include "core/mapping/map_library.hpp"
 #include "core/transport/heartbeat.hpp"
 #include "core/transport/shared_sight.hpp"
 #include "pipeline/cli/say.hpp"
@@ -11,7 +12,6 @@
 #include "pipeline/job/key_places.hpp"
 #include "pipeline/run/agreement.hpp"
 #include "pipeline/version.hpp"
-#include "stages/plan/source/map_choice.hpp"
 
 namespace reshard {
 namespace {
@@ -90,7 +90,7 @@ CLI::App* add_job_options(CLI::App& app, JobTexts const& texts, JobOptions& opti
 }
 
 JobSpec read_job(std::string const& file, std::vector<std::string> const& overrides, JobUse use,
-                 std::vector<std::filesystem::path> const& map_folders, Comm const& comm) {
+                 MapLibrary const& library, Comm const& comm) {
   Heartbeat const heartbeat(comm, usual_silence_seconds);
   JobSpec job;
   std::string text;
@@ -111,8 +111,7 @@ JobSpec read_job(std::string const& file, std::vector<std::string> const& overri
   });
   text = comm.broadcast(std::move(text), 0);  // one reading: no rank can see another job
   together_seeing(comm, [&] {
-    job = parse_job_spec(text, file, overrides, use,
-                         [&map_folders] { return known_mesh_axes(map_folders); });
+    job = parse_job_spec(text, file, overrides, use, [&library] { return library.mesh_axes(); });
   });
   check_same_folder(comm, job);
   return job;
@@ -131,7 +130,7 @@ std::unique_ptr<EventFile> open_events(JobOptions const& options, JobSpec const&
 
 RunReport carry_out(JobOptions const& options, JobSpec const& job, Json const& source_record,
                     EventFile* events, Surroundings const& surroundings, Comm const& comm) {
-  RunContext context{surroundings.map_folders, surroundings.stop};
+  RunContext context{surroundings.library, surroundings.stop};
   if (options.trace_file) context.trace_file = *options.trace_file;
   context.source_record = source_record;
   context.fresh = options.fresh;

@@ -1,11 +1,11 @@
 #pragma once
 
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "core/mapping/map_library.hpp"
 #include "pipeline/cli/command.hpp"
 #include "pipeline/job/job_spec.hpp"
 #include "pipeline/run/run.hpp"
@@ -44,7 +44,7 @@ CLI::App* add_job_options(CLI::App& app, JobTexts const& texts, JobOptions& opti
 /// The job file with its overrides, as rank 0 reads it; the maps say which further parallel axes a
 /// layout may name. Collective; mistakes are Errors of kind usage.
 JobSpec read_job(std::string const& file, std::vector<std::string> const& overrides, JobUse use,
-                 std::vector<std::filesystem::path> const& map_folders, Comm const& comm);
+                 MapLibrary const& library, Comm const& comm);
 
 /// On rank 0, when the options name a file for events; collective.
 std::unique_ptr<EventFile> open_events(JobOptions const& options, JobSpec const& job,

@@ -101,7 +101,7 @@ class NightlyCommand : public Command {
 
   int run(Surroundings const& surroundings, Comm const& comm) override {
     JobSpec const job = read_job(options_.job_file, options_.overrides, JobUse::nightly,
-                                 surroundings.map_folders, comm);
+                                 surroundings.library, comm);
     std::unique_ptr<EventFile> const events = open_events(options_, job, comm);
     std::vector<Outcome> outcomes;
     NightlyTask task;

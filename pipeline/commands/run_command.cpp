@@ -28,8 +28,8 @@ class RunCommand : public Command {
   bool is_job() const override { return true; }
 
   int run(Surroundings const& surroundings, Comm const& comm) override {
-    JobSpec const job = read_job(options_.job_file, options_.overrides, JobUse::run,
-                                 surroundings.map_folders, comm);
+    JobSpec const job =
+        read_job(options_.job_file, options_.overrides, JobUse::run, surroundings.library, comm);
     std::unique_ptr<EventFile> const events = open_events(options_, job, comm);
     RunReport report;
     with_result(events.get(),

@@ -158,7 +158,7 @@ class VerifyCommand : public Command {
     query.prefix = prefix_a_;
     query.config_option = "--config-a";
     query.scope = replicas_ ? DigestScope::all : DigestScope::distinct;
-    query.map_folders = surroundings.map_folders;
+    query.library = surroundings.library;
     VerifyReport const report = verify_one(std::move(query), comm);
     if (comm.rank() == 0) write_to_stdout(json_ ? report.json.dump(2) + "\n" : report.text);
     return report.sound ? 0 : code_of_difference;
@@ -205,7 +205,7 @@ class VerifyCommand : public Command {
     request.weights_only = weights_only_;
     request.histogram = histogram_;
     request.row_limit = limit_;
-    request.map_folders = surroundings.map_folders;
+    request.library = surroundings.library;
     return request;
   }
 

@@ -55,13 +55,13 @@ class ViewCommand : public Command {
   int run(Surroundings const& surroundings, Comm const& comm) override {
     ViewQuery query;
     if (is_file_of_job())
-      query.job = read_job(subject_, overrides_, JobUse::run, surroundings.map_folders, comm);
+      query.job = read_job(subject_, overrides_, JobUse::run, surroundings.library, comm);
     else
       query.path = subject_;
     query.map = map_.value_or(query.map);
     query.config = config_.value_or("");
     query.prefix = prefix_;
-    query.map_folders = surroundings.map_folders;
+    query.library = surroundings.library;
     if (output_) query.output = *output_;
     query.json = json_;
     if (plain_) query.data = PageData::plain;

@@ -259,8 +259,8 @@ Json read_facts(fs::path path, std::uint64_t largest_bytes) {
 }
 
 MapReport check_map_report(std::string const& map, std::string const& config_path,
-                           std::string const& args_path, std::vector<fs::path> const& map_folders) {
-  MapCheckRequest request{map, map_folders, {}, {}};
+                           std::string const& args_path, MapLibrary const& library) {
+  MapCheckRequest request{map, library, {}, {}};
   if (!config_path.empty()) request.config = read_facts(config_path, largest_facts_bytes);
   if (!args_path.empty()) request.args = read_facts(args_path, largest_facts_bytes);
   MapCheck check;

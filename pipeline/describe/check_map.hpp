@@ -3,9 +3,9 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
-#include <vector>
 
 #include "core/base/json.hpp"
+#include "core/mapping/map_library.hpp"
 
 namespace reshard {
 
@@ -21,8 +21,7 @@ struct MapReport {
 /// or of a JSON file with Megatron's args; with neither ("") it checks what needs no model. A map
 /// that cannot be read and sizes that do not divide are Errors of kind usage.
 MapReport check_map_report(std::string const& map, std::string const& config_path,
-                           std::string const& args_path,
-                           std::vector<std::filesystem::path> const& map_folders);
+                           std::string const& args_path, MapLibrary const& library);
 
 /// A JSON object from a file that the command line names, or from the config.json of a folder.
 /// Every fault of it is an Error of kind usage.

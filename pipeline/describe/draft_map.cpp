@@ -65,9 +65,9 @@ Json groups_json(std::vector<NameGroup> const& groups) {
 }
 
 MapDraft draft(std::string const& base, std::vector<std::string> const& paths,
-               std::vector<fs::path> const& map_folders) {
+               MapLibrary const& library) {
   DraftRequest request{
-      base, read_facts(paths.front(), huggingface::largest_config_bytes), {}, map_folders};
+      base, read_facts(paths.front(), huggingface::largest_config_bytes), {}, library};
   fs::path const names = paths.back();
   if (is_folder(names)) {
     request.tensors = tensors_of(names);
@@ -88,9 +88,9 @@ MapDraft draft(std::string const& base, std::vector<std::string> const& paths,
 }  // namespace
 
 MapReport draft_map_report(std::string const& base, std::vector<std::string> const& paths,
-                           std::vector<fs::path> const& map_folders) {
+                           MapLibrary const& library) {
   try {
-    MapDraft const found = draft(base, paths, map_folders);
+    MapDraft const found = draft(base, paths, library);
     Json json;
     json.set("base", found.base)
         .set("model_type", found.model_type.empty() ? Json() : Json(found.model_type))

@@ -1,9 +1,9 @@
 #pragma once
 
-#include <filesystem>
 #include <string>
 #include <vector>
 
+#include "core/mapping/map_library.hpp"
 #include "pipeline/describe/check_map.hpp"
 
 namespace reshard {
@@ -13,6 +13,6 @@ namespace reshard {
 /// which give the stored names. `base`: the map to inherit from, "" for the nearest. Paths that say
 /// too little are Errors of kind usage.
 MapReport draft_map_report(std::string const& base, std::vector<std::string> const& paths,
-                           std::vector<std::filesystem::path> const& map_folders);
+                           MapLibrary const& library);
 
 }  // namespace reshard

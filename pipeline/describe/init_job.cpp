@@ -14,7 +14,7 @@
 #include "core/base/paths.hpp"
 #include "core/plan/plan.hpp"
 #include "pipeline/cli/command_table.hpp"
-#include "pipeline/job/target_request.hpp"
+#include "pipeline/job/plan_request.hpp"
 #include "stages/plan/job_plan.hpp"
 #include "stages/plan/source/state_policy.hpp"
 #include "stages/read/open_source.hpp"
@@ -40,15 +40,14 @@ struct Attempt {
 struct Choice {
   StatePolicy optimizer;
   StatePolicy rng;
-  UnmappedChoice unmapped;
+  Unmapped unmapped;
 };
-constexpr std::array choices = {
-    Choice{StatePolicy::refuse, StatePolicy::refuse, UnmappedChoice::refuse},
-    Choice{StatePolicy::drop, StatePolicy::refuse, UnmappedChoice::refuse},
-    Choice{StatePolicy::refuse, StatePolicy::drop, UnmappedChoice::refuse},
-    Choice{StatePolicy::drop, StatePolicy::drop, UnmappedChoice::refuse},
-    Choice{StatePolicy::refuse, StatePolicy::refuse, UnmappedChoice::keep},
-    Choice{StatePolicy::drop, StatePolicy::drop, UnmappedChoice::keep}};
+constexpr std::array choices = {Choice{StatePolicy::refuse, StatePolicy::refuse, Unmapped::refuse},
+                                Choice{StatePolicy::drop, StatePolicy::refuse, Unmapped::refuse},
+                                Choice{StatePolicy::refuse, StatePolicy::drop, Unmapped::refuse},
+                                Choice{StatePolicy::drop, StatePolicy::drop, Unmapped::refuse},
+                                Choice{StatePolicy::refuse, StatePolicy::refuse, Unmapped::keep},
+                                Choice{StatePolicy::drop, StatePolicy::drop, Unmapped::keep}};
 
 /// Whether its tensors are cut by Megatron's parallel axes.
 bool laid_out(FormatId format) { return format_of(format).target().names == NameOwner::megatron; }
@@ -147,7 +146,7 @@ class Draft {
         if (!error) return settled(std::move(result));
         if (result.first_refusal.empty()) result.first_refusal = error->sentence();
         // Of several refusals the last one is about what no choice helps.
-        if (!result.refusal || choice.unmapped == UnmappedChoice::refuse) result.refusal = error;
+        if (!result.refusal || choice.unmapped == Unmapped::refuse) result.refusal = error;
         if (error->kind() == ErrorKind::internal || error->kind() == ErrorKind::resources)
           return result;
       }
@@ -170,9 +169,8 @@ class Draft {
   void plan(Attempt& attempt) const {
     bool const with_states =
         takes_rank_states(attempt) && attempt.job.source.optimizer != StatePolicy::drop;
-    JobPlan const made =
-        make_job_plan(with_states ? *with_states_ : source_,
-                      target_request(attempt.job, request_.map_folders), PlanLimits());
+    JobPlan const made = make_job_plan(with_states ? *with_states_ : source_,
+                                       plan_request(attempt.job, request_.library), PlanLimits());
     attempt.map = fs::path(made.map_name).stem().string();
     attempt.rng_stays = std::ranges::any_of(made.warnings, [](std::string const& warning) {
       return warning.starts_with(rng_stays_behind);
@@ -314,12 +312,11 @@ class Draft {
 
   static std::string rest(Attempt const& chosen) {
     std::string text;
-    if (!chosen.map.empty() || chosen.job.model.unmapped == UnmappedChoice::keep)
-      text += "\n[model]\n";
+    if (!chosen.map.empty() || chosen.job.model.unmapped == Unmapped::keep) text += "\n[model]\n";
     if (!chosen.map.empty())
       text +=
           fmt::format("# map = {}  # found by looking at the source\n", json_quoted(chosen.map));
-    if (chosen.job.model.unmapped == UnmappedChoice::keep)
+    if (chosen.job.model.unmapped == Unmapped::keep)
       text +=
           "unmapped = \"keep\"  # parts that the map does not describe, such as a vision tower, "
           "are copied byte for byte; or \"drop\"\n";

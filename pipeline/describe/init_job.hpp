@@ -3,8 +3,8 @@
 #include <filesystem>
 #include <optional>
 #include <string>
-#include <vector>
 
+#include "core/mapping/map_library.hpp"
 #include "core/transport/comm.hpp"
 #include "pipeline/job/job_spec.hpp"
 
@@ -13,7 +13,7 @@ namespace reshard {
 struct InitRequest {
   std::filesystem::path source;
   std::optional<FormatId> format;  ///< of the target; else one that suits the source
-  std::vector<std::filesystem::path> map_folders;
+  MapLibrary library;
 };
 
 /// A commented job file for a source. Every target format is tried with the planner itself, so the

@@ -7,7 +7,6 @@
 #include <fmt/ranges.h>
 
 #include "core/formats/format.hpp"
-#include "pipeline/job/field_kinds.hpp"
 
 namespace reshard::job {
 namespace {
@@ -51,27 +50,23 @@ std::string target_formats_help() {
 
 }  // namespace
 
-Field source_format() {
+keys::Row<JobSpec::Source> source_format() {
   static std::string const help = source_formats_help();
-  return choice<FormatId>(
-      "source", "format", [](JobSpec& job) -> FormatId& { return job.source.format; },
-      format_words(), help);
+  return keys::choice("format", &JobSpec::Source::format, format_words(), help);
 }
 
-Field target_format() {
+keys::Row<JobSpec::Target> target_format() {
   static std::string const help = target_formats_help();
-  Field field = choice<FormatId>(
-      "target", "format", [](JobSpec& job) -> FormatId& { return job.target.format; },
-      format_words(), help);
-  std::erase_if(field.choices, is_of_sources_alone);
-  field.set = [set_any = field.set, choices = field.choices](
-                  JobSpec& spec, Value const& value) -> std::optional<std::string> {
+  auto row = keys::choice("format", &JobSpec::Target::format, format_words(), help);
+  std::erase_if(row.choices, is_of_sources_alone);
+  row.set = [set_any = row.set, choices = row.choices](
+                JobSpec::Target& target, Value const& value) -> std::optional<std::string> {
     auto const* word = std::get_if<std::string>(&value);
-    if (word != nullptr && std::ranges::count(choices, *word) != 0 && !set_any(spec, value))
+    if (word != nullptr && std::ranges::count(choices, *word) != 0 && !set_any(target, value))
       return std::nullopt;
-    return expected_one_of(choices, value);
+    return keys::expected_one_of(choices, value);
   };
-  return field;
+  return row;
 }
 
 }  // namespace reshard::job

@@ -5,8 +5,8 @@
 namespace reshard::job {
 
 /// The key source.format: its choices are all formats, and "auto".
-Field source_format();
+keys::Row<JobSpec::Source> source_format();
 /// The key target.format: its choices are the formats that are written.
-Field target_format();
+keys::Row<JobSpec::Target> target_format();
 
 }  // namespace reshard::job

@@ -127,7 +127,7 @@ class Checker {
   void check_target_names() {
     if (spec_.target.format != FormatId::dcp) return;
     Given const* const map = find("target.map");
-    bool const mapped = map != nullptr && !spec_.target.map.empty();
+    bool const mapped = map != nullptr && !spec_.target.options.dcp.map.empty();
     if (mapped && spec_.model.map == "none")
       add(*map, "model.map = \"none\" keeps the names of the source. Remove one of the two");
     for (Given const& given : given_)
@@ -136,7 +136,7 @@ class Checker {
             "with target.format = \"dcp\" it applies only with target.map, where names depend "
             "on the layout. Remove the key; target.chunks states how tensors are split");
     if (Given const* const reference = find("target.reference");
-        reference != nullptr && !mapped && !spec_.target.reference.empty())
+        reference != nullptr && !mapped && !spec_.target.options.huggingface.reference.empty())
       add(*reference,
           "with target.format = \"dcp\" it applies only with target.map, which gives the tensors "
           "the names of a model. Add that key, or remove this one");
@@ -192,14 +192,15 @@ class Checker {
   void check_chunks() {
     struct Companion {
       std::string_view key;
-      ChunkChoice chunks;
+      ChunkGrid::Kind chunks;
       std::string_view word;
     };
-    for (Companion const& companion : {Companion{"target.ranks", ChunkChoice::ranks, "ranks"},
-                                       Companion{"target.mesh", ChunkChoice::mesh, "mesh"},
-                                       Companion{"target.placements", ChunkChoice::mesh, "mesh"}}) {
+    for (Companion const& companion :
+         {Companion{"target.ranks", ChunkGrid::Kind::ranks, "ranks"},
+          Companion{"target.mesh", ChunkGrid::Kind::mesh, "mesh"},
+          Companion{"target.placements", ChunkGrid::Kind::mesh, "mesh"}}) {
       Given const* const given = find(companion.key);
-      bool const chosen = spec_.target.chunks == companion.chunks;
+      bool const chosen = spec_.target.options.dcp.chunks == companion.chunks;
       JobSpec const usual;
       bool const is_default =
           given != nullptr && given->field->show(spec_) == given->field->show(usual);
@@ -251,6 +252,11 @@ class Checker {
 };
 
 }  // namespace
+
+std::string label(Given const& given) {
+  return fmt::format("{}: [{}] {} = {}", given.place, given.field->table, given.field->name,
+                     keys::shown(given.value));
+}
 
 std::int64_t pipeline_stages(std::string_view layout) {
   return static_cast<std::int64_t>(parse_pipeline_layout(layout).size());

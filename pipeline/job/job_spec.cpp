@@ -45,10 +45,10 @@ Value value_of(toml::node const& node) {
   if (node.is_boolean()) return node.as_boolean()->get();
   if (node.is_string()) return node.as_string()->get();
   if (node.is_floating_point())
-    return job::Foreign{fmt::format("{:#}", node.as_floating_point()->get())};
-  if (node.is_array()) return job::Foreign{"an array"};
-  if (node.is_table()) return job::Foreign{"a table"};
-  return job::Foreign{"a date or a time"};
+    return keys::Foreign{fmt::format("{:#}", node.as_floating_point()->get())};
+  if (node.is_array()) return keys::Foreign{"an array"};
+  if (node.is_table()) return keys::Foreign{"a table"};
+  return keys::Foreign{"a date or a time"};
 }
 
 Field const* find_field(std::string_view key) {
@@ -156,9 +156,10 @@ class JobReader {
     std::string_view const key = trimmed(std::string_view(text).substr(0, equals));
     Field const* const field = known_field(key);
     if (field != nullptr)
-      return take(*field,
-                  job::value_from_word(*field, trimmed(std::string_view(text).substr(equals + 1))),
-                  place, {});
+      return take(
+          *field,
+          keys::value_from_word(field->kind, trimmed(std::string_view(text).substr(equals + 1))),
+          place, {});
     std::size_t const dot = key.rfind('.');
     std::string_view const table = dot == std::string_view::npos ? "" : key.substr(0, dot);
     std::string_view const member = dot == std::string_view::npos ? key : key.substr(dot + 1);
@@ -202,13 +203,13 @@ class JobReader {
       } else if (key.str().find('.') != std::string_view::npos || members_of(full).empty()) {
         std::string const where = prefix.empty() ? "" : fmt::format("[{}] ", prefix);
         add(position(key.source()), place_of(key.source()),
-            fmt::format("{}unknown key {}: {}", where, job::shown(Value(std::string(key.str()))),
+            fmt::format("{}unknown key {}: {}", where, keys::shown(Value(std::string(key.str()))),
                         advice(prefix, key.str(), axes_)));
       } else if (node.is_table()) {
         read_table(*node.as_table(), full);
       } else {
         add(position(node.source()), place,
-            fmt::format("{} = {}: expected a table [{}]", full, job::shown(value_of(node)), full));
+            fmt::format("{} = {}: expected a table [{}]", full, keys::shown(value_of(node)), full));
       }
     }
   }

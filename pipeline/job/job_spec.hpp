@@ -9,57 +9,20 @@
 #include <vector>
 
 #include "core/formats/format_id.hpp"
+#include "core/formats/read_choice.hpp"
+#include "core/formats/target_options.hpp"
 
 namespace reshard {
 
 /// What to do with state that cannot be carried over: stop with a sentence, or leave it out. `drop`
 /// leaves it out in any case.
 enum class StatePolicy { refuse, drop };
-/// Whose names the layer norms of a Megatron checkpoint have; automatic takes those of the source,
-/// Transformer Engine's for a Hugging Face source.
-enum class TransformerImpl { automatic, transformer_engine, local };
-/// How a Megatron checkpoint stores experts: one grouped module or one module per expert; automatic
-/// takes the source's form.
-enum class ExpertStorage { automatic, grouped, sequential };
-/// Folder names: as Megatron writes them (mp_rank_TT[_PPP][_EEE]), or always with all three
-/// numbers.
-enum class MpRankStyle { megatron, full3d };
-/// The program that starts from a torch_dist target; automatic: that of the source.
-enum class TrainerChoice { automatic, megatron_lm, megatron_bridge, ms_swift };
-enum class MegatronRelease { automatic, v0_16, v0_17, v0_18, v0_19 };
-/// Where optimizer state lies in mp_rank folders: inside model_optim_rng.pt, or in distrib_optim.pt
-/// of Megatron's distributed optimizer; automatic: as in the source.
-enum class OptimizerChoice { automatic, in_model_files, distributed };
-/// A setting of the run that will load the target; automatic: as the source's args say.
-enum class Switch { automatic, on, off };
-/// The boxes that the tensors of a DCP target are stored in: the source's, one, rows over ranks, or
-/// by placements on a mesh.
-enum class ChunkChoice { source, whole, ranks, mesh };
-/// Whether torch_dist keys have the layer number (separate) or a layer axis in front (stacked);
-/// automatic keeps the source's form.
-enum class LayerChoice { automatic, stacked, separate };
-/// Megatron's class of a model: GPTModel, or HybridModel with a layer for attention and one for the
-/// MLP.
-enum class ModelClass { automatic, gpt, hybrid };
-
-/// How a Megatron target names low-rank adapters, and whether those of q, k and v, of gate and up
-/// have a first matrix each (canonical) or one in common.
-enum class AdapterForm { automatic, canonical, fused, mcore_bridge };
-/// Stored tensors that the model's map lists under `keep` (a vision tower): refused, carried byte
-/// for byte, or left out.
-enum class UnmappedChoice { refuse, keep, drop };
-/// Values whose classes are not known to be plain data: they stop the job, are carried, or are left
-/// out.
-enum class ForeignClassChoice { refuse, keep, drop };
 /// Pickled objects of a DCP source: inspected before they are copied, or not.
 enum class SourceObjects { look, unread };
 /// Quantised weights: their bytes are kept, or they become BF16.
 enum class QuantChoice { keep, dequantise_bf16 };
 /// Adapters: they are what the checkpoint holds, or become a part of the weights.
 enum class AdapterChoice { keep, merge };
-/// How the bytes of an HDF5 target are written: by the system at the datasets' places, or by
-/// libhdf5 over MPI-IO, each rank for itself or all in step.
-enum class TargetIo { automatic, direct, independent, collective };
 enum class TransportChoice { automatic, mpi, nccl };
 /// How weights are read and written: as a trial says, or by the engines in the order of
 /// io_engines().
@@ -77,9 +40,6 @@ enum class SourceVerify { automatic, files, off };
 /// What several files of a source hold alike: small ones are compared with each other; or the first
 /// that the plan finds is taken unseen.
 enum class ReplicaChoice { compare, first };
-/// Whether a torch_dist target gets an integrity.json; automatic: when the source has one.
-enum class IntegrityChoice { automatic, always, never };
-
 /// Whether a target gets a SHA256SUMS; automatic: when all its files are read back.
 enum class SumsChoice { automatic, always, never };
 
@@ -142,38 +102,11 @@ struct JobSpec {
     bool replace = false;                  ///< an existing target is refused unless this is set
     ReflinkChoice reflink = ReflinkChoice::automatic;
     SumsChoice sha256sums = SumsChoice::automatic;
-    std::string since;           ///< a previous target, of which what is unchanged is taken over;
-                                 ///< "none": what the next one needs is recorded; "": neither
-    bool since_links = false;    ///< files that are unchanged may be hard links
-    Layout layout;               ///< Megatron formats only
-    std::string names = "auto";  ///< Megatron only: a trainer whose names a model has
-    TransformerImpl transformer_impl = TransformerImpl::automatic;  ///< Megatron only
-    ExpertStorage experts = ExpertStorage::automatic;               ///< Megatron only
-    ModelClass model = ModelClass::automatic;                       ///< Megatron only
-    MegatronRelease megatron = MegatronRelease::automatic;          ///< Megatron only
-    TrainerChoice program = TrainerChoice::automatic;               ///< torch_dist only
-    MpRankStyle mp_rank_style = MpRankStyle::megatron;              ///< Megatron only
-    OptimizerChoice optimizer = OptimizerChoice::automatic;         ///< Megatron only
-    Switch overlap_grad_reduce = Switch::automatic;                 ///< Megatron only
-    std::int64_t bucket_size = 0;         ///< Megatron only: elements; 0: as the source's args say
-    std::int64_t data_parallel_size = 0;  ///< Megatron only; 0: as the source's args say
-    std::string reference;  ///< Hugging Face only: folder whose config and tokenizer files are
-                            ///< taken; "" for none
-    std::uint64_t shard_bytes =
-        5'000'000'000;  ///< Hugging Face only: the maximum file size, except for one larger tensor
-    std::uint64_t part_bytes = 1ULL << 40U;    ///< HDF5 only: the same
-    TargetIo io = TargetIo::automatic;         ///< HDF5 only; automatic is direct
-    ChunkChoice chunks = ChunkChoice::source;  ///< DCP only
-    std::int64_t ranks = 1;                    ///< DCP only: with chunks = ranks
-    std::string mesh;                          ///< DCP only: "dp=4 tp=2", with chunks = mesh
-    std::string placements;  ///< DCP only: "*.experts.*: S0 S0; *: S0 R", with chunks = mesh
-    std::string prefix;      ///< DCP only: put before every key
-    std::string map;  ///< DCP only: the map whose names the tensors get; "": those of the source
-    AdapterForm adapter = AdapterForm::automatic;            ///< Megatron's formats, of adapters
-    LayerChoice layers = LayerChoice::automatic;             ///< torch_dist only
-    IntegrityChoice integrity = IntegrityChoice::automatic;  ///< torch_dist only
-    std::uint64_t chunk_bytes =
-        256ULL << 20U;  ///< torch_dist and fsdp_dtensor: the largest chunk, aimed at
+    std::string since;         ///< a previous target, of which what is unchanged is taken over;
+                               ///< "none": what the next one needs is recorded; "": neither
+    bool since_links = false;  ///< files that are unchanged may be hard links
+    Layout layout;             ///< Megatron formats and DCP only
+    TargetOptions options;     ///< of some formats only
     friend bool operator==(Target const&, Target const&) = default;
   };
 
@@ -181,12 +114,12 @@ struct JobSpec {
     std::string map = "auto";  ///< a map's name, the path of a map file, or "auto": found by the
                                ///< model's own description
     std::int64_t true_vocab_size = 0;  ///< 0: as the source says
-    UnmappedChoice unmapped = UnmappedChoice::refuse;
+    Unmapped unmapped = Unmapped::refuse;
     std::string frozen;      ///< "a.*; b.*": patterns of Megatron's names; "" for none
     std::string lora_alpha;  ///< of an adapter whose checkpoint does not state it; "": as it says
     QuantChoice quant = QuantChoice::keep;
     AdapterChoice adapter = AdapterChoice::keep;
-    ForeignClassChoice foreign_classes = ForeignClassChoice::refuse;
+    ForeignClasses foreign_classes = ForeignClasses::refuse;
     friend bool operator==(Model const&, Model const&) = default;
   };
 

@@ -64,7 +64,7 @@ std::string job_text(JobSpec spec) {
   spec.run = {};
   spec.run.verify = verify;
   for (std::string* const path : {&spec.source.path, &spec.source.config, &spec.source.adapter,
-                                  &spec.target.path, &spec.target.reference})
+                                  &spec.target.path, &spec.target.options.huggingface.reference})
     *path = resolved(*path);
   if (spec.target.since != no_previous) spec.target.since = resolved(spec.target.since);
   return print_spec(spec);
@@ -94,7 +94,8 @@ std::vector<fs::path> files_at(fs::path const& place, std::optional<fs::file_typ
 /// model.
 std::vector<fs::path> describing_files(JobSpec const& spec, Checkpoint const& source,
                                        JobPlan const& plan) {
-  std::set<fs::path> places{spec.source.config, spec.target.reference, spec.model.map};
+  std::set<fs::path> places{spec.source.config, spec.target.options.huggingface.reference,
+                            spec.model.map};
   if (plan.reference) {
     for (std::string const& name : plan.reference->sidecars)
       places.insert(plan.reference->path / name);

@@ -29,9 +29,10 @@ bool wants_integrity(TargetTask const& task) {
   bool const seen = task.source.storage == Storage::chunks &&
                     fs::exists(task.source.folder / integrity_name, ignored);
   bool const has_one = task.comm.max(seen ? 1 : 0) != 0;
-  IntegrityChoice const choice = task.spec.target.integrity;
+  dcp::IntegrityChoice const choice = task.spec.target.options.dist.integrity;
   return format_of(task.spec.target.format).target().checksums &&
-         choice != IntegrityChoice::never && (has_one || choice == IntegrityChoice::always);
+         choice != dcp::IntegrityChoice::never &&
+         (has_one || choice == dcp::IntegrityChoice::always);
 }
 
 std::vector<FileRecord> write_integrity(fs::path const& folder, fs::path const& staging,

@@ -76,7 +76,8 @@ void check_same_start(Comm const& comm, std::vector<std::string> const& words) {
 
 void check_same_folder(Comm const& comm, JobSpec const& job) {
   std::array<std::string const*, 4> const paths = {&job.source.path, &job.source.config,
-                                                   &job.target.path, &job.target.reference};
+                                                   &job.target.path,
+                                                   &job.target.options.huggingface.reference};
   bool const any = std::ranges::any_of(paths, [](std::string const* path) {
     return !path->empty() && !std::filesystem::path(*path).is_absolute();
   });

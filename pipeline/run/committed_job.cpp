@@ -6,7 +6,7 @@
 #include "core/base/activity.hpp"
 #include "core/base/capture.hpp"
 #include "core/base/heap.hpp"
-#include "pipeline/job/target_request.hpp"
+#include "pipeline/job/plan_request.hpp"
 #include "pipeline/records/source_manifest.hpp"
 #include "pipeline/run/checks/source_records.hpp"
 #include "pipeline/verify/target_gate.hpp"
@@ -64,15 +64,15 @@ void check_itself(JobRun const& run, PlannedJob const& job, fs::path const& fold
       .tp = run.spec.source.tp,
       .etp = run.spec.source.etp,
   };
-  request.sides.terms_b.prefix = run.spec.target.prefix;
+  request.sides.terms_b.prefix = run.spec.target.options.dcp.prefix;
   request.sides.terms_b.frozen = job.plan.frozen;
-  request.sides.map_folders = run.context.map_folders;
+  request.sides.library = run.context.library;
   request.elements = static_cast<std::uint64_t>(run.spec.run.self_check);
   request.seed = std::strtoull(committed.verified.total.substr(0, 16).c_str(), nullptr, 16);
   request.changed = merged_tensors(job.plan);
   // A map of the source's own names does not read the target; a target without a config has that
   // of the source.
-  std::string const& given = run.spec.target.map;
+  std::string const& given = run.spec.target.options.dcp.map;
   for (auto const& [map, config] :
        {std::pair(given.empty() ? run.spec.model.map : given, std::string()),
         std::pair(given.empty() ? std::string("auto") : given, std::string()),
@@ -101,7 +101,7 @@ void check_itself(JobRun const& run, PlannedJob const& job, fs::path const& fold
 void read_as_source(JobRun const& run, PlannedJob const& job, fs::path const& folder) {
   begin_phase("opening the target as a source");
   return_free_memory();
-  pass_gate({run.spec, job.source, job.plan, folder, run.context.map_folders}, run.comm);
+  pass_gate({run.spec, job.source, job.plan, folder, run.context.library}, run.comm);
 }
 
 /// The target is written and compared: nothing is moved any more, and a reader's tables are as

@@ -24,7 +24,8 @@ void check_memory(JobSpec const& spec) {
 }
 
 void check_verify(JobSpec const& spec) {
-  if (spec.target.io == TargetIo::collective && spec.run.verify != VerifyChoice::written)
+  if (spec.target.options.hdf5.io == hdf5::TargetIo::collective &&
+      spec.run.verify != VerifyChoice::written)
     fail(
         ErrorKind::usage,
         "[target] io = \"collective\": some MPI libraries report success for a collective write that failed, and run.verify = \"{}\" does not "
@@ -45,7 +46,8 @@ bool is_exchanging(JobSpec const& spec, int ranks) {
 }
 
 bool is_by_library(JobSpec const& spec) {
-  return spec.target.io == TargetIo::independent || spec.target.io == TargetIo::collective;
+  return spec.target.options.hdf5.io == hdf5::TargetIo::independent ||
+         spec.target.options.hdf5.io == hdf5::TargetIo::collective;
 }
 
 std::uint64_t round_memory(JobSpec const& spec) {
@@ -63,7 +65,7 @@ void check_choices(JobSpec const& spec, int ranks) {
         "[target] io = \"{}\": libhdf5 uses MPI on another thread than run.transport = \"{}\", and each would wait for ranks that are busy with "
         "the "
         "other. Set io or transport to \"auto\".",
-        spec.target.io == TargetIo::collective ? "collective" : "independent",
+        spec.target.options.hdf5.io == hdf5::TargetIo::collective ? "collective" : "independent",
         spec.run.transport == TransportChoice::mpi ? "mpi" : "nccl");
 }
 

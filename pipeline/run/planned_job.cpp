@@ -17,7 +17,7 @@
 #include "core/io/shared_extents.hpp"
 #include "core/plan/round_sizes.hpp"
 #include "core/transport/shared_sight.hpp"
-#include "pipeline/job/target_request.hpp"
+#include "pipeline/job/plan_request.hpp"
 #include "pipeline/records/own_manifest.hpp"
 #include "pipeline/records/record_sums.hpp"
 #include "pipeline/records/source_manifest.hpp"
@@ -89,12 +89,12 @@ std::uint64_t clone_block(JobSpec const& spec) {
 }
 
 /// Lays the target out for clones where it may have some.
-void set_data_layout(JobSpec const& spec, PlannedJob& job, TargetRequest& request) {
+void set_data_layout(JobSpec const& spec, PlannedJob& job, PlanRequest& request) {
   job.clone_block_bytes = clone_block(spec);
   bool const unasked =
       job.clone_block_bytes == 0 || format_of(spec.target.format).target().published;
   if (unasked && spec.target.reflink != ReflinkChoice::always) return;
-  request.data_layout = DataLayout::for_clones;
+  request.target.data_layout = DataLayout::for_clones;
   job.limits.cut_bytes = clone_block_bytes;
 }
 
@@ -186,12 +186,12 @@ SourceRecord record_of_source(JobSpec const& spec, Checkpoint const& source) {
   return record;
 }
 
-void plan_from_headers(JobSpec const& spec, std::vector<fs::path> const& map_folders,
-                       PlannedJob& job, Comm const& comm) {
+void plan_from_headers(JobSpec const& spec, MapLibrary const& library, PlannedJob& job,
+                       Comm const& comm) {
   begin_phase("planning");
   job.limits = plan_limits(spec, job);
   together_seeing(comm, [&] {
-    TargetRequest request = target_request(spec, map_folders);
+    PlanRequest request = plan_request(spec, library);
     set_data_layout(spec, job, request);
     bool const digests = job.limits.digests && spec.source.verify != SourceVerify::off;
     SourceRecord record;
@@ -228,8 +228,7 @@ void agree_on_plan(JobSpec const& spec, PlannedJob& job, Comm const& comm) {
 
 }  // namespace
 
-PlannedJob plan_job(JobSpec const& spec, std::vector<fs::path> const& map_folders, int ranks,
-                    Comm const& comm) {
+PlannedJob plan_job(JobSpec const& spec, MapLibrary const& library, int ranks, Comm const& comm) {
   ListedFolders const listed(spec.source.path);
   PlannedJob job;
   job.ranks = ranks > 0 ? ranks : comm.size();
@@ -243,7 +242,7 @@ PlannedJob plan_job(JobSpec const& spec, std::vector<fs::path> const& map_folder
     return_free_memory();
     job.header_seconds = seconds_since(reading);
     Clock::time_point const planning = Clock::now();
-    plan_from_headers(spec, map_folders, job, comm);
+    plan_from_headers(spec, library, job, comm);
     job.plan_seconds = seconds_since(planning);
     if (comm.rank() == 0) job.described_by = opened.stamps();
     for (fs::path const& file : job.source.files) job.described_by.erase(file);

@@ -11,6 +11,7 @@
 #include "core/formats/manifest/manifest.hpp"
 #include "core/io/file_io.hpp"
 #include "core/io/file_set.hpp"
+#include "core/mapping/map_library.hpp"
 #include "core/transport/comm.hpp"
 #include "pipeline/job/job_spec.hpp"
 #include "pipeline/journal/job_identity.hpp"
@@ -47,8 +48,7 @@ struct PlannedJob {
 
 /// Reads the headers, plans, chooses how the bytes go, and makes sure that every rank has done the
 /// same. Collective. `ranks`: that will carry it out; 0: those of `comm`.
-PlannedJob plan_job(JobSpec const& spec, std::vector<std::filesystem::path> const& map_folders,
-                    int ranks, Comm const& comm);
+PlannedJob plan_job(JobSpec const& spec, MapLibrary const& library, int ranks, Comm const& comm);
 
 /// What the files with tensors take, all together.
 std::uint64_t source_file_bytes(Checkpoint const& source);

@@ -124,7 +124,7 @@ WrittenJob make_target(JobRun const& run, PlannedJob& job, SourceWatch const& wa
 RunReport carry_out(JobRun const& run, bool hears_others) {
   Comm const& comm = run.comm;
   KnownListings const known;
-  PlannedJob job = plan_job(run.spec, run.context.map_folders, comm.size(), comm);
+  PlannedJob job = plan_job(run.spec, run.context.library, comm.size(), comm);
   RunReport report = first_report(run, job);
   if (comm.size() > 1 && !hears_others)
     report.warnings.push_back(
@@ -180,7 +180,7 @@ RunReport plan_only(JobSpec const& job, RunContext const& context, Comm const& c
   PlannedJob planned;
   RunReport report;
   end_together(comm, [&] {
-    planned = plan_job(job, context.map_folders, context.ranks, comm);
+    planned = plan_job(job, context.library, context.ranks, comm);
     report = first_report(run, planned);
     report.per_rank = rank_loads(round_terms(job, planned, comm));
   });

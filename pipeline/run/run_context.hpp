@@ -5,9 +5,9 @@
 #include <filesystem>
 #include <optional>
 #include <string_view>
-#include <vector>
 
 #include "core/base/json.hpp"
+#include "core/mapping/map_library.hpp"
 #include "core/transport/comm.hpp"
 #include "pipeline/job/job_spec.hpp"
 #include "pipeline/run/progress.hpp"
@@ -21,7 +21,7 @@ struct IoTrialTerms {
 
 /// What the program brings to every job.
 struct RunContext {
-  std::vector<std::filesystem::path> map_folders;
+  MapLibrary library;
   std::atomic<bool> const* stop = nullptr;  ///< set by a signal to any rank: the run ends with
                                             ///< `interrupted` after the round that is being written
   std::optional<std::filesystem::path> trace_file = std::nullopt;  ///< gets the run's timeline

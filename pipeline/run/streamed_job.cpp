@@ -46,8 +46,9 @@ std::unique_ptr<ExtentSink> open_sink(JobRun const& run, StreamTarget const& tar
                                       std::size_t threads) {
   if (!is_by_library(run.spec))
     return std::make_unique<JournaledWriter>(observer, target.rounds, sources, threads);
-  auto const transfer = run.spec.target.io == TargetIo::collective ? hdf5::Transfer::collective
-                                                                   : hdf5::Transfer::independent;
+  auto const transfer = run.spec.target.options.hdf5.io == hdf5::TargetIo::collective
+                            ? hdf5::Transfer::collective
+                            : hdf5::Transfer::independent;
   return std::make_unique<Hdf5Sink>(run.comm, paths_of(target.begun.layouts), transfer, observer,
                                     run.spec.run.stall_seconds);
 }
@@ -145,7 +146,7 @@ StreamedJob stream_job(JobRun const& run, PlannedJob const& job, SourceWatch con
   sink->close();
   sources.close();
   if (is_by_library(run.spec)) sync_everywhere(target.begun.layouts, run.comm);
-  streamed.suspicious = suspicious_parts(job, parts.get(), run.context.map_folders, run.comm);
+  streamed.suspicious = suspicious_parts(job, parts.get(), run.context.library, run.comm);
   streamed.write_mode = sink->mode_name();
   streamed.seconds = seconds_since(start);
   return streamed;

@@ -2,7 +2,8 @@
 
 #include <filesystem>
 #include <string>
-#include <vector>
+
+#include "core/mapping/map_library.hpp"
 
 namespace reshard {
 
@@ -12,7 +13,7 @@ struct CheckpointQuery {
   std::string map = "auto";           ///< as in a job file; "none": tensors by their stored names
   std::filesystem::path config = {};  ///< config.json or its folder, where the checkpoint has none
   std::string prefix = {};            ///< of stored names: only those are read, and it is cut off
-  std::vector<std::filesystem::path> map_folders = {};
+  MapLibrary library = {};
 };
 
 }  // namespace reshard

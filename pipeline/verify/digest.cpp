@@ -9,7 +9,7 @@
 #include "core/transport/rank_threads.hpp"
 #include "core/transport/shared_sight.hpp"
 #include "pipeline/job/option_words.hpp"
-#include "pipeline/job/target_request.hpp"
+#include "pipeline/job/plan_request.hpp"
 #include "pipeline/records/own_manifest.hpp"
 #include "pipeline/records/target_check.hpp"
 #include "pipeline/verify/rank_state_look.hpp"
@@ -55,11 +55,11 @@ void note_failed(DigestedCheckpoint& digested, StateShares const& states,
 }  // namespace
 
 JobPlan open_logical(Checkpoint const& checkpoint, DigestQuery const& query, Comm const& comm) {
-  TargetRequest request = request_without_target(query.map, query.config, query.map_folders);
-  request.source_prefix = query.prefix;
-  request.frozen = query.frozen;
-  request.true_rows = true;
-  request.true_vocab_size = query.vocab;
+  PlanRequest request = request_without_target(query.map, query.config, query.library);
+  request.read.prefix = query.prefix;
+  request.read.frozen = query.frozen;
+  request.read.true_rows = true;
+  request.read.true_vocab_size = query.vocab;
   JobPlan plan;
   together_seeing(comm, [&] {
     with_option_words(query.config_option,
@@ -70,7 +70,7 @@ JobPlan open_logical(Checkpoint const& checkpoint, DigestQuery const& query, Com
 
 void follow(DigestQuery& query, Manifest const& manifest) {
   if (query.map != "auto" || !query.config.empty()) return;
-  ReadingTerms const terms = terms_of_target(manifest, query.map_folders);
+  ReadingTerms const terms = terms_of_target(manifest, query.library);
   query.map = manifest.map == "none" ? "none" : terms.map;
   if (query.prefix.empty()) query.prefix = terms.prefix;
   query.vocab = vocab_in(manifest);

@@ -10,9 +10,9 @@
 #include "core/base/sight.hpp"
 #include "core/base/text.hpp"
 #include "core/formats/format.hpp"
+#include "core/mapping/map_library.hpp"
 #include "pipeline/job/job_spec.hpp"
-#include "pipeline/job/target_request.hpp"
-#include "stages/plan/source/map_choice.hpp"
+#include "pipeline/job/plan_request.hpp"
 
 namespace reshard {
 namespace {
@@ -30,24 +30,24 @@ std::optional<JobSpec> job_of(Manifest const& manifest) {
 
 }  // namespace
 
-bool is_family(std::string const& map, std::vector<fs::path> const& map_folders) {
+bool is_family(std::string const& map, MapLibrary const& library) {
   if (map == "auto" || map == "none" || map == "mcore") return false;
   bool family = false;
-  (void)capture([&] { family = !named_map("model.map", map, map_folders).axes.empty(); });
+  (void)capture([&] { family = !library.named("model.map", map).axes.empty(); });
   return family;
 }
 
-ReadingTerms terms_of_target(Manifest const& manifest, std::vector<fs::path> const& map_folders) {
+ReadingTerms terms_of_target(Manifest const& manifest, MapLibrary const& library) {
   ReadingTerms terms;
   terms.frozen = manifest.frozen;
   std::optional<JobSpec> const job = job_of(manifest);
   if (!job) return terms;
-  terms.prefix = job->target.prefix;
-  if (!job->target.map.empty())
-    terms.map = job->target.map;
+  terms.prefix = job->target.options.dcp.prefix;
+  if (!job->target.options.dcp.map.empty())
+    terms.map = job->target.options.dcp.map;
   else if (manifest.map != "none" &&
            format_of(job->target.format).target().names == NameOwner::family &&
-           is_family(job->model.map, map_folders))
+           is_family(job->model.map, library))
     terms.map = job->model.map;
   return terms;
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/formats/manifest/manifest.hpp"
+#include "core/mapping/map_library.hpp"
 
 namespace reshard {
 
@@ -25,12 +26,11 @@ struct ReadingTerms {
 /// How the target with this record is read, by the job that wrote it: its prefix, and the map of
 /// its names where config.json does not tell it. A record whose job cannot be read says nothing,
 /// and neither do files that are gone.
-ReadingTerms terms_of_target(Manifest const& manifest,
-                             std::vector<std::filesystem::path> const& map_folders);
+ReadingTerms terms_of_target(Manifest const& manifest, MapLibrary const& library);
 
 /// Whether the map of this name describes a family; a map of names alone describes one side of a
 /// job.
-bool is_family(std::string const& map, std::vector<std::filesystem::path> const& map_folders);
+bool is_family(std::string const& map, MapLibrary const& library);
 
 /// How its job read the source.
 ReadingTerms terms_of_source(Manifest const& manifest);

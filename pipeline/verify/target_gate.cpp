@@ -17,7 +17,7 @@
 #include "core/formats/model_files.hpp"
 #include "core/plan/source_proof.hpp"
 #include "core/transport/shared_sight.hpp"
-#include "pipeline/job/target_request.hpp"
+#include "pipeline/job/plan_request.hpp"
 #include "pipeline/records/own_manifest.hpp"
 #include "pipeline/records/target_check.hpp"
 #include "pipeline/records/target_manifest.hpp"
@@ -105,14 +105,14 @@ class Gate {
     auto fault = try_as(terms);
     if (fault) {
       ReadingTerms recorded;
-      together_seeing(comm_, [&] { recorded = terms_of_target(recorded_, target_.map_folders); });
+      together_seeing(comm_, [&] { recorded = terms_of_target(recorded_, target_.library); });
       fault = try_other(completed(terms, recorded), *fault);
     }
-    if (!spec.target.map.empty())
-      terms.map = spec.target.map;
-    else if (!kept && is_family(spec.model.map, target_.map_folders))
+    if (!spec.target.options.dcp.map.empty())
+      terms.map = spec.target.options.dcp.map;
+    else if (!kept && is_family(spec.model.map, target_.library))
       terms.map = spec.model.map;
-    terms.prefix = spec.target.prefix;
+    terms.prefix = spec.target.options.dcp.prefix;
     if (fault) fault = try_other(terms, *fault);
     if (fault && !kept) {
       together_seeing(comm_, [&] {
@@ -158,13 +158,12 @@ class Gate {
     return_free_memory();
     JobPlan laid_out;
     together_seeing(comm_, [&] {
-      TargetRequest request =
-          request_without_target(reading.map, reading.config, target_.map_folders);
-      request.true_rows = true;
-      request.true_vocab_size = vocab_in(recorded_);
-      request.source_prefix = reading.prefix;
-      request.frozen = reading.frozen;
-      request.base_config = target_.plan.model_config;
+      PlanRequest request = request_without_target(reading.map, reading.config, target_.library);
+      request.read.true_rows = true;
+      request.read.true_vocab_size = vocab_in(recorded_);
+      request.read.prefix = reading.prefix;
+      request.read.frozen = reading.frozen;
+      request.read.base_config = target_.plan.model_config;
       laid_out = catalogue(found, request);
       found.forget_tensors();
     });

@@ -2,9 +2,9 @@
 
 #include <cstddef>
 #include <filesystem>
-#include <vector>
 
 #include "core/formats/checkpoint.hpp"
+#include "core/mapping/map_library.hpp"
 #include "core/transport/comm.hpp"
 #include "pipeline/job/job_spec.hpp"
 #include "stages/plan/job_plan.hpp"
@@ -17,7 +17,7 @@ struct GatedTarget {
   Checkpoint const& source;
   JobPlan const& plan;
   std::filesystem::path const& folder;  ///< where it lies
-  std::vector<std::filesystem::path> const& map_folders;
+  MapLibrary const& library;
 };
 
 /// What was found of it.

@@ -9,7 +9,7 @@
 #include "core/transport/shared_sight.hpp"
 #include "pipeline/job/key_places.hpp"
 #include "pipeline/job/option_words.hpp"
-#include "pipeline/job/target_request.hpp"
+#include "pipeline/job/plan_request.hpp"
 #include "pipeline/version.hpp"
 #include "pipeline/view/view_model.hpp"
 #include "stages/plan/job_plan.hpp"
@@ -84,8 +84,8 @@ LayoutView checkpoint_view(ViewQuery const& query, Comm const& comm) {
   JobPlan plan;
   together_seeing(comm, [&] {
     with_option_words("--config", [&] {
-      TargetRequest request = request_without_target(query.map, query.config, query.map_folders);
-      request.source_prefix = query.prefix;
+      PlanRequest request = request_without_target(query.map, query.config, query.library);
+      request.read.prefix = query.prefix;
       plan = catalogue_as_stored(source, request);
     });
   });
@@ -109,7 +109,7 @@ LayoutView job_view(ViewQuery const& query, Comm const& comm) {
   JobSpec const& job = *query.job;
   Checkpoint source = open_source(job.source.path, job.source.format, open_choice(job), comm);
   if (!job.source.adapter.empty()) add_adapter(source, job.source.adapter, comm);
-  TargetRequest const request = target_request(job, query.map_folders);
+  PlanRequest const request = plan_request(job, query.library);
   PlanLimits limits;
   limits.digests = false;
   JobPlan plan;

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "core/mapping/map_library.hpp"
 #include "core/transport/comm.hpp"
 #include "pipeline/job/job_spec.hpp"
 #include "pipeline/view/view_page.hpp"
@@ -19,7 +20,7 @@ struct ViewQuery {
       "auto";  ///< of a checkpoint, as in a job file; "none": tensors by their stored names
   std::filesystem::path config;
   std::string prefix;  ///< of stored names: only those are read, and it is cut off
-  std::vector<std::filesystem::path> map_folders;
+  MapLibrary library;
   std::optional<std::filesystem::path> output;  ///< for the page; "-" is stdout
   bool json = false;
   PageData data = PageData::automatic;

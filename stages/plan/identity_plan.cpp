@@ -28,27 +28,27 @@ namespace fs = std::filesystem;
 
 class IdentityPlanner {
  public:
-  IdentityPlanner(Checkpoint const& source, TargetRequest const& request)
+  IdentityPlanner(Checkpoint const& source, PlanRequest const& request)
       : source_(source), request_(request) {
     job_.warnings = source.warnings;
-    job_.data_layout = request.data_layout;
+    job_.data_layout = request.target.data_layout;
     job_.stored_names = true;
     read_source();
     if (!unread_.empty())
-      job_.warnings.push_back(unread_note(unread_, request.source_prefix) + ": they are left out");
+      job_.warnings.push_back(unread_note(unread_, request.read.prefix) + ": they are left out");
   }
 
   JobPlan run(PlanLimits const& limits, std::function<void()> const& tensors_read) {
     check_keys();
-    if (request_.true_vocab_size > 0)
+    if (request_.read.true_vocab_size > 0)
       job_.warnings.push_back(fmt::format(
           "model.true_vocab_size = {} is not used: names are kept in this job, so no rows are those "
           "of a vocabulary",
-          request_.true_vocab_size));
+          request_.read.true_vocab_size));
     for (std::string& text : config_warnings(source_, Json(), request_))
       job_.warnings.push_back(std::move(text));
     check_unread_state(source_, request_, job_.warnings);
-    if (request_.drop_optimizer) drop_optimizer();
+    if (request_.read.drop_optimizer) drop_optimizer();
     if (!holds_objects()) drop_what_safetensors_cannot_hold();
     check_anything_left();
     check_objects();
@@ -71,12 +71,12 @@ class IdentityPlanner {
 
   JobPlan run_source() {
     make_source();
-    note_config(files_of(source_, request_.source_config));
+    note_config(files_of(source_, request_.read.config));
     return std::move(job_);
   }
 
  private:
-  Format const& target() const { return format_of(request_.format); }
+  Format const& target() const { return format_of(request_.target.format); }
   bool holds_objects() const { return target().target().objects; }
 
   void read_source() {
@@ -84,7 +84,7 @@ class IdentityPlanner {
     tensors_.reserve(stored.tensors.size() + source_.scalars.size());
     for (std::size_t t = 0; t < stored.tensors.size(); ++t) {
       StoredTensor const& one = stored.tensors[t];
-      if (!one.name.starts_with(request_.source_prefix)) {
+      if (!one.name.starts_with(request_.read.prefix)) {
         unread_.push_back(one.name);
         continue;
       }
@@ -98,17 +98,17 @@ class IdentityPlanner {
     }
     for (std::size_t s = 0; s < source_.scalars.size(); ++s) {
       StoredScalar const& one = source_.scalars[s];
-      if (one.name.starts_with(request_.source_prefix))
+      if (one.name.starts_with(request_.read.prefix))
         tensors_.push_back({key_of(one.name), one.dtype, {}, narrow<std::uint32_t>(s), true});
     }
     for (StoredObject const& object : stored.objects)
-      if (object.name.starts_with(request_.source_prefix)) objects_.push_back(&object);
+      if (object.name.starts_with(request_.read.prefix)) objects_.push_back(&object);
     if (source_.paths) sort_as_nested(*source_.paths);
   }
 
   SharedText key_of(SharedText const& name) const {
-    return request_.source_prefix.empty() ? name
-                                          : SharedText(name.substr(request_.source_prefix.size()));
+    return request_.read.prefix.empty() ? name
+                                        : SharedText(name.substr(request_.read.prefix.size()));
   }
 
   /// The order of the nested state dict, which does not depend on how many ranks saved it.
@@ -121,7 +121,7 @@ class IdentityPlanner {
     };
     std::stable_sort(
         tensors_.begin(), tensors_.end(), [&](NamedTensor const& a, NamedTensor const& b) {
-          return place(request_.source_prefix + a.key) < place(request_.source_prefix + b.key);
+          return place(request_.read.prefix + a.key) < place(request_.read.prefix + b.key);
         });
     std::stable_sort(objects_.begin(), objects_.end(),
                      [&](StoredObject const* a, StoredObject const* b) {
@@ -133,26 +133,26 @@ class IdentityPlanner {
   /// describe nothing here.
   void check_keys() const {
     for (NamedTensor const& tensor : tensors_)
-      if (!request_.source_prefix.empty() && (tensor.key.empty() || tensor.key.starts_with(".")))
+      if (!request_.read.prefix.empty() && (tensor.key.empty() || tensor.key.starts_with(".")))
         fail(ErrorKind::usage,
              "[source] prefix = \"{}\": '{}{}' would become '{}'. End the prefix after the dot.",
-             request_.source_prefix, request_.source_prefix, tensor.key, tensor.key);
+             request_.read.prefix, request_.read.prefix, tensor.key, tensor.key);
     for (auto const& [key, size] :
-         {std::pair("tp", request_.source_tp), std::pair("etp", request_.source_etp)})
+         {std::pair("tp", request_.read.tp), std::pair("etp", request_.read.etp)})
       if (size != 1)
         fail(ErrorKind::usage,
              "[source] {} = {}: names are kept in this job, so no tensor is split. Remove the key.",
              key, size);
-    if (request_.dequantise)
+    if (request_.read.dequantise)
       fail(ErrorKind::usage,
            "[model] quant = \"dequantise-bf16\": names are kept in this job, so it is not known "
            "which tensors are scales. Remove the key, or choose a source and a target that a map "
            "describes.");
-    if (!request_.source_config.empty())
+    if (!request_.read.config.empty())
       fail(
           ErrorKind::usage,
           "[source] config = \"{}\": names are kept in this job, so no model is described. Remove the key, or name a map.",
-          request_.source_config.string());
+          request_.read.config.string());
   }
 
   void drop_optimizer() {
@@ -194,7 +194,7 @@ class IdentityPlanner {
     if (!tensors_.empty() || !objects_.empty()) return;
     fail(ErrorKind::usage,
          "[source] prefix = \"{}\": {} has no such key. Check the keys with reshard ls.",
-         request_.source_prefix, origin());
+         request_.read.prefix, origin());
   }
 
   std::string origin() const { return source_.folder.string(); }
@@ -231,7 +231,7 @@ class IdentityPlanner {
   /// Which tensors are optimizer state of which others.
   void note_states() {
     if (source_.format->id() == FormatId::huggingface) return;  // has none
-    StoredView const view = source_.format->view(source_, request_.source_prefix);
+    StoredView const view = source_.format->view(source_, request_.read.prefix);
     if (view.state_tables.empty()) return;
     std::unordered_map<std::string_view, TensorId> numbers;
     for (std::size_t t = 0; t < tensors_.size(); ++t)
@@ -239,8 +239,8 @@ class IdentityPlanner {
     std::vector<PlainState> states;
     auto const number = [&](std::size_t stored) {
       std::string const& name = source_.stored.tensors[stored].name;
-      if (!name.starts_with(request_.source_prefix)) return numbers.end();
-      return numbers.find(std::string_view(name).substr(request_.source_prefix.size()));
+      if (!name.starts_with(request_.read.prefix)) return numbers.end();
+      return numbers.find(std::string_view(name).substr(request_.read.prefix.size()));
     };
     for (std::size_t s = 0; s < view.state_tables.size(); ++s)
       for (auto const& [name, at] : view.state_tables[s]) {
@@ -261,8 +261,8 @@ class IdentityPlanner {
   /// The source's own files, or those of target.reference, which say the same.
   std::optional<huggingface::Folder> reference() {
     std::optional<huggingface::Folder> own = files_of(source_);
-    if (request_.reference.empty()) return own;
-    huggingface::Folder given = huggingface::open_reference(request_.reference);
+    if (request_.options.huggingface.reference.empty()) return own;
+    huggingface::Folder given = huggingface::open_reference(request_.options.huggingface.reference);
     for (std::string& text :
          reference_warnings({own ? own->config : Json(), Json()}, given, request_))
       job_.warnings.push_back(std::move(text));
@@ -284,18 +284,19 @@ class IdentityPlanner {
     bool const own = source_.storage == Storage::whole && source_.names == NameOwner::family &&
                      source_.folder == files.path;
     bool const as_they_were =
-        own && request_.source_prefix.empty() && request_.target_prefix.empty();
+        own && request_.read.prefix.empty() && request_.options.dcp.prefix.empty();
     if (as_they_were) return;
     std::set<std::string, std::less<>> names;
-    for (NamedTensor const& tensor : tensors_) names.insert(request_.target_prefix + tensor.key);
-    auto const expected = expected_names(files.config, names, request_.map_folders);
+    for (NamedTensor const& tensor : tensors_)
+      names.insert(request_.options.dcp.prefix + tensor.key);
+    auto const expected = expected_names(files.config, names, request_.read.library);
     if (!expected) return;
-    for (auto const& [name, held] : repeated_names(files.config, names, request_.map_folders))
+    for (auto const& [name, held] : repeated_names(files.config, names, request_.read.library))
       if (!held.copy_of.empty()) note_copy(name, held.copy_of);
     if (expected->lacking.empty()) return;
     std::string text = origin() + ": " + lacking_sentence(*expected, names, config_name_of(files));
     bool const refused = expected->most_lack() || expected->wrapped > 0;
-    if (!refused || request_.map == "none") return job_.warnings.push_back(std::move(text));
+    if (!refused || request_.read.map == "none") return job_.warnings.push_back(std::move(text));
     if (expected->wrapped > 0)
       fail(ErrorKind::source,
            "{}. Merge the adapter, or take the model out of peft (unload), before it is saved; or "
@@ -311,7 +312,8 @@ class IdentityPlanner {
   /// Two tensors under names of the target.
   void note_copy(std::string const& copy, std::string const& of) {
     auto const number = [&](std::string const& name) {
-      return job_.model->find_tensor(std::string_view(name).substr(request_.target_prefix.size()));
+      return job_.model->find_tensor(
+          std::string_view(name).substr(request_.options.dcp.prefix.size()));
     };
     auto const a = number(copy);
     auto const b = number(of);
@@ -327,7 +329,7 @@ class IdentityPlanner {
   }
 
   Checkpoint const& source_;
-  TargetRequest const& request_;
+  PlanRequest const& request_;
   JobPlan job_;
   std::vector<std::string> unread_;  ///< what source.prefix leaves out
   std::vector<NamedTensor> tensors_;
@@ -335,42 +337,42 @@ class IdentityPlanner {
 };
 
 /// Whether the target's names are those that the source has: Megatron's own of one format.
-bool has_own_names(Checkpoint const& source, TargetRequest const& request) {
-  return source.format->id() == request.format && source.names == NameOwner::megatron;
+bool has_own_names(Checkpoint const& source, PlanRequest const& request) {
+  return source.format->id() == request.target.format && source.names == NameOwner::megatron;
 }
 
-void check_formats(Checkpoint const& source, TargetRequest const& request) {
-  bool const named = request.map == "none";
+void check_formats(Checkpoint const& source, PlanRequest const& request) {
+  bool const named = request.read.map == "none";
   if (source.storage == Storage::shares)
     fail(
         ErrorKind::usage,
         "[model] map = \"none\": the files of a Megatron source hold parts that only a map can put together. Set map to \"auto\".");
-  if (format_of(request.format).target().any_names) return;
+  if (format_of(request.target.format).target().any_names) return;
   if (has_own_names(source, request) && !source.flattened) return;
   fail(ErrorKind::usage,
        "[model] map = \"{}\": the target's format has its own names, which only a map can give. "
        "Name the model's map{}.",
-       request.map, named ? "" : ", and its config.json with source.config");
+       request.read.map, named ? "" : ", and its config.json with source.config");
 }
 
 }  // namespace
 
-bool keeps_names(Checkpoint const& source, TargetRequest const& request) {
-  if (request.map == "none") return true;
-  if (!request.target_map.empty()) return false;
-  TargetTraits const target = format_of(request.format).target();
+bool keeps_names(Checkpoint const& source, PlanRequest const& request) {
+  if (request.read.map == "none") return true;
+  if (!request.options.dcp.map.empty()) return false;
+  TargetTraits const target = format_of(request.target.format).target();
   bool const plain = source.storage == Storage::chunks && source.names == NameOwner::family;
   bool const described =
-      !request.source_config.empty() || (plain && !source.config.is_null()) ||
+      !request.read.config.empty() || (plain && !source.config.is_null()) ||
       // Names that Megatron has need the config, wherever it lies.
       (plain && target.names == NameOwner::megatron && files_of(source).has_value());
   bool const own = target.keeps_own && has_own_names(source, request);
   bool const to_plain = own || !target.mapped || (plain && target.names == NameOwner::family);
-  return request.map == "auto" && (to_plain || (plain && !described)) &&
+  return request.read.map == "auto" && (to_plain || (plain && !described)) &&
          source.storage != Storage::shares;
 }
 
-JobPlan make_identity_plan(Checkpoint const& source, TargetRequest const& request,
+JobPlan make_identity_plan(Checkpoint const& source, PlanRequest const& request,
                            PlanLimits const& limits, std::function<void()> const& tensors_read) {
   check_formats(source, request);
   JobPlan plan = IdentityPlanner(source, request).run(limits, tensors_read);
@@ -378,7 +380,7 @@ JobPlan make_identity_plan(Checkpoint const& source, TargetRequest const& reques
   return plan;
 }
 
-JobPlan identity_catalogue(Checkpoint const& source, TargetRequest const& request) {
+JobPlan identity_catalogue(Checkpoint const& source, PlanRequest const& request) {
   return IdentityPlanner(source, request).run_source();
 }
 

@@ -14,6 +14,7 @@
 #include "core/formats/model_files.hpp"
 #include "core/formats/target_parts.hpp"
 #include "core/mapping/adapter.hpp"
+#include "core/mapping/map_library.hpp"
 #include "stages/plan/adapter/adapter_places.hpp"
 #include "stages/plan/adapter/merged_adapter.hpp"
 #include "stages/plan/adapter/shared_matrices.hpp"
@@ -24,7 +25,6 @@
 #include "stages/plan/config/config_members.hpp"
 #include "stages/plan/config/expected_names.hpp"
 #include "stages/plan/identity_plan.hpp"
-#include "stages/plan/source/map_choice.hpp"
 #include "stages/plan/source/master_weights.hpp"
 #include "stages/plan/source/megatron_form.hpp"
 #include "stages/plan/source/settled_configs.hpp"
@@ -40,14 +40,14 @@ namespace reshard {
 namespace {
 
 /// As read_source_model(). That no args are there is no riddle where the file with them is missing.
-SourceModel read_described(Checkpoint const& source, TargetRequest const& request,
+SourceModel read_described(Checkpoint const& source, PlanRequest const& request,
                            bool carry_states) {
   SourceModel model;
   auto const failed = capture([&] { model = read_source_model(source, request, carry_states); });
   if (!failed) return model;
   if (failed->kind() == ErrorKind::source && source.names == NameOwner::megatron &&
       source.storage == Storage::chunks && !source.has_common_file && !source.shape &&
-      request.source_config.empty() && args_of(source).is_null())
+      request.read.config.empty() && args_of(source).is_null())
     fail(ErrorKind::source,
          "{}: has neither {} nor args in another place, so nothing here describes the model. {}.",
          source.folder.string(), dcp::common_name, way_to_a_config(source));
@@ -55,9 +55,9 @@ SourceModel read_described(Checkpoint const& source, TargetRequest const& reques
 }
 
 /// Whether nothing in the job needs more than names of a source that its map does not describe.
-bool may_keep_names(Checkpoint const& source, TargetRequest const& request) {
-  return request.map == "auto" && source.names == NameOwner::family && !source.adapter &&
-         !request.dequantise && request.true_vocab_size == 0;
+bool may_keep_names(Checkpoint const& source, PlanRequest const& request) {
+  return request.read.map == "auto" && source.names == NameOwner::family && !source.adapter &&
+         !request.read.dequantise && request.read.true_vocab_size == 0;
 }
 
 /// The warning of such a job.
@@ -70,20 +70,23 @@ std::string carried_note(Error const& unknown_form) {
 /// The target of a job whose source was read through a map.
 class JobPlanner {
  public:
-  JobPlanner(Checkpoint const& source, TargetRequest const& request, PlanLimits const& limits)
-      : source_(source), request_(request), target_(format_of(request.format)), limits_(limits) {
-    request_.carries_rows = true;
+  JobPlanner(Checkpoint const& source, PlanRequest const& request, PlanLimits const& limits)
+      : source_(source),
+        request_(request),
+        target_(format_of(request.target.format)),
+        limits_(limits) {
+    request_.read.carries_rows = true;
   }
 
   JobPlan run(std::function<void()> const& tensors_read) {
     job_.warnings = source_.warnings;
-    job_.data_layout = request_.data_layout;
-    if (source_.storage != Storage::chunks && !request_.source_prefix.empty())
+    job_.data_layout = request_.target.data_layout;
+    if (source_.storage != Storage::chunks && !request_.read.prefix.empty())
       fail(ErrorKind::usage,
            "[source] prefix = \"{}\": keys of a {} source have no prefix to remove in this job. "
            "Remove the key.",
-           request_.source_prefix, source_.format->name());
-    check_state(source_, source_.format->view(source_, request_.source_prefix), request_,
+           request_.read.prefix, source_.format->name());
+    check_state(source_, source_.format->view(source_, request_.read.prefix), request_,
                 job_.warnings);
     read_source();
     merge_adapter(source_, request_, model_);
@@ -110,7 +113,7 @@ class JobPlanner {
     job_.incomplete = model_.incomplete;
     dtypes_ = dtypes_of(job_.source);
     int const vocab = job_.model->axes().find("vocab");
-    if (model_.recorded_vocab && vocab >= 0 && request_.true_vocab_size == 0)
+    if (model_.recorded_vocab && vocab >= 0 && request_.read.true_vocab_size == 0)
       job_.model->mean_only(static_cast<AxisId>(vocab), *model_.recorded_vocab);
     bool const made = source_.torch_optimizer && job_.model->slots().size() > 1;
     if (!made && source_.names == NameOwner::family && job_.model->slots().size() > 1)
@@ -121,13 +124,13 @@ class JobPlanner {
     if (made) check_trained(source_, request_, model_, job_.warnings);
     if (source_.names == NameOwner::megatron || job_.model->slots().size() > 1)
       record_ = source_.format->run_record(source_);
-    if (record_ && !request_.drop_optimizer)
+    if (record_ && !request_.read.drop_optimizer)
       source_.format->add_optimizer_settings(source_, *record_);
     if (made && record_ && record_->samples == 0)
       job_.warnings.push_back(
           "how many samples were seen in training is not known: Megatron starts with the first "
           "(consumed_train_samples = 0)");
-    if (record_) settle_foreign_classes(*record_, request_.foreign_classes, job_.warnings);
+    if (record_) settle_foreign_classes(*record_, request_.read.foreign_classes, job_.warnings);
     complete_request();
     settle_program();
     model_.target_names = target_names(model_, *job_.model, request_);
@@ -137,7 +140,7 @@ class JobPlanner {
     target_.lay_out(
         {source_, request_, *job_.model, model_, dtypes_, record_ ? &*record_ : nullptr}, job_);
     add_run_config();
-    restate_vocabulary(request_.true_vocab_size, job_);
+    restate_vocabulary(request_.read.true_vocab_size, job_);
     job_.target.shrink();
     if (adapter) check_adapter_places(*job_.model, model_.maps.core, job_.target);
     if (adapter || !job_.model->schemes().empty())
@@ -153,17 +156,18 @@ class JobPlanner {
  private:
   /// Tensors that a reference of another family expects are no damage of the source.
   void read_source() {
-    auto const read = [this](TargetRequest const& request) {
+    auto const read = [this](PlanRequest const& request) {
       return read_described(source_, request, carries_state(source_, request));
     };
     auto const failed = capture([&] { model_ = read(request_); });
     if (!failed) return;
-    if (request_.reference.empty() || failed->kind() != ErrorKind::source) throw *failed;
-    TargetRequest alone = request_;
-    alone.reference.clear();
+    if (request_.options.huggingface.reference.empty() || failed->kind() != ErrorKind::source)
+      throw *failed;
+    PlanRequest alone = request_;
+    alone.options.huggingface.reference.clear();
     SourceModel own;
     if (capture([&] { own = read(alone); }) || !own.maps.family) throw *failed;
-    huggingface::Folder const reference = described_by(request_.reference);
+    huggingface::Folder const reference = described_by(request_.options.huggingface.reference);
     Json const type = fact(reference.config, "model_type");
     if (type.text() == nullptr || std::ranges::count(own.maps.family->model_types, *type.text()))
       throw *failed;
@@ -188,7 +192,7 @@ class JobPlanner {
   }
 
   void check_adapter_target() const {
-    bool const fsdp = request_.format == FormatId::fsdp_dtensor;
+    bool const fsdp = request_.target.format == FormatId::fsdp_dtensor;
     if (!fsdp && (to_megatron() || target_.target().names == NameOwner::family)) return;
     fail(ErrorKind::usage,
          "[target] format = \"{}\": a LoRA adapter goes between huggingface (a folder of peft), "
@@ -212,15 +216,15 @@ class JobPlanner {
   }
 
   void complete_request() {
-    request_.pipeline.decoder_layers = static_cast<int>(count("L"));
-    request_.pipeline.mtp_layers = static_cast<int>(count("M"));
-    check_pipeline(request_.pipeline);
+    request_.target.pipeline.decoder_layers = static_cast<int>(count("L"));
+    request_.target.pipeline.mtp_layers = static_cast<int>(count("M"));
+    check_pipeline(request_.target.pipeline);
     std::string const of_experts = mesh_axis_of(model_.maps.core, "expert");
-    if (request_.mesh.size(of_experts) > 1 && !has_experts())
+    if (request_.target.mesh.size(of_experts) > 1 && !has_experts())
       fail(ErrorKind::usage,
            "[target] layout.{} = {}: the {} has 0 experts, so nothing can be cut along this axis. "
            "Set layout.{} = 1.",
-           of_experts, request_.mesh.size(of_experts),
+           of_experts, request_.target.mesh.size(of_experts),
            job_.model->adapter_ranks().empty() ? "model" : "adapter", of_experts);
   }
 
@@ -244,8 +248,7 @@ class JobPlanner {
     std::string name = job_.map_name;
     if (name.empty() && model_.files && !model_.files->config.is_null())
       capture([&] {
-        name =
-            choose_maps("auto", request_.map_folders, model_.files->config, {}, true).family->name;
+        name = request_.read.library.choose("auto", model_.files->config, {}, true).family->name;
       });
     return std::filesystem::path(name).stem().string();
   }
@@ -259,35 +262,38 @@ class JobPlanner {
   /// Megatron-Bridge and ms-swift build models with Transformer Engine's modules. Where a job asks
   /// for others, what came from it goes on in Megatron-LM.
   void settle_program() {
-    if (request_.format != FormatId::torch_dist) return;
-    bool const hybrid = request_.model == TargetModel::hybrid;
-    if (request_.program == TargetProgram::as_source && has_run_config() &&
-        (request_.spec == "local" || request_.model != TargetModel::as_source))
-      request_.program = TargetProgram::megatron_lm;
-    bool const swift = request_.program == TargetProgram::ms_swift;
-    if (request_.program != TargetProgram::megatron_bridge && !swift) return;
-    if (request_.spec == "local" || hybrid)
+    if (request_.target.format != FormatId::torch_dist) return;
+    bool const hybrid = request_.options.named.model == megatron::TargetModel::hybrid;
+    if (request_.options.named.program == megatron::TargetProgram::as_source && has_run_config() &&
+        (request_.options.named.transformer_impl == "local" ||
+         request_.options.named.model != megatron::TargetModel::as_source))
+      request_.options.named.program = megatron::TargetProgram::megatron_lm;
+    bool const swift = request_.options.named.program == megatron::TargetProgram::ms_swift;
+    if (request_.options.named.program != megatron::TargetProgram::megatron_bridge && !swift)
+      return;
+    if (request_.options.named.transformer_impl == "local" || hybrid)
       fail(
           ErrorKind::usage,
           "[target] program = \"{}\" and {}: it does not build such a model. Remove one of the keys.",
           swift ? "ms-swift" : "megatron-bridge",
           hybrid ? "model = \"hybrid\"" : "transformer_impl = \"local\"");
-    request_.spec = "te";
+    request_.options.named.transformer_impl = "te";
   }
 
   /// What Megatron-Bridge reads a model from: that of a source of Megatron-Bridge, or one that is
   /// made.
   void add_run_config() {
-    bool const asked = request_.program == TargetProgram::megatron_bridge;
-    bool const kept = has_run_config() && request_.model == TargetModel::as_source;
-    if (request_.format != FormatId::torch_dist || !job_.stated ||
-        !(asked || (kept && request_.program == TargetProgram::as_source)))
+    bool const asked = request_.options.named.program == megatron::TargetProgram::megatron_bridge;
+    bool const kept =
+        has_run_config() && request_.options.named.model == megatron::TargetModel::as_source;
+    if (request_.target.format != FormatId::torch_dist || !job_.stated ||
+        !(asked || (kept && request_.options.named.program == megatron::TargetProgram::as_source)))
       return;
     BridgeTarget target{.args = job_.stated->args,
                         .family = {},
                         .own_args = model_.maps.core.own_args,
                         .config = job_.model_config,
-                        .folder = request_.folder};
+                        .folder = request_.target.folder};
     target.layers_apart = std::ranges::any_of(job_.target.blobs, [](Blob const& blob) {
       return blob.name.find("decoder.layers.0.") != std::string::npos;
     });
@@ -301,16 +307,16 @@ class JobPlanner {
            "Leave the key out: Megatron-Bridge takes the adapter's settings from its own job.");
     } else {
       if (job_.reference && !job_.reference->config.is_null())
-        target.hf_folder = request_.folder / job_.reference_to;
+        target.hf_folder = request_.target.folder / job_.reference_to;
       target.has_optimizer = job_.model->slots().size() > 1;
       target.has_random_state =
-          source_.format->id() == FormatId::torch_dist && !request_.drop_rng &&
+          source_.format->id() == FormatId::torch_dist && !request_.read.drop_rng &&
           std::ranges::any_of(source_.stored.objects, [](StoredObject const& object) {
             return object.name.starts_with("rng_state");
           });
       target.has_parts = !model_.target_trainer.root.empty();
       target.family = bridge_family();
-      text = run_config_text(target, request_.map_folders);
+      text = run_config_text(target, request_.read.library);
     }
     std::filesystem::path const folder = run_folder(record_ ? &*record_ : nullptr, asked);
     job_.texts.push_back({folder / run_config_name, std::move(text), false, {}});
@@ -331,7 +337,9 @@ class JobPlanner {
 
   /// A reference of another family requires its own names.
   void check_reference_names() const {
-    if (request_.reference.empty() || target_.target().names != NameOwner::family) return;
+    if (request_.options.huggingface.reference.empty() ||
+        target_.target().names != NameOwner::family)
+      return;
     Json const type = fact(model_.reference->config, "model_type");
     auto const& known = model_.maps.family->model_types;
     if (type.text() == nullptr ||
@@ -339,7 +347,7 @@ class JobPlanner {
       return;
     std::set<std::string, std::less<>> names;
     for (Blob const& blob : job_.target.blobs) names.insert(blob.name);
-    auto const expected = expected_names(model_.reference->config, names, request_.map_folders);
+    auto const expected = expected_names(model_.reference->config, names, request_.read.library);
     if (expected && !expected->lacking.empty())
       fail(ErrorKind::source, "target.reference: {}. Give the folder of this model.",
            lacking_sentence(*expected, names, config_name_of(*model_.reference)));
@@ -376,7 +384,7 @@ class JobPlanner {
   }
 
   Checkpoint const& source_;
-  TargetRequest request_;
+  PlanRequest request_;
   Format const& target_;
   PlanLimits limits_;
   JobPlan job_;
@@ -389,7 +397,7 @@ class JobPlanner {
 
 }  // namespace
 
-JobPlan make_job_plan(Checkpoint const& source, TargetRequest const& request,
+JobPlan make_job_plan(Checkpoint const& source, PlanRequest const& request,
                       PlanLimits const& limits, std::function<void()> const& tensors_read) {
   bool const named = keeps_names(source, request);
   if (named && source.adapter)
@@ -406,31 +414,32 @@ JobPlan make_job_plan(Checkpoint const& source, TargetRequest const& request,
       capture([&] { plan = JobPlanner(source, request, limits).run(tensors_read); });
   if (!failed) return plan;
   if (!failed->is_of_unknown_form() || !may_keep_names(source, request) ||
-      format_of(request.format).target().names == NameOwner::megatron)
+      format_of(request.target.format).target().names == NameOwner::megatron)
     throw *failed;
-  TargetRequest as_stored = request;
-  as_stored.map = "none";
+  PlanRequest as_stored = request;
+  as_stored.read.map = "none";
   if (capture([&] { plan = make_identity_plan(source, as_stored, limits, tensors_read); }))
     throw *failed;
   plan.warnings.insert(plan.warnings.begin(), carried_note(*failed));
   return plan;
 }
 
-JobPlan catalogue(Checkpoint const& source, TargetRequest const& request, Masters masters) {
-  if (request.map == "none" && source.storage == Storage::shares && source.places.size() > 1)
+JobPlan catalogue(Checkpoint const& source, PlanRequest const& request, Masters masters) {
+  if (request.read.map == "none" && source.storage == Storage::shares && source.places.size() > 1)
     fail(ErrorKind::usage,
          "{}: its ranks use the same names for different parts of the model, which only a map can "
          "put together. Leave out --map none.",
          source.place);
   bool const plain = source.storage == Storage::chunks && source.names == NameOwner::family;
   bool const described =
-      request.map != "auto" || !request.source_config.empty() || !source.config.is_null();
-  if (request.map == "none" || (plain && !described)) return identity_catalogue(source, request);
-  if (source.storage != Storage::chunks && !request.source_prefix.empty())
+      request.read.map != "auto" || !request.read.config.empty() || !source.config.is_null();
+  if (request.read.map == "none" || (plain && !described))
+    return identity_catalogue(source, request);
+  if (source.storage != Storage::chunks && !request.read.prefix.empty())
     fail(ErrorKind::usage,
          "[source] prefix = \"{}\": {} is a {} checkpoint, whose keys have no prefix to remove. "
          "Leave it out.",
-         request.source_prefix, source.folder.string(), source.format->name());
+         request.read.prefix, source.folder.string(), source.format->name());
   SourceModel model = read_described(source, request, !source.adapter);
   merge_adapter(source, request, model);
   if (masters == Masters::apart) split_masters(source, model);
@@ -445,13 +454,13 @@ JobPlan catalogue(Checkpoint const& source, TargetRequest const& request, Master
   return job;
 }
 
-JobPlan catalogue_as_stored(Checkpoint const& source, TargetRequest const& request) {
+JobPlan catalogue_as_stored(Checkpoint const& source, PlanRequest const& request) {
   JobPlan plan;
   auto const failed = capture([&] { plan = catalogue(source, request); });
   if (!failed) return plan;
   if (!failed->is_of_unknown_form() || !may_keep_names(source, request)) throw *failed;
-  TargetRequest as_stored = request;
-  as_stored.map = "none";
+  PlanRequest as_stored = request;
+  as_stored.read.map = "none";
   plan = identity_catalogue(source, as_stored);
   plan.warnings.insert(plan.warnings.begin(), carried_note(*failed));
   return plan;

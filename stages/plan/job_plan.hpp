@@ -57,7 +57,7 @@ struct JobPlan : TargetDraft {
 /// Where the map does not describe how weights are quantised (Error::is_of_unknown_form()) and the
 /// target can have the stored names, these are kept, with a warning.
 JobPlan make_job_plan(
-    Checkpoint const& source, TargetRequest const& request, PlanLimits const& limits,
+    Checkpoint const& source, PlanRequest const& request, PlanLimits const& limits,
     std::function<void()> const& tensors_read = [] {});
 
 /// How a catalogue has the weights of a checkpoint whose weights are the master weights.
@@ -68,11 +68,11 @@ enum class Masters {
 
 /// The source's side alone: model, map and source catalogue, for listings. Optimizer and
 /// random-generator state are no obstacle.
-JobPlan catalogue(Checkpoint const& source, TargetRequest const& request,
+JobPlan catalogue(Checkpoint const& source, PlanRequest const& request,
                   Masters masters = Masters::as_stored);
 
 /// The same; names and tensors as they are stored, with a warning, where the map does not describe
 /// how weights are quantised.
-JobPlan catalogue_as_stored(Checkpoint const& source, TargetRequest const& request);
+JobPlan catalogue_as_stored(Checkpoint const& source, PlanRequest const& request);
 
 }  // namespace reshard

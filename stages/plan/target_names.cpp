@@ -1,8 +1,8 @@
 #include "stages/plan/target_names.hpp"
 
 #include "core/containers/dcp/directory.hpp"
+#include "core/mapping/map_library.hpp"
 #include "stages/plan/source/kept_tensors.hpp"
-#include "stages/plan/source/map_choice.hpp"
 #include "stages/plan/source/mlite_keys.hpp"
 #include "stages/plan/source/mlite_options.hpp"
 
@@ -16,14 +16,14 @@ constexpr std::string_view key = "[target] map";
 constexpr char const* written = "written";
 constexpr char const* stages = "stages";
 
-void refuse_layout(TargetRequest const& request) {
-  for (MeshAxis const& axis : request.mesh.axes())
+void refuse_layout(PlanRequest const& request) {
+  for (MeshAxis const& axis : request.target.mesh.axes())
     if (axis.size > 1)
       fail(
           ErrorKind::usage,
           "[target] layout.{} = {}: the names of {} are the same for every layout. Remove the key; "
           "target.chunks says how tensors are cut.",
-          axis.name, axis.size, request.target_map);
+          axis.name, axis.size, request.options.dcp.map);
 }
 
 /// torch.save's bytes of the number 0.
@@ -34,15 +34,15 @@ std::string saved_zero() {
 }
 
 /// Megatron Lite counts layers in each stage and experts in each rank; its loader asks for `step`.
-void add_mlite(TargetNames& names, Model const& model, TargetRequest const& request) {
-  if (request.mesh.size("vpp") > 1)
+void add_mlite(TargetNames& names, Model const& model, PlanRequest const& request) {
+  if (request.target.mesh.size("vpp") > 1)
     fail(ErrorKind::usage,
          "[target] layout.vpp = {}: Megatron Lite has one model chunk for each pipeline stage. Set "
          "it to 1.",
-         request.mesh.size("vpp"));
-  names.options = mlite_target_options(names.map, model, request.mesh);
-  names.options[stages] = Json(static_cast<Index>(request.pipeline.ranks));
-  names.key = [chunks = pipeline_chunks(request.pipeline)](std::string const& name) {
+         request.target.mesh.size("vpp"));
+  names.options = mlite_target_options(names.map, model, request.target.mesh);
+  names.options[stages] = Json(static_cast<Index>(request.target.pipeline.ranks));
+  names.key = [chunks = pipeline_chunks(request.target.pipeline)](std::string const& name) {
     return mlite_key(name, chunks);
   };
   names.objects.emplace_back("step", saved_zero());
@@ -51,9 +51,9 @@ void add_mlite(TargetNames& names, Model const& model, TargetRequest const& requ
 }  // namespace
 
 std::optional<TargetNames> target_names(SourceModel const& read, Model const& model,
-                                        TargetRequest const& request) {
-  if (request.target_map.empty()) return std::nullopt;
-  TargetNames names{named_map(key, request.target_map, request.map_folders)};
+                                        PlanRequest const& request) {
+  if (request.options.dcp.map.empty()) return std::nullopt;
+  TargetNames names{request.read.library.named(key, request.options.dcp.map)};
   MapFile const& family = *read.maps.family;
   bool const alone = names.map.axes.empty();
   if (alone) check_names_of(key, names.map, family);
@@ -61,7 +61,7 @@ std::optional<TargetNames> target_names(SourceModel const& read, Model const& mo
     fail(ErrorKind::usage,
          "{} = \"{}\": it describes another family than the source, whose map is {}. Name that "
          "one, or a map that has only names.",
-         key, request.target_map, family.name);
+         key, request.options.dcp.map, family.name);
   if (alone && has_mlite_names(names.map))
     add_mlite(names, model, request);
   else

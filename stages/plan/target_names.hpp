@@ -11,6 +11,6 @@ namespace reshard {
 /// is one of names alone, or the family's own. `request` has its pipeline's layers. Errors of kind
 /// usage: no such map, one of another family, a layout that its names do not depend on.
 std::optional<TargetNames> target_names(SourceModel const& read, Model const& model,
-                                        TargetRequest const& request);
+                                        PlanRequest const& request);
 
 }  // namespace reshard

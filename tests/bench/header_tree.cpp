@@ -17,7 +17,7 @@
 #include "core/plan/round_sizes.hpp"
 #include "core/plan/schedule.hpp"
 #include "core/plan/shared_pages.hpp"
-#include "pipeline/job/target_request.hpp"
+#include "pipeline/job/plan_request.hpp"
 #include "stages/plan/job_plan.hpp"
 #include "stages/read/open_source.hpp"
 #include "stages/write/target_files.hpp"
@@ -122,7 +122,9 @@ void make(std::string const& job_file, std::string const& out, std::vector<int> 
   char const* const maps = std::getenv("RESHARD_MAPS");
   PlanLimits const limits = limits_for(job.run.memory_bytes);  // those of a run without messages
   JobPlan const plan = make_job_plan(
-      source, target_request(job, {maps != nullptr ? maps : RESHARD_SOURCE_DIR "/configs/models"}),
+      source,
+      plan_request(job,
+                   MapLibrary({maps != nullptr ? maps : RESHARD_SOURCE_DIR "/configs/models"})),
       limits);
   double const plan_seconds = seconds_since(planning);
   Json loads = Json::array();

@@ -18,10 +18,10 @@ struct SmallJob {
 
 inline SmallJob small_job(PlanLimits const& limits) {
   SmallJob job{made_dcp({{"model.a", {64, 96}}, {"model.b", {7}}, {"model.c", {40, 30}}}), {}};
-  TargetRequest request;
-  request.format = FormatId::dcp;
-  request.map = "none";
-  request.tool_version = "1.0";
+  PlanRequest request;
+  request.target.format = FormatId::dcp;
+  request.read.map = "none";
+  request.target.tool_version = "1.0";
   job.plan = make_job_plan(job.source.value, request, limits);
   return job;
 }

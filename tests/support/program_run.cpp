@@ -55,11 +55,12 @@ Said run_words(std::vector<std::string> const& words) {
   CommandLine const line = parse_command_line(static_cast<int>(argv.size()), argv.data(), commands);
   if (line.command == nullptr) return {line.code, line.text, ""};
   std::atomic<bool> const stop = false;
-  std::vector<std::filesystem::path> const maps{std::filesystem::path(RESHARD_SOURCE_DIR) /
-                                                "configs" / "models"};
+  MapLibrary const library({std::filesystem::path(RESHARD_SOURCE_DIR) / "configs" / "models"});
   Said said;
   OutputInFile output;
-  auto const error = capture([&] { said.code = line.command->run({maps, &stop}, Comm::world()); });
+  auto const error = capture([&] {
+    said.code = line.command->run({library, &stop}, Comm::world());
+  });
   said.out = output.text();
   if (!error) return said;
   said.code = exit_code(error->kind());

@@ -70,7 +70,7 @@ class DistPlanner {
  public:
   DistPlanner(DcpTarget& target, TargetParts const& parts, DistTensors const& dist)
       : target_(target), parts_(parts), dist_(dist) {
-    places_ = megatron::stage_places(parts.request->mesh);
+    places_ = megatron::stage_places(parts.request->target.mesh);
     layer_axis_ = parts.model->axes().find("layer");
   }
 
@@ -109,7 +109,8 @@ class DistPlanner {
     std::vector<TargetBox> result;
     std::uint64_t const element = std::max<std::uint64_t>(
         static_cast<std::uint64_t>(bits(stored_dtype(parts_, name))) / 8, 1);
-    std::uint64_t const most = std::max<std::uint64_t>(parts_.request->chunk_bytes / element, 1);
+    std::uint64_t const most =
+        std::max<std::uint64_t>(parts_.request->options.dist.chunk_bytes / element, 1);
     auto const& whole = grid_of(name);
     std::size_t number = 0;
     for (TensorBox const& rank_box : whole) {
@@ -178,13 +179,13 @@ class DistPlanner {
         if (is_layer(digit.axis)) return stage_of_layer(digit.first);
     std::string_view const rest = megatron::behind_root(name.name, dist_.root);
     bool const first = rest.starts_with("embedding.") || (rest.empty() && !dist_.root.empty());
-    return first ? 0 : parts_.request->pipeline.ranks - 1;
+    return first ? 0 : parts_.request->target.pipeline.ranks - 1;
   }
 
   int stage_of_layer(Index layer) const {
     for (PipelineChunk const& chunk : dist_.chunks)
       if (position_of(chunk.decoder, layer) >= 0) return chunk.rank;
-    return parts_.request->pipeline.ranks - 1;
+    return parts_.request->target.pipeline.ranks - 1;
   }
 
   DcpTarget& target_;

@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "core/base/error.hpp"
+
 namespace reshard::dcp {
 namespace {
 
@@ -29,6 +31,44 @@ void fill(AllBoxes& all, std::span<GridTensor const> tensors) {
 }
 
 }  // namespace
+
+FormatOptions<TargetOptions> target_options() {
+  std::vector<FormatId> const here = {FormatId::dcp};
+  return {
+      {here, keys::choice(
+                 "chunks", &TargetOptions::chunks, {"source", "whole", "ranks", "mesh"},
+                 "DCP only: how tensors are split into chunks. \"source\": as in the source; "
+                 "\"whole\": not at all; \"ranks\": rows over N ranks; \"mesh\": by placements.")},
+      {here, keys::number("ranks", &TargetOptions::ranks, 1, most_ranks,
+                          "With chunks = \"ranks\": the number of ranks.")},
+      {here, keys::text("mesh", &TargetOptions::mesh,
+                        "With chunks = \"mesh\": the axes of the device mesh, such as "
+                        "\"dp=4 tp=2\".")},
+      {here, keys::text("placements", &TargetOptions::placements,
+                        "With chunks = \"mesh\": for patterns of keys, one placement per mesh "
+                        "axis; the first matching pattern is used:\n"
+                        "\"hc_head.*: R R; *.experts.*: S0 S0; *: S0 R\". R replicates, S0 shards "
+                        "dimension 0, _S(0, 2) is strided.")},
+      {here, keys::text("prefix", &TargetOptions::prefix,
+                        "DCP only: a prefix added to every key, such as \"model.\".")},
+      {here, keys::text("map", &TargetOptions::map,
+                        "DCP only: the map whose names the tensors get, such as "
+                        "\"torchtitan_qwen3\"; \"\" keeps those of the source.")},
+  };
+}
+
+ChunkGrid grid_of(TargetOptions const& options) {
+  ChunkGrid grid{options.chunks, options.ranks, {}, {}};
+  if (grid.kind != ChunkGrid::Kind::mesh) return grid;
+  try {
+    grid.mesh = parse_mesh(options.mesh);
+  } catch (Error const& error) {
+    throw Error(ErrorKind::usage,
+                fmt::format("[target] mesh = \"{}\": {}", options.mesh, error.sentence()));
+  }
+  grid.rules = parse_placement_rules(options.placements);
+  return grid;
+}
 
 std::vector<std::vector<TargetBox>> boxes_in_files(ChunkGrid const& grid,
                                                    std::span<GridTensor const> tensors) {

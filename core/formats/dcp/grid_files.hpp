@@ -7,6 +7,7 @@
 #include "core/base/dtype.hpp"
 #include "core/formats/chunk_grid.hpp"
 #include "core/formats/dcp/item_layout.hpp"
+#include "core/formats/dcp/options.hpp"
 
 namespace reshard::dcp {
 

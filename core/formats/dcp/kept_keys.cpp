@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 class KeptKeys {
  public:
   KeptKeys(NamedTarget const& job, Flavour flavour, TargetDraft& draft)
-      : job_(job), flavour_(flavour), draft_(draft) {}
+      : job_(job), flavour_(flavour), draft_(draft), grid_(grid_of(job.request.options.dcp)) {}
 
   void run() {
     bool const dist = flavour_ == Flavour::torch_dist;
@@ -35,16 +35,16 @@ class KeptKeys {
           "container itself");
     std::optional<RunRecord> found =
         dist || fsdp ? job_.source.format->run_record(job_.source) : std::nullopt;
-    if (found) settle_foreign_classes(*found, job_.request.foreign_classes, draft_.warnings);
+    if (found) settle_foreign_classes(*found, job_.request.read.foreign_classes, draft_.warnings);
     RunRecord const* record = found ? &*found : nullptr;
     DcpTarget target(draft_, dist || record != nullptr ? run_folder(record) : fs::path());
     for (StoredObject const* object : job_.objects)
       target.add_object(job_.renamed(object->name),
-                        job_.request.grid.kind == ChunkGrid::Kind::source ? object->item.file : 0,
+                        grid_.kind == ChunkGrid::Kind::source ? object->item.file : 0,
                         object->item.file, object->item.offset_bytes, object->item.size_bytes);
     add_made_objects(target);
     std::vector<GridTensor> const tensors = grid_tensors();
-    warn_of_idle_rules(job_.request.grid, tensors, draft_.warnings);
+    warn_of_idle_rules(grid_, tensors, draft_.warnings);
     std::vector<std::vector<TargetBox>> boxes = target_boxes(tensors);
     for (std::size_t t = 0; t < tensors.size(); ++t) {
       for (TargetBox& box : boxes[t]) box.pieces = {job_.piece(t, box.box, row_major(box.box))};
@@ -68,13 +68,13 @@ class KeptKeys {
   std::vector<GridTensor> grid_tensors() const {
     std::vector<GridTensor> result;
     for (NamedTensor const& tensor : job_.tensors)
-      result.push_back({job_.request.target_prefix + tensor.key, tensor.dtype, tensor.shape});
+      result.push_back({job_.target_key(tensor.key), tensor.dtype, tensor.shape});
     return result;
   }
 
   /// The boxes of every tensor in the target, with the number of their file.
   std::vector<std::vector<TargetBox>> target_boxes(std::span<GridTensor const> tensors) const {
-    ChunkGrid grid = job_.request.grid;
+    ChunkGrid grid = grid_;
     bool const as_source = grid.kind == ChunkGrid::Kind::source && job_.source.item_files;
     if (grid.kind == ChunkGrid::Kind::source) grid.kind = ChunkGrid::Kind::whole;
     if (!as_source) return boxes_in_files(grid, tensors);
@@ -98,7 +98,7 @@ class KeptKeys {
   void copy_common(fs::path const& folder) {
     fs::path const file = job_.source.folder / common_name;
     RunRecord record = common_record(read_common_file(file));
-    settle_foreign_classes(record, job_.request.foreign_classes, draft_.warnings);
+    settle_foreign_classes(record, job_.request.read.foreign_classes, draft_.warnings);
     check_carried(record, record.document().root, "common state");
     if (may_copy_file(record))
       draft_.side_copies.push_back({file, folder / common_name});
@@ -110,7 +110,7 @@ class KeptKeys {
   /// cut, those of the new one are put in front.
   Path renamed_path(Path const& old) const {
     Path path;
-    std::string_view cut = job_.request.source_prefix;
+    std::string_view cut = job_.request.read.prefix;
     std::size_t first = 0;
     for (; first < old.size() && !cut.empty(); ++first) {
       auto const* word = std::get_if<std::string>(&old[first]);
@@ -119,7 +119,7 @@ class KeptKeys {
       if (!cut.starts_with(step)) break;
       cut.remove_prefix(step.size());
     }
-    std::string_view add = job_.request.target_prefix;
+    std::string_view add = job_.request.options.dcp.prefix;
     for (std::size_t dot = add.find('.'); dot != std::string_view::npos; dot = add.find('.')) {
       path.emplace_back(std::string(add.substr(0, dot)));
       add.remove_prefix(dot + 1);
@@ -151,7 +151,7 @@ class KeptKeys {
     for (StoredObject const* object : job_.objects) kept.insert(object->name);
     kept.insert(made_.begin(), made_.end());
     for (NamedTensor const& tensor : job_.tensors)
-      kept.insert(job_.request.source_prefix + tensor.key);
+      kept.insert(job_.request.read.prefix + tensor.key);
     if (job_.source.paths)  // in its order: nested dicts are built in it
       for (auto const& [key, path] : *job_.source.paths)
         if (kept.erase(key) > 0) add(key);
@@ -162,6 +162,7 @@ class KeptKeys {
   NamedTarget const& job_;
   Flavour flavour_;
   TargetDraft& draft_;
+  ChunkGrid grid_;
   std::vector<std::string> made_;  ///< names of objects that no file of the source holds
 };
 

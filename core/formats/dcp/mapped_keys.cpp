@@ -13,6 +13,7 @@ class MappedKeys {
       : job_(job),
         names_(names),
         draft_(draft),
+        grid_(grid_of(job.request.options.dcp)),
         side_(job.model, names.map, options()),
         stored_(side_.names(nullptr)) {}
 
@@ -20,15 +21,16 @@ class MappedKeys {
     draft_.target_adds = side_.adds();
     add_model_files();
     std::vector<GridTensor> const tensors = grid_tensors();
-    warn_of_idle_rules(job_.request.grid, tensors, draft_.warnings);
-    ChunkGrid grid = job_.request.grid;
+    warn_of_idle_rules(grid_, tensors, draft_.warnings);
+    ChunkGrid grid = grid_;
     if (grid.kind == ChunkGrid::Kind::source) grid.kind = ChunkGrid::Kind::whole;
     std::vector<std::vector<TargetBox>> boxes = boxes_in_files(grid, tensors);
     DcpTarget target(draft_, {});
     std::vector<std::pair<std::string, Path>> paths;
     for (auto const& [key, bytes] : names_.objects) {
-      target.add_object(job_.request.target_prefix + key, 0, bytes);
-      paths.emplace_back(job_.request.target_prefix + key, Path{job_.request.target_prefix + key});
+      target.add_object(job_.request.options.dcp.prefix + key, 0, bytes);
+      paths.emplace_back(job_.request.options.dcp.prefix + key,
+                         Path{job_.request.options.dcp.prefix + key});
     }
     for (std::size_t t = 0; t < tensors.size(); ++t) {
       for (TargetBox& box : boxes[t])
@@ -53,7 +55,7 @@ class MappedKeys {
     for (StoredName const& name : stored_) {
       std::string const key = names_.key ? names_.key(name.name) : name.name;
       result.push_back(
-          {job_.request.target_prefix + key, stored_dtype(parts, name), side_.shape(name)});
+          {job_.request.options.dcp.prefix + key, stored_dtype(parts, name), side_.shape(name)});
     }
     return result;
   }
@@ -72,6 +74,7 @@ class MappedKeys {
   MappedTarget const& job_;
   TargetNames const& names_;
   TargetDraft& draft_;
+  ChunkGrid grid_;
   Side side_;
   std::vector<StoredName> stored_;
 };

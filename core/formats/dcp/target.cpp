@@ -40,7 +40,7 @@ class DistTarget {
     draft_.target_adds = side.adds();
     draft_.stated = {names_.stated_args(side), dist_options(false)};
     TargetParts const parts{&job_.model, &side, job_.dtypes, &request()};
-    DistTensors const tensors{pipeline_chunks(request().pipeline), fsdp_,
+    DistTensors const tensors{pipeline_chunks(request().target.pipeline), fsdp_,
                               job_.read.target_trainer.root};
     DcpTarget target(draft_, run_folder(job_.record, is_numbered()));
     if (fsdp_)
@@ -50,7 +50,8 @@ class DistTarget {
   }
 
  private:
-  TargetRequest const& request() const { return names_.request; }
+  PlanRequest const& request() const { return job_.request; }
+  megatron::TargetProgram program() const { return request().options.named.program; }
   bool holds_slot(std::string_view word) const {
     auto const& slots = job_.model.slots();
     return std::ranges::find(slots, word) != slots.end();
@@ -60,7 +61,7 @@ class DistTarget {
 
   /// A size in the job that would change nothing.
   void check_further_axes(Side const& side) const {
-    for (MeshAxis const& axis : megatron::further_axes(request().mesh))
+    for (MeshAxis const& axis : megatron::further_axes(request().target.mesh))
       if (axis.size > 1 && !side.cuts(axis.name))
         fail(ErrorKind::usage,
              "[target] layout.{} = {}: no rule of {} splits this model along it. Remove the "
@@ -115,14 +116,14 @@ class DistTarget {
     SideOptions options = names_.side_options(false);
     options.in_front = true;
     options.options["form"] = Json(!fsdp_ ? keeps_pieces() ? "singleton" : "dist"
-                                   : request().form == "grouped" ? "fsdp"
-                                                                 : "fsdp_sequential");
+                                   : names_.form == "grouped" ? "fsdp"
+                                                              : "fsdp_sequential");
     options.options["stacked"] = Json(stacked && !fsdp_ ? 1 : 0);
     options.options["vis_stacked"] = Json(!fsdp_ && stack_tower() ? 1 : 0);
     options.options["halves"] = Json(fsdp_ || keeps_pieces() ? 1 : 0);
     options.options["parts"] = Json(fsdp_ ? 0 : 1);
     options.options["numbered_biases"] =
-        Json(request().mesh.size(mesh_axis_of(job_.read.maps.core, "expert")) == 1 ? 1 : 0);
+        Json(request().target.mesh.size(mesh_axis_of(job_.read.maps.core, "expert")) == 1 ? 1 : 0);
     return options;
   }
 
@@ -135,10 +136,10 @@ class DistTarget {
 
   /// Megatron stacks the layers of a vision tower, which are always alike.
   bool stack_tower() const {
-    if (request().layers == LayerKeys::automatic && same_objects() &&
+    if (request().options.dist.layers == LayerKeys::automatic && same_objects() &&
         job_.read.traits.names.tower == "mcore")
       return job_.read.traits.names.tower_stacked;
-    return request().layers != LayerKeys::separate;
+    return request().options.dist.layers != LayerKeys::separate;
   }
 
   bool same_names() const {
@@ -151,8 +152,8 @@ class DistTarget {
   /// Layers go into one key where they did in the source, else where Megatron would do so: when all
   /// are alike.
   bool stack_layers() const {
-    if (fsdp_ || request().layers == LayerKeys::separate) return false;
-    bool const asked = request().layers == LayerKeys::stacked;
+    if (fsdp_ || request().options.dist.layers == LayerKeys::separate) return false;
+    bool const asked = request().options.dist.layers == LayerKeys::stacked;
     if (names_.is_hybrid()) {
       if (!asked) return false;
       fail(
@@ -185,8 +186,8 @@ class DistTarget {
     std::vector<StoredName> const names = side.names(nullptr);
     bool const from_dist = same_objects();
     bool const same_modules =
-        from_dist && request().spec == job_.read.traits.spec && !names_.renumbers() && same_names();
-    ObjectChoice const choice{same_modules, request().drop_rng, request().drop_optimizer};
+        from_dist && names_.spec == job_.read.traits.spec && !names_.renumbers() && same_names();
+    ObjectChoice const choice{same_modules, request().read.drop_rng, request().read.drop_optimizer};
     ObjectGate gate(job_.source, request());
     if (from_dist)
       copy_objects(target, job_.source,
@@ -195,8 +196,8 @@ class DistTarget {
                    choice, gate);
     gate.warn(draft_.warnings);
     if (same_modules || !job_.model.adapter_ranks().empty()) return;
-    ExtraStates extras(request().spec, from_dist ? "sequential" : request().form,
-                       request().foreign_classes);
+    ExtraStates extras(names_.spec, from_dist ? "sequential" : names_.form,
+                       request().read.foreign_classes);
     if (names_.renumbers()) {  // states of modules have the numbers of other layers
       if (megatron::has_module_states(job_.source))
         draft_.warnings.push_back(megatron::renumbered_states_warning);
@@ -216,7 +217,7 @@ class DistTarget {
         fact(args, "expert_model_parallel_size").is_null())
       return;
     megatron::MeshSizes const then = megatron::stated_sizes(args, job_.source.place);
-    megatron::MeshSizes const now = megatron::sizes_of(request().mesh);
+    megatron::MeshSizes const now = megatron::sizes_of(request().target.mesh);
     if (megatron::are_experts_apart(then, megatron::release_of(args)) == record.experts_apart)
       return;
     draft_.warnings.push_back(fmt::format(
@@ -229,14 +230,14 @@ class DistTarget {
 
   /// Megatron-Bridge looks for folders of iterations, and ms-swift reads the tracker as a number.
   bool is_numbered() const {
-    return request().program == TargetProgram::megatron_bridge ||
-           request().program == TargetProgram::ms_swift;
+    return program() == megatron::TargetProgram::megatron_bridge ||
+           program() == megatron::TargetProgram::ms_swift;
   }
 
   /// Whether what is copied along with the source's common state says which model it is: its
   /// config.json, or the settings of another program in the folder of the tensors.
   bool carries_facts() const {
-    if (request().program == TargetProgram::megatron_lm) return false;
+    if (program() == megatron::TargetProgram::megatron_lm) return false;
     if (job_.read.files && !job_.read.files->config.is_null()) return true;
     auto const& shape = job_.source.shape;
     if (!shape || shape->facts.is_null()) return false;
@@ -254,17 +255,17 @@ class DistTarget {
     // written.
     bool const describes = job_.source.shape && !job_.source.shape->facts.is_null();
     if (job_.source.shape && job_.source.shape->program == "Megatron-Bridge" &&
-        (describes || request().program != TargetProgram::as_source))
+        (describes || program() != megatron::TargetProgram::as_source))
       record.without = std::filesystem::path(job_.source.shape->settings).filename().string();
     record.has_states = job_.model.slots().size() > 1;
     std::optional<TensorId> const bias = job_.model.find_tensor("experts.down_bias");
     record.expert_biases = bias && job_.model.exists(*bias);
     record.experts_apart =
         job_.count("expert") > 0 &&
-        megatron::are_experts_apart(megatron::sizes_of(request().mesh), names_.release());
+        megatron::are_experts_apart(megatron::sizes_of(request().target.mesh), names_.release());
     bool const from_dist = same_objects() && record.record != nullptr;
     MegatronNames::Args const sizes =
-        megatron::target_args({megatron::sizes_of(request().mesh), request().pipeline,
+        megatron::target_args({megatron::sizes_of(request().target.mesh), request().target.pipeline,
                                side.padded_size("vocab"), names_.release()},
                               names_.args_before());
     // Rows of adapters and of quantisers lie by the tensor parallelism that args state.
@@ -276,15 +277,15 @@ class DistTarget {
       record.args.insert(record.args.end(), sizes.begin(), sizes.end());
       record.args.emplace_back("ckpt_format", fsdp_ ? "fsdp_dtensor" : "torch_dist");
     }
-    if (!record.has_states && (!from_dist || request().drop_optimizer))
+    if (!record.has_states && (!from_dist || request().read.drop_optimizer))
       record.args.emplace_back("no_save_optim", true);
-    if (!from_dist || request().drop_rng) record.args.emplace_back("no_save_rng", true);
-    record.drop_states = request().drop_optimizer;
+    if (!from_dist || request().read.drop_rng) record.args.emplace_back("no_save_rng", true);
+    record.drop_states = request().read.drop_optimizer;
     record.singleton = keeps_pieces();
     record.new_keys = !from_dist || job_.read.traits.chained || job_.source.flattened ||
                       !job_.read.view.buffers.empty() ||
                       (job_.read.traits.form == "singleton" && !keeps_pieces()) ||
-                      request().drop_optimizer;
+                      request().read.drop_optimizer;
     return record;
   }
 
@@ -295,6 +296,23 @@ class DistTarget {
 };
 
 }  // namespace
+
+FormatOptions<DistOptions> dist_options() {
+  return {
+      {{FormatId::torch_dist},
+       keys::choice("layers", &DistOptions::layers, {"auto", "stacked", "separate"},
+                    "torch_dist only: one key for all layers, \"stacked\", or one for each, "
+                    "\"separate\"; \"auto\" keeps the source's form,\n"
+                    "else stacks if all layers are alike.")},
+      {{FormatId::torch_dist},
+       keys::choice("integrity", &DistOptions::integrity, {"auto", "always", "never"},
+                    "torch_dist only: write the integrity.json that Megatron's "
+                    "--verify-integrity needs; \"auto\": if the source has one.")},
+      {{FormatId::torch_dist, FormatId::fsdp_dtensor},
+       keys::size("chunk_bytes", &DistOptions::chunk_bytes,
+                  "torch_dist and fsdp_dtensor: the chunk size to aim for.")},
+  };
+}
 
 TargetTraits DcpFormat::target() const {
   bool const plain = flavour_ == Flavour::plain;

@@ -226,7 +226,7 @@ class Universal {
       Document trial;
       trial.root = trial.add_copy(source, value);
       if (!trial.tensors.empty() ||
-          !may_be_carried(pickle::not_to_carry(source, value), job_.request.foreign_classes)) {
+          !may_be_carried(pickle::not_to_carry(source, value), job_.request.read.foreign_classes)) {
         lost_.insert(key);
         continue;
       }

@@ -296,6 +296,18 @@ void add_run_state(MappedTarget const& job, Hdf5Target& target) {
 
 }  // namespace
 
+FormatOptions<TargetOptions> target_options() {
+  return {
+      {{FormatId::hdf5},
+       keys::size("part_bytes", &TargetOptions::part_bytes,
+                  "HDF5 only: the maximum size of a file. A larger tensor gets its own file.")},
+      {{FormatId::hdf5},
+       keys::choice(
+           "io", &TargetOptions::io, {"auto", "direct", "independent", "collective"},
+           "HDF5 only: \"direct\" (also \"auto\"), or through MPI-IO, \"independent\" or \"collective\". The files are the same.")},
+  };
+}
+
 TargetTraits Hdf5Format::target() const {
   return {.names = NameOwner::logical,
           .any_names = true,
@@ -306,8 +318,8 @@ TargetTraits Hdf5Format::target() const {
 
 void Hdf5Format::lay_out(MappedTarget const& job, TargetDraft& draft) const {
   Hdf5Target target = logical_hdf5_target(job.model, job.read, job.dtypes);
-  target.part_bytes = job.request.part_bytes;
-  target.attributes.emplace_back(software_version_key, job.request.tool_version);
+  target.part_bytes = job.request.options.hdf5.part_bytes;
+  target.attributes.emplace_back(software_version_key, job.request.target.tool_version);
   if (job.model.slots().size() > 1 && job.record != nullptr) add_run_state(job, target);
   if (job.read.reference || !job.read.config_text.empty())
     add_sidecars(draft, {job.read.reference, job.read.config_text});
@@ -319,13 +331,13 @@ void Hdf5Format::lay_out_named(NamedTarget const& job, TargetDraft& draft) const
   Hdf5Target target;
   for (std::size_t t = 0; t < job.tensors.size(); ++t) {
     NamedTensor const& tensor = job.tensors[t];
-    target.specs.push_back({job.request.target_prefix + tensor.key, tensor.dtype, tensor.shape});
+    target.specs.push_back({job.target_key(tensor.key), tensor.dtype, tensor.shape});
     target.tensors.push_back(TensorId(t));
   }
   target.attributes = {{std::string(map_key), ""},
                        {std::string(names_key), std::string(stored_names)},
-                       {std::string(software_version_key), job.request.tool_version}};
-  target.part_bytes = job.request.part_bytes;
+                       {std::string(software_version_key), job.request.target.tool_version}};
+  target.part_bytes = job.request.options.hdf5.part_bytes;
   auto const files = files_of(job.source);
   // Where the source is one container, so is the target. Of a DCP folder the config lies beside the
   // file: its names may be no family's.

@@ -73,7 +73,7 @@ Json strings(std::map<std::string, Index> const& names) {
 
 Json alpha_of(MappedTarget const& job) {
   return stated_alpha(
-      job.request.adapter_alpha, job.source.shape ? job.source.shape->alpha : Json(),
+      job.request.read.lora_alpha, job.source.shape ? job.source.shape->alpha : Json(),
       fmt::format("{} does not state the alpha of its adapter, which peft needs to scale it. Set "
                   "model.lora_alpha, or give target.reference, a folder with an "
                   "adapter_config.json.",

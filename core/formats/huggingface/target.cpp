@@ -168,7 +168,8 @@ void plan_huggingface_target(TargetDraft& job, TargetParts const& parts,
     copies.push_back(name.copy);
   }
   auto const pieces = [&](std::size_t t) { return parts.side->pieces(names[t], {}); };
-  place_in_shards(job, specs, parts.request->shard_bytes, target, pieces, copies);
+  place_in_shards(job, specs, parts.request->options.huggingface.shard_bytes, target, pieces,
+                  copies);
 }
 
 }  // namespace reshard
@@ -186,7 +187,7 @@ bool is_of_tokenizer(std::string const& file) {
 }
 
 /// The weights alone are no model that can be used. Without a config.json there is more to say.
-void add_tokenizer(Checkpoint const& source, TargetRequest const& request, TargetDraft& draft) {
+void add_tokenizer(Checkpoint const& source, std::string const& reference, TargetDraft& draft) {
   bool const has_config = std::ranges::any_of(
       draft.texts, [](TextFile const& text) { return text.path == config_name; });
   if (!has_config ||
@@ -200,7 +201,7 @@ void add_tokenizer(Checkpoint const& source, TargetRequest const& request, Targe
         draft.side_copies.push_back({found->path / name, name});
     return;
   }
-  std::string const place = request.reference.empty() ? "the source" : request.reference.string();
+  std::string const place = reference.empty() ? "the source" : reference;
   draft.warnings.push_back(fmt::format(
       "the target gets no tokenizer, because {} has none. Copy the model's tokenizer files into the "
       "target, or set target.reference to a folder of this model that has them",
@@ -266,8 +267,8 @@ std::vector<FileMetadata> known_metadata(Checkpoint const& source,
 /// Whether config.json's description of quantised weights came with the source's: it is the
 /// source's own, or says the same.
 bool describes_source(MappedTarget const& job) {
-  if (job.request.reference.empty() || !job.read.reference) return true;
-  auto const own = files_of(job.source, job.request.source_config);
+  if (job.request.options.huggingface.reference.empty() || !job.read.reference) return true;
+  auto const own = files_of(job.source, job.request.read.config);
   auto const said = [&](Json const& config) {
     std::string const& inner = job.read.maps.family->facts;
     Json const top = fact(config, "quantization_config");
@@ -277,6 +278,20 @@ bool describes_source(MappedTarget const& job) {
 }
 
 }  // namespace
+
+FormatOptions<TargetOptions> target_options() {
+  return {
+      {{FormatId::huggingface, FormatId::dcp},
+       keys::text(
+           "reference", &TargetOptions::reference,
+           "Hugging Face, and DCP with target.map: a folder of the same model; its config and tokenizer files go into the target.")},
+      {{FormatId::huggingface},
+       keys::size("shard_bytes", &TargetOptions::shard_bytes,
+                  "Hugging Face only: the maximum size of a safetensors file. A larger tensor gets "
+                  "its own file. Files of a source or reference with the same tensors stay as they "
+                  "are.")},
+  };
+}
 
 TargetTraits HuggingFaceFormat::target() const { return {.any_names = true, .published = true}; }
 
@@ -298,13 +313,13 @@ void HuggingFaceFormat::lay_out(MappedTarget const& job, TargetDraft& draft) con
   warn_of_dtype(job.source, draft, std::ranges::any_of(names, [&](StoredName const& name) {
                   return !side.part(name.entry).empty();
                 }));
-  add_tokenizer(job.source, job.request, draft);
+  add_tokenizer(job.source, job.request.options.huggingface.reference, draft);
 }
 
 void HuggingFaceFormat::lay_out_named(NamedTarget const& job, TargetDraft& draft) const {
   std::vector<TensorSpec> specs;
   for (NamedTensor const& tensor : job.tensors)
-    specs.push_back({job.request.target_prefix + tensor.key, tensor.dtype, tensor.shape});
+    specs.push_back({job.target_key(tensor.key), tensor.dtype, tensor.shape});
   if (!job.reference)
     draft.warnings.push_back(
         "the target gets neither config.json nor tokenizer, because the source has none: transformers cannot load it without them. Give target.reference, the folder "
@@ -314,7 +329,7 @@ void HuggingFaceFormat::lay_out_named(NamedTarget const& job, TargetDraft& draft
     TensorBox const whole{std::vector<Index>(shape.size(), 0), shape};
     return std::vector<Piece>{job.piece(t, whole, row_major(whole))};
   };
-  place_in_shards(draft, specs, job.request.shard_bytes,
+  place_in_shards(draft, specs, job.request.options.huggingface.shard_bytes,
                   {job.reference, {}, known_metadata(job.source, job.reference)}, pieces);
   if (job.reference && !job.reference->adapter.is_null() && draft.files.size() == 1) {
     draft.files.front().path = adapter_file_name;
@@ -325,7 +340,7 @@ void HuggingFaceFormat::lay_out_named(NamedTarget const& job, TargetDraft& draft
   warn_of_dtype(job.source, draft, std::ranges::any_of(job.tensors, [](NamedTensor const& tensor) {
                   return tensor.dtype == DType::f8_e4m3 || tensor.dtype == DType::f8_e5m2;
                 }));
-  add_tokenizer(job.source, job.request, draft);
+  add_tokenizer(job.source, job.request.options.huggingface.reference, draft);
 }
 
 }  // namespace reshard::huggingface

@@ -30,17 +30,77 @@ bool has_module_states(Checkpoint const& source) {
          });
 }
 
-MegatronNames::MegatronNames(MappedTarget const& job) : request(job.request), job_(job) {
+FormatOptions<NameOptions> adapter_options() {
+  return {
+      {{},
+       keys::one_of<NameOptions, AdapterNames>(
+           "adapter", &NameOptions::adapter,
+           {{"auto", {}},
+            {"canonical", {"bridge", true}},
+            {"fused", {"bridge", false}},
+            {"mcore-bridge", {"mcore_bridge", false}}},
+           "LoRA adapters in Megatron's formats. Megatron-Bridge's names: \"canonical\", one A "
+           "each for q, k, v, gate and up, or \"fused\", one A for q, k and v and one\nfor gate "
+           "and up; or the names of mcore-bridge and ms-swift. \"auto\": as in the source, else "
+           "canonical.")}};
+}
+
+FormatOptions<NameOptions> name_options() {
+  std::vector<FormatId> const here = {FormatId::megatron, FormatId::torch_dist,
+                                      FormatId::fsdp_dtensor};
+  return {
+      {here,
+       keys::text("names", &NameOptions::names,
+                  "Megatron formats: the names of a vision part. Those of a trainer that the "
+                  "family's map knows (\"bridge\", \"swift\", …), or\n\"huggingface\": its own "
+                  "names, beside a language model without a prefix. \"auto\": the source's "
+                  "names, else those of the\nmap's first trainer.")},
+      {here,
+       keys::one_of<NameOptions, std::string>(
+           "transformer_impl", &NameOptions::transformer_impl,
+           {{"auto", ""}, {"transformer_engine", "te"}, {"local", "local"}},
+           "Megatron formats: the naming scheme, \"transformer_engine\" or \"local\"; \"auto\" "
+           "keeps the source's.")},
+      {here, keys::one_of<NameOptions, std::string>(
+                 "experts", &NameOptions::experts,
+                 {{"auto", ""}, {"grouped", "grouped"}, {"sequential", "sequential"}},
+                 "Megatron formats: experts stored \"grouped\" or \"sequential\"; \"auto\" keeps "
+                 "the source's form.")},
+      {here, keys::choice("model", &NameOptions::model, {"auto", "gpt", "hybrid"},
+                          "Megatron formats: the class that loads it. In a \"hybrid\" model "
+                          "attention and MLP are separate layers,\nin a \"gpt\" model one layer; "
+                          "\"auto\" keeps the source's.")},
+      {here, keys::one_of<NameOptions, int>(
+                 "megatron", &NameOptions::megatron,
+                 {{"auto", 0}, {"0.16", 16}, {"0.17", 17}, {"0.18", 18}, {"0.19", 19}},
+                 "Megatron formats: the release of Megatron-Core that loads it, where names, args "
+                 "and optimizers depend on it;\n\"auto\": that of the source, else the newest of "
+                 "these.")},
+      {{FormatId::torch_dist},
+       keys::choice("program", &NameOptions::program,
+                    {"auto", "megatron-lm", "megatron-bridge", "ms-swift"},
+                    "torch_dist only: the program that starts from it. \"megatron-bridge\" needs a "
+                    "run_config.yaml, which is written for families\nthat it has; \"megatron-lm\" "
+                    "needs args; \"ms-swift\" has names of its own for some families; \"auto\": as "
+                    "the source, else\nMegatron-LM.")},
+  };
+}
+
+MegatronNames::MegatronNames(MappedTarget const& job)
+    : spec(job.request.options.named.transformer_impl),
+      form(job.request.options.named.experts),
+      job_(job) {
   bool const in_shares = job.source.storage == Storage::shares;
-  if (request.spec.empty()) request.spec = job.read.is_megatron() ? job.read.traits.spec : "te";
-  if (request.form.empty()) request.form = in_shares ? job.read.traits.form : default_form();
-  if (request.model == TargetModel::gpt && describes_hybrid(job.model))
+  if (spec.empty()) spec = job.read.is_megatron() ? job.read.traits.spec : "te";
+  if (form.empty()) form = in_shares ? job.read.traits.form : default_form();
+  TargetModel const model = job.request.options.named.model;
+  if (model == TargetModel::gpt && describes_hybrid(job.model))
     fail(ErrorKind::usage,
          "[target] model = \"gpt\": the layers of this model are those of Megatron-Core's "
          "HybridModel. Remove the key.");
-  paired_ = request.model == TargetModel::hybrid
+  paired_ = model == TargetModel::hybrid
                 ? !describes_hybrid(job.model)
-                : request.model == TargetModel::as_source && job.read.traits.paired;
+                : model == TargetModel::as_source && job.read.traits.paired;
 }
 
 bool MegatronNames::is_hybrid() const { return paired_ || describes_hybrid(job_.model); }
@@ -49,7 +109,7 @@ bool MegatronNames::is_hybrid() const { return paired_ || describes_hybrid(job_.
 std::string MegatronNames::default_form() const {
   Json const grouped = fact(job_.read.args, "moe_grouped_gemm");
   if (grouped.boolean() != nullptr) return *grouped.boolean() ? "grouped" : "sequential";
-  return request.spec == "te" ? "grouped" : "sequential";
+  return spec == "te" ? "grouped" : "sequential";
 }
 
 std::string MegatronNames::source_form() const {
@@ -64,10 +124,10 @@ bool MegatronNames::source_names_prediction() const {
 SideOptions MegatronNames::side_options(bool local) const {
   SideOptions options;
   options.local = local;
-  options.mesh = request.mesh;
+  options.mesh = job_.request.target.mesh;
   options.options = {
-      {"form", request.form},
-      {"spec", request.spec},
+      {"form", form},
+      {"spec", spec},
       {"paired", paired_ ? 1 : 0},
       {"release", release()},
       {"mtp_block", source_names_prediction() ? job_.read.traits.mtp_block : "mtp_model_layer"}};
@@ -76,7 +136,7 @@ SideOptions MegatronNames::side_options(bool local) const {
   options.lists_sizes = true;
   Index const rows = job_.read.traits.padded_vocab;
   if (all_rows_are_data() && !repadded() &&
-      rows % request.mesh.size(mesh_axis_of(job_.read.maps.core, "vocab")) == 0)
+      rows % job_.request.target.mesh.size(mesh_axis_of(job_.read.maps.core, "vocab")) == 0)
     options.padded_sizes["vocab"] = rows;  // kept as they are
   if (!job_.model.adapter_ranks().empty()) name_adapters(options);
   return options;
@@ -87,13 +147,12 @@ SideOptions MegatronNames::side_options(bool local) const {
 void MegatronNames::name_adapters(SideOptions& options) const {
   MapAdapter const& source = adapter_form(job_.model.adapter_forms(), job_.read.adapter);
   auto const first = std::ranges::find(job_.model.adapter_forms(), false, &MapAdapter::family);
-  options.adapter = !request.adapter.empty() ? request.adapter
-                    : source.family          ? first->name
-                                             : source.name;
+  AdapterNames const& asked = job_.request.options.named.adapter;
+  options.adapter = !asked.form.empty() ? asked.form : source.family ? first->name : source.name;
   MapAdapter const& form = adapter_form(job_.model.adapter_forms(), options.adapter);
   bool const usual =
       source.family || options.adapter != source.name ? true : job_.read.adapters_apart;
-  options.adapters_apart = !form.parts.empty() && request.adapters_apart.value_or(usual);
+  options.adapters_apart = !form.parts.empty() && asked.apart.value_or(usual);
 }
 
 /// The rows that the target has whatever the vocabulary is.
@@ -104,7 +163,8 @@ std::optional<Index> MegatronNames::repadded() const {
                       : stated.integer() != nullptr    ? *stated.integer()
                                                        : 0;
   if (ranks == 0) return std::nullopt;
-  Index const target_ranks = request.mesh.size(mesh_axis_of(job_.read.maps.core, "vocab"));
+  Index const target_ranks =
+      job_.request.target.mesh.size(mesh_axis_of(job_.read.maps.core, "vocab"));
   return repadded_rows(job_.read.traits.padded_vocab, vocab_multiple(args, ranks),
                        vocab_multiple(args, target_ranks));
 }
@@ -112,7 +172,7 @@ std::optional<Index> MegatronNames::repadded() const {
 /// Without a recorded vocabulary size all rows are data.
 bool MegatronNames::all_rows_are_data() const {
   return job_.source.names == NameOwner::megatron && job_.read.traits.padded_vocab > 0 &&
-         request.true_vocab_size == 0 && !job_.read.recorded_vocab;
+         job_.request.read.true_vocab_size == 0 && !job_.read.recorded_vocab;
 }
 
 void MegatronNames::warn_of_unknown_padding(std::vector<std::string>& warnings) const {
@@ -129,9 +189,10 @@ MegatronNames::Args MegatronNames::made_args() const {
   if (Json::Object const* kept = job_.read.args.members()) return *kept;
   Args args = job_.model.evaluate(job_.read.maps.family->args);
   // The model's own counts padding, too, where that is carried.
-  bool const asked = request.true_vocab_size > 0 && job_.source.names != NameOwner::logical;
+  bool const asked =
+      job_.request.read.true_vocab_size > 0 && job_.source.names != NameOwner::logical;
   std::optional<Index> const vocab =
-      asked ? std::optional<Index>(request.true_vocab_size) : job_.read.recorded_vocab;
+      asked ? std::optional<Index>(job_.request.read.true_vocab_size) : job_.read.recorded_vocab;
   for (auto& [key, value] : args)
     if (vocab && key == "vocab_size") value = *vocab;
   // Megatron-Core looks whether its config has these, not what they are.
@@ -162,7 +223,7 @@ bool MegatronNames::makes_args() const {
 }
 
 int MegatronNames::release() const {
-  if (request.release > 0) return request.release;
+  if (int const asked = job_.request.options.named.megatron; asked > 0) return asked;
   return makes_args() ? newest_release : release_of(job_.read.args);
 }
 
@@ -172,19 +233,19 @@ MegatronNames::Args MegatronNames::args() const {
   if (made && release() >= 17)
     for (auto& value : newer_args(result)) result.push_back(std::move(value));
   Json const vocab = fact(job_.read.args, "vocab_size");
-  if (!made && request.true_vocab_size > 0 && !vocab.is_null())
+  if (!made && job_.request.read.true_vocab_size > 0 && !vocab.is_null())
     result.emplace_back("vocab_size", vocab);
   // Not Megatron's own, but a later job needs to know block sizes, and how config.json spoke of
   // the weights.
   std::string const inner = job_.read.maps.family ? job_.read.maps.family->facts : "";
   Json const quantised =
       fact(made ? scoped_facts(job_.read.config, inner) : job_.read.args, "quantization_config");
-  if (!quantised.is_null() && (made || request.dequantise))
-    result.emplace_back("quantization_config", request.dequantise ? Json() : quantised);
-  if (made || request.spec != job_.read.traits.spec)
-    result.emplace_back("transformer_impl", request.spec == "te" ? "transformer_engine" : "local");
-  if (job_.count("expert") > 0 && (made || request.form != source_form()))
-    result.emplace_back("moe_grouped_gemm", request.form == "grouped");
+  if (!quantised.is_null() && (made || job_.request.read.dequantise))
+    result.emplace_back("quantization_config", job_.request.read.dequantise ? Json() : quantised);
+  if (made || spec != job_.read.traits.spec)
+    result.emplace_back("transformer_impl", spec == "te" ? "transformer_engine" : "local");
+  if (job_.count("expert") > 0 && (made || form != source_form()))
+    result.emplace_back("moe_grouped_gemm", form == "grouped");
   for (auto& value : class_args()) result.push_back(std::move(value));
   return result;
 }
@@ -196,7 +257,7 @@ MegatronNames::Args MegatronNames::class_args() const {
     result = class_values(job_.read.args);
   if (!paired_) return result;
   std::vector<int> stages;
-  for (PipelineChunk const& chunk : pipeline_chunks(request.pipeline)) {
+  for (PipelineChunk const& chunk : pipeline_chunks(job_.request.target.pipeline)) {
     stages.push_back(0);
     for (Run const& run : chunk.decoder) stages.back() += 2 * narrow<int>(run.end - run.begin);
   }
@@ -239,9 +300,10 @@ Json MegatronNames::all_args(Side const& side) const {
   Json result = makes_args() ? Json::object() : job_.read.args;
   for (auto& [key, value] : args()) result.set(key, std::move(value));
   check_counted_layers(result);
-  for (auto& [key, value] : megatron::target_args(
-           {sizes_of(request.mesh), request.pipeline, side.padded_size("vocab"), release()},
-           args_before()))
+  for (auto& [key, value] :
+       megatron::target_args({sizes_of(job_.request.target.mesh), job_.request.target.pipeline,
+                              side.padded_size("vocab"), release()},
+                             args_before()))
     result.set(key, std::move(value));
   return result;
 }

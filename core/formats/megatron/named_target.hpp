@@ -25,7 +25,8 @@ class MegatronNames {
   /// `job` outlives this.
   explicit MegatronNames(MappedTarget const& job);
 
-  TargetRequest request;  ///< that of the job, with spec and form decided
+  std::string spec;  ///< of its modules: "te", "local"
+  std::string form;  ///< of its experts: "grouped", "sequential"
 
   /// Options of the target's side; `local`: files hold what one rank has.
   SideOptions side_options(bool local) const;

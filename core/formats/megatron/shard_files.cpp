@@ -96,7 +96,7 @@ class MegatronPlanner {
  public:
   MegatronPlanner(TargetDraft& job, TargetParts const& parts, MegatronTarget const& target)
       : job_(job), parts_(parts), target_(target) {
-    sizes_ = megatron::shard_sizes(parts.request->mesh);
+    sizes_ = megatron::shard_sizes(parts.request->target.mesh);
     if (target.record == nullptr) return;
     pickle::Document const& document = target.record->document();
     content_.source = &document;
@@ -122,8 +122,8 @@ class MegatronPlanner {
 
  private:
   void set_args() {
-    megatron::TargetArgs stated{sizes_, parts_.request->pipeline, parts_.side->padded_size("vocab"),
-                                target_.release};
+    megatron::TargetArgs stated{sizes_, parts_.request->target.pipeline,
+                                parts_.side->padded_size("vocab"), target_.release};
     content_.args = target_.args;
     auto const sizes = megatron::target_args(stated, target_.source_args);
     content_.args.insert(content_.args.end(), sizes.begin(), sizes.end());
@@ -132,7 +132,7 @@ class MegatronPlanner {
 
   void add_shard(megatron::ShardPlace const& place) {
     begin_stage(place.pp);
-    MeshPlace const at = megatron::place_of(parts_.request->mesh, place);
+    MeshPlace const at = megatron::place_of(parts_.request->target.mesh, place);
     std::vector<ChunkExtras const*> extras;
     auto const [known, is_new] = layouts_.try_emplace(kind_of(place, at, extras));
     if (is_new) {
@@ -146,7 +146,8 @@ class MegatronPlanner {
                                 state.source_offset_bytes, extra.offset_bytes, extra.size_bytes});
     }
     fs::path const folder =
-        folder_ / megatron::format_shard_name(place, sizes_, parts_.request->style);
+        folder_ /
+        megatron::format_shard_name(place, sizes_, parts_.request->options.megatron.mp_rank_style);
     add_file(folder / megatron::model_file_name, place, at, layout.model);
     if (layout.distributed)
       add_file(folder / megatron::distributed_file_name, place, at, *layout.distributed);

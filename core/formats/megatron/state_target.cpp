@@ -50,8 +50,8 @@ struct StateTarget::Optimizer {
 
 StateTarget::StateTarget(StateModel const& model)
     : model_(model),
-      sizes_(sizes_of(model.parts.request->mesh)),
-      shares_({*model.parts.model, model.map, *model.parts.side, model.parts.request->mesh,
+      sizes_(sizes_of(model.parts.request->target.mesh)),
+      shares_({*model.parts.model, model.map, *model.parts.side, model.parts.request->target.mesh,
                model.chunks,
                [parts = model.parts](StoredName const& name) {
                  return std::string(reshard::name(stored_dtype(parts, name)));
@@ -116,7 +116,7 @@ std::vector<bool> StateTarget::held(ShardPlace const& place) const {
 std::optional<StateFile> StateTarget::distributed_file(ShardPlace const& place) {
   std::vector<bool> const here = held(place);
   if (std::ranges::find(here, true) == here.end()) return std::nullopt;
-  MeshPlace const at = place_of(model_.parts.request->mesh, place);
+  MeshPlace const at = place_of(model_.parts.request->target.mesh, place);
   StateFile file;
   std::vector<NodeId> optimizers;
   for (std::size_t chain = 0; chain < here.size(); ++chain)
@@ -204,7 +204,7 @@ StateTensor StateTarget::flat_state(BufferShare const& share, FlatLayout const& 
 
 void StateTarget::add_to_shard(Document& shard, ShardPlace const& place,
                                std::vector<StateTensor>& tensors) {
-  MeshPlace const at = place_of(model_.parts.request->mesh, place);
+  MeshPlace const at = place_of(model_.parts.request->target.mesh, place);
   OptimizerSettings const& settings = model_.settings;
   std::vector<NodeId> optimizers;
   for (std::size_t chain = 0; chain < settings.optimizers.size(); ++chain) {

@@ -52,28 +52,28 @@ class StatePlan {
  private:
   StatePlan(MappedTarget const& job, MegatronNames const& names, Side const& side)
       : map_(job.read.maps.core), all_args_(names.all_args(side)) {
-    OptimizerRequest const& asked = names.request.optimizer;
+    TargetOptions const& asked = job.request.options.megatron;
     auto const& slots = job.model.slots();
-    distributed_ = asked.files == OptimizerFiles::automatic
+    distributed_ = asked.optimizer == OptimizerFiles::automatic
                        ? std::ranges::find(slots, distributed_master_slot) != slots.end()
-                       : asked.files == OptimizerFiles::distributed;
+                       : asked.optimizer == OptimizerFiles::distributed;
     std::optional<TensorId> const bias = job.model.find_tensor("experts.down_bias");
-    bool const apart =
-        job.count("expert") > 0 && are_experts_apart(sizes_of(names.request.mesh), names.release());
+    bool const apart = job.count("expert") > 0 &&
+                       are_experts_apart(sizes_of(job.request.target.mesh), names.release());
     settings_ = optimizer_settings(job.source, *job.record, apart, bias && job.model.exists(*bias));
     set_args(job, asked);
   }
 
-  void set_args(MappedTarget const& job, OptimizerRequest const& asked) {
+  void set_args(MappedTarget const& job, TargetOptions const& asked) {
     set("use_distributed_optimizer", distributed_);
     if (!fact(all_args_, "no_save_optim").is_null()) set("no_save_optim", Json());
     if (!distributed_) return;
     if (asked.overlap_grad_reduce) set("overlap_grad_reduce", *asked.overlap_grad_reduce);
-    if (asked.bucket_elements > 0) set("ddp_bucket_size", asked.bucket_elements);
+    if (asked.bucket_size > 0) set("ddp_bucket_size", asked.bucket_size);
     // Sizes of the default bucket follow from it; without a word it stays as it was.
     Json const before = fact(job.read.args, "data_parallel_size");
-    if (asked.data_parallel > 0)
-      set("data_parallel_size", asked.data_parallel);
+    if (asked.data_parallel_size > 0)
+      set("data_parallel_size", asked.data_parallel_size);
     else if (before.integer() != nullptr)
       all_args_.set("data_parallel_size", before);
   }
@@ -92,17 +92,43 @@ class StatePlan {
 
 }  // namespace
 
+FormatOptions<TargetOptions> target_options() {
+  constexpr std::int64_t most_elements = std::int64_t{1} << 40;
+  std::vector<FormatId> const here = {FormatId::megatron};
+  return {
+      {here, keys::choice("mp_rank_style", &TargetOptions::mp_rank_style, {"megatron", "full3d"},
+                          "Megatron only: \"megatron\" leaves out the number of an unused axis, "
+                          "\"full3d\" always writes mp_rank_TT_PPP_EEE.")},
+      {here, keys::choice("optimizer", &TargetOptions::optimizer, {"auto", "inline", "distributed"},
+                          "Megatron only: optimizer state goes into model_optim_rng.pt, "
+                          "\"inline\", or into the distrib_optim.pt of the\n"
+                          "distributed optimizer, \"distributed\"; \"auto\" keeps the source's "
+                          "form.")},
+      {here, keys::one_of<TargetOptions, std::optional<bool>>(
+                 "overlap_grad_reduce", &TargetOptions::overlap_grad_reduce,
+                 {{"auto", std::nullopt}, {"on", true}, {"off", false}},
+                 "Megatron only, for distrib_optim.pt: whether training starts with "
+                 "--overlap-grad-reduce; \"auto\": as the source's args say.")},
+      {here, keys::number("bucket_size", &TargetOptions::bucket_size, 0, most_elements,
+                          "Megatron only, for distrib_optim.pt: --ddp-bucket-size; 0 means: as "
+                          "the source's args say.")},
+      {here, keys::number("data_parallel_size", &TargetOptions::data_parallel_size, 0, most_ranks,
+                          "Megatron only, for distrib_optim.pt without a bucket size: "
+                          "data-parallel ranks; 0 means: as the source's args say.")},
+  };
+}
+
 TargetTraits MegatronFormat::target() const {
   return {.names = NameOwner::megatron, .storage = Storage::shares, .rank_states = true};
 }
 
 void MegatronFormat::lay_out(MappedTarget const& job, TargetDraft& draft) const {
   MegatronNames const names(job);
-  TargetRequest const& request = names.request;
+  Mesh const& mesh = job.request.target.mesh;
   names.warn_of_unknown_padding(draft.warnings);
   Side const side(job.model, job.read.maps.core, names.side_options(true));
   draft.target_adds = side.adds();
-  ExtraStates extras(request.spec, request.form, request.foreign_classes);
+  ExtraStates extras(names.spec, names.form, job.request.read.foreign_classes);
   Index const experts = job.count("expert");
   if (names.renumbers()) {  // states of modules have the numbers of other layers
     if (has_module_states(job.source)) draft.warnings.push_back(renumbered_states_warning);
@@ -110,8 +136,8 @@ void MegatronFormat::lay_out(MappedTarget const& job, TargetDraft& draft) const 
     extras.set_names(job.read.traits.names, job.read.target_trainer);
     extras.take(job.source, job.read.chunks, experts);
     extras.use_source_keys(same_names(job.read.traits.names, job.read.target_trainer) &&
-                           request.spec == job.read.traits.spec &&
-                           (experts == 0 || request.form == job.read.traits.form));
+                           names.spec == job.read.traits.spec &&
+                           (experts == 0 || names.form == job.read.traits.form));
   } else if (job.source.storage == Storage::chunks && job.read.is_megatron()) {
     extras.set_names(job.read.traits.names, job.read.target_trainer);
     extras.take_objects(job.source);
@@ -119,16 +145,16 @@ void MegatronFormat::lay_out(MappedTarget const& job, TargetDraft& draft) const 
     extras.set_names({}, job.read.target_trainer);
   }
   draft.stated = {names.stated_args(side), names.side_options(true)};
-  draft.file_mesh = shard_mesh(sizes_of(request.mesh));
-  draft.layout = layout_text(sizes_of(request.mesh));
+  draft.file_mesh = shard_mesh(sizes_of(mesh));
+  draft.layout = layout_text(sizes_of(mesh));
   MegatronTarget target;
-  target.chunks = pipeline_chunks(request.pipeline);
+  target.chunks = pipeline_chunks(job.request.target.pipeline);
   target.record = job.record;
   target.source_args = names.args_before();
   target.release = names.release();
   target.args = names.args();
   target.extras = &extras;
-  TargetParts const parts{&job.model, &side, job.dtypes, &request};
+  TargetParts const parts{&job.model, &side, job.dtypes, &job.request};
   std::optional<StatePlan> const plan = StatePlan::of(job, names, side);
   std::optional<StateTarget> state;
   if (plan) {

@@ -222,7 +222,8 @@ PreviousTarget find_previous(JobSpec const& spec, JobPlan const& plan, std::uint
         "only a target that is read back (run.verify = \"written\") takes over files";
     return previous;
   }
-  if (spec.target.io == TargetIo::independent || spec.target.io == TargetIo::collective) {
+  if (hdf5::TargetIo const io = spec.target.options.hdf5.io;
+      io == hdf5::TargetIo::independent || io == hdf5::TargetIo::collective) {
     previous.why_not = "libhdf5 writes the files (target.io)";
     return previous;
   }

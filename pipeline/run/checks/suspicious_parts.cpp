@@ -40,12 +40,12 @@ void for_each_sliced(PlannedJob const& job, Which which,
 }
 
 /// By the names of all tensors: those that are judged alone are not the model.
-void note_repeated_of(PlannedJob const& job, std::vector<std::filesystem::path> const& map_folders,
+void note_repeated_of(PlannedJob const& job, MapLibrary const& library,
                       std::vector<SuspectTensor>& tensors) {
   std::vector<SuspectTensor> all;
   for_each_sliced(job, Which::all,
                   [&](TensorId, SlicedTensor one) { all.push_back(std::move(one.tensor)); });
-  note_repeated(job.plan, map_folders, all);
+  note_repeated(job.plan, library, all);
   std::unordered_map<std::string_view, SuspectTensor const*> by_name;
   for (SuspectTensor const& one : all) by_name.emplace(one.name, &one);
   for (SuspectTensor& tensor : tensors) tensor.repeated = by_name.at(tensor.name)->repeated;
@@ -68,8 +68,7 @@ std::unique_ptr<PartSums> part_sums_of(PlannedJob const& job) {
   return std::make_unique<PartSums>(std::move(parted));
 }
 
-std::string suspicious_parts(PlannedJob const& job, PartSums const* sums,
-                             std::vector<std::filesystem::path> const& map_folders,
+std::string suspicious_parts(PlannedJob const& job, PartSums const* sums, MapLibrary const& library,
                              Comm const& comm) {
   if (sums == nullptr) return "";
   std::vector<PartSum> const parts = sums->merged(comm);
@@ -92,7 +91,7 @@ std::string suspicious_parts(PlannedJob const& job, PartSums const* sums,
   std::vector<Suspect> found = suspects_in(tensors, slices);
   if (found.empty()) return "";
   if (std::ranges::find(found, SuspectKind::equal, &Suspect::kind) != found.end()) {
-    together_seeing(comm, [&] { note_repeated_of(job, map_folders, tensors); });
+    together_seeing(comm, [&] { note_repeated_of(job, library, tensors); });
     found = suspects_in(tensors, slices);
     if (found.empty()) return "";
   }

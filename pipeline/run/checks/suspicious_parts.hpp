@@ -1,10 +1,9 @@
 #pragma once
 
-#include <filesystem>
 #include <memory>
 #include <string>
-#include <vector>
 
+#include "core/mapping/map_library.hpp"
 #include "pipeline/run/planned_job.hpp"
 #include "stages/stream/part_sums.hpp"
 
@@ -17,8 +16,7 @@ std::unique_ptr<PartSums> part_sums_of(PlannedJob const& job);
 /// zeros alone, and equal ones. Those that this run has not read completely on the host (computed
 /// values on the GPU path, cloned or written by an earlier run) are left out. A sentence; "" for
 /// nothing. Collective.
-std::string suspicious_parts(PlannedJob const& job, PartSums const* sums,
-                             std::vector<std::filesystem::path> const& map_folders,
+std::string suspicious_parts(PlannedJob const& job, PartSums const* sums, MapLibrary const& library,
                              Comm const& comm);
 
 }  // namespace reshard

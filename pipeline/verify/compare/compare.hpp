@@ -3,9 +3,9 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
-#include <vector>
 
 #include "core/base/json.hpp"
+#include "core/mapping/map_library.hpp"
 #include "core/transport/comm.hpp"
 #include "pipeline/verify/reading_terms.hpp"
 #include "stages/verify/extent_comparer.hpp"
@@ -29,7 +29,7 @@ struct CompareRequest {
   bool histogram = false;         ///< of values: the text has the differences by powers of ten
   std::size_t row_limit = 50;     ///< of the text
   std::uint64_t memory_bytes = std::uint64_t{256} << 20;
-  std::vector<std::filesystem::path> map_folders;
+  MapLibrary library;
 };
 
 struct CompareReport {

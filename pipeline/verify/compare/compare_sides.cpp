@@ -15,7 +15,7 @@
 #include "core/plan/state_checks.hpp"
 #include "core/transport/shared_sight.hpp"
 #include "pipeline/job/option_words.hpp"
-#include "pipeline/job/target_request.hpp"
+#include "pipeline/job/plan_request.hpp"
 #include "pipeline/verify/compare/header_members.hpp"
 #include "pipeline/verify/compare/reading_choices.hpp"
 #include "stages/plan/config/expected_names.hpp"
@@ -158,7 +158,7 @@ class SidesOpener {
     for (LogicalTensor const& tensor : a.model->tensors()) all.insert(tensor.name);
     Json const& config = a.named_config.is_null() ? b.named_config : a.named_config;
     a.casts.resize(a.model->tensors().size());
-    for (auto const& [name, dtype] : cast_names(config, all, request_.map_folders))
+    for (auto const& [name, dtype] : cast_names(config, all, request_.library))
       if (names.contains(name)) a.casts[index(*a.model->find_tensor(name))] = dtype;
   }
 
@@ -194,7 +194,7 @@ class SidesOpener {
   }
 
   Json saved_tp(Checkpoint const& checkpoint) const {
-    return fact(stated_args(checkpoint, request_.map_folders), "tensor_model_parallel_size");
+    return fact(stated_args(checkpoint, request_.library), "tensor_model_parallel_size");
   }
 
   void open_by_names() {
@@ -204,9 +204,9 @@ class SidesOpener {
             ErrorKind::usage,
             "{}: the files of a Megatron checkpoint hold parts that only a map can put together. Leave out --map none.",
             side->path.string());
-      TargetRequest by_name;
-      by_name.map = "none";
-      by_name.source_prefix = side->terms.prefix;
+      PlanRequest by_name;
+      by_name.read.map = "none";
+      by_name.read.prefix = side->terms.prefix;
       side->request = by_name;
       side->catalogue = catalogue(side->checkpoint, by_name);
     }
@@ -265,8 +265,8 @@ class SidesOpener {
   /// A hybrid model of pairs is read as a GPTModel where the other side is or can be read as one:
   /// its layers have other numbers, and a family that describes one side reads it so.
   void settle_classes() {
-    Json const a = stated_args(sides_.a.checkpoint, request_.map_folders);
-    Json const b = stated_args(sides_.b.checkpoint, request_.map_folders);
+    Json const a = stated_args(sides_.a.checkpoint, request_.library);
+    Json const b = stated_args(sides_.b.checkpoint, request_.library);
     auto const has_pairs = [](Json const& args) { return !gpt_args(args).is_null(); };
     auto const meets_gpt = [&](ComparedSide const& side, Json const& of_other) {
       // The other is of a family, which files of Megatron are then read by anyway.
@@ -307,13 +307,13 @@ class SidesOpener {
            "{}: does not state which model it holds, and neither does the other checkpoint. Give "
            "its config.json with --config-{}.",
            side.path.string(), &side == &sides_.a ? "a" : "b");
-    TargetRequest& request = side.request;
+    PlanRequest& request = side.request;
     request = by_map(side, config);
     if (!is_megatron(side.checkpoint) || config.empty()) {
       side.catalogue = catalogue(side.checkpoint, request, masters_);
       return;
     }
-    request.axes_by_config = true;  // as on the other side
+    request.read.axes_by_config = true;  // as on the other side
     auto const failed =
         capture([&] { side.catalogue = catalogue(side.checkpoint, request, masters_); });
     if (!failed) return;
@@ -325,13 +325,14 @@ class SidesOpener {
       throw *failed;
   }
 
-  TargetRequest by_map(ComparedSide const& side, fs::path const& config) const {
-    TargetRequest request = request_without_target(side.terms.map, config, request_.map_folders);
-    request.source_prefix = side.terms.prefix;
-    request.frozen = side.terms.frozen;
-    if (&side == &sides_.a ? as_gpt_.first : as_gpt_.second) request.model = TargetModel::gpt;
-    request.source_tp = side.terms.tp;
-    request.source_etp = side.terms.etp;
+  PlanRequest by_map(ComparedSide const& side, fs::path const& config) const {
+    PlanRequest request = request_without_target(side.terms.map, config, request_.library);
+    request.read.prefix = side.terms.prefix;
+    request.read.frozen = side.terms.frozen;
+    if (&side == &sides_.a ? as_gpt_.first : as_gpt_.second)
+      request.options.named.model = megatron::TargetModel::gpt;
+    request.read.tp = side.terms.tp;
+    request.read.etp = side.terms.etp;
     return request;
   }
 
@@ -365,8 +366,8 @@ class SidesOpener {
     if (of_a == is_quantised(sides_.b.catalogue)) return;
     ComparedSide& side = of_a ? sides_.a : sides_.b;
     ComparedSide const& other = of_a ? sides_.b : sides_.a;
-    TargetRequest request = side.request;
-    request.dequantise = true;
+    PlanRequest request = side.request;
+    request.read.dequantise = true;
     JobPlan values;
     auto const failed = capture([&] { values = catalogue(side.checkpoint, request, masters_); });
     sides_.notes.push_back(fmt::format(
@@ -382,8 +383,8 @@ class SidesOpener {
 
   /// Counts these rows as the vocabulary of a side; false, and nothing is changed, where they
   /// cannot be.
-  bool shorten(ComparedSide& side, TargetRequest request, Index rows) const {
-    request.true_vocab_size = rows;
+  bool shorten(ComparedSide& side, PlanRequest request, Index rows) const {
+    request.read.true_vocab_size = rows;
     JobPlan shorter;
     if (capture([&] { shorter = catalogue(side.checkpoint, request, masters_); })) return false;
     side.catalogue = std::move(shorter);
@@ -450,12 +451,12 @@ ComparedSides open_sides(CompareRequest const& request, Comm const& comm) {
     ModelDescription a;
     ModelDescription b;
     with_option_words("--config-a", [&] {
-      a = describe_model(sides.a.checkpoint, sides.a.terms.config, request.map_folders);
+      a = describe_model(sides.a.checkpoint, sides.a.terms.config, request.library);
     });
     with_option_words("--config-b", [&] {
-      b = describe_model(sides.b.checkpoint, sides.b.terms.config, request.map_folders);
+      b = describe_model(sides.b.checkpoint, sides.b.terms.config, request.library);
     });
-    sides.configs = compare_configs(a, b, request.map_folders);
+    sides.configs = compare_configs(a, b, request.library);
     HeaderMembers headers = compare_header_members(sides.a.checkpoint, sides.b.checkpoint);
     std::ranges::move(headers.differences, std::back_inserter(sides.configs.differences));
     if (!headers.others.empty())

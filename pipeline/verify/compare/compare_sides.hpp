@@ -15,7 +15,7 @@ struct ComparedSide {
   std::filesystem::path path;
   Checkpoint checkpoint;
   JobPlan catalogue;
-  TargetRequest request;    ///< with which the catalogue was made
+  PlanRequest request;      ///< with which the catalogue was made
   ReadingTerms terms;       ///< as given, and as records say
   Index recorded_rows = 0;  ///< of the vocabulary, by the own manifest of a checkpoint that pads it
 };

@@ -37,8 +37,8 @@ std::vector<ReadingChoice> reading_choices(CompareRequest const& request, Compar
            (anywhere && fact(of_other->source, "format") == Json(side.checkpoint.format->name())));
       if (!is_source && !own) return;
       ReadingTerms const before = terms;
-      terms = completed(terms, is_source ? terms_of_source(*of_other)
-                                         : terms_of_target(*own, request.map_folders));
+      terms = completed(
+          terms, is_source ? terms_of_source(*of_other) : terms_of_target(*own, request.library));
       if (terms == before) return;
       fs::path const record = (is_source ? *of_other : *own).root / manifest_name;
       choice.notes.push_back(fmt::format("{} is read as {} says: {}", side.path.string(),

@@ -95,7 +95,7 @@ class SelfChecker {
 
  private:
   ElementTable table_of(ComparedSide const& side) const {
-    return sides_.by_names ? named_element_table(side.checkpoint, side.request.source_prefix)
+    return sides_.by_names ? named_element_table(side.checkpoint, side.request.read.prefix)
                            : element_table(side.checkpoint, side.request);
   }
 

@@ -117,12 +117,12 @@ std::string fused_scale_of(Model const& model, TensorId id) {
   return "";
 }
 
-void note_repeated(JobPlan const& plan, std::vector<std::filesystem::path> const& map_folders,
+void note_repeated(JobPlan const& plan, MapLibrary const& library,
                    std::span<SuspectTensor> tensors) {
   if (!plan.stored_names || plan.named_config.is_null()) return;
   std::set<std::string, std::less<>> names;
   for (SuspectTensor const& tensor : tensors) names.insert(tensor.name);
-  auto const repeated = repeated_names(plan.named_config, names, map_folders);
+  auto const repeated = repeated_names(plan.named_config, names, library);
   for (SuspectTensor& tensor : tensors)
     if (auto const found = repeated.find(tensor.name); found != repeated.end())
       tensor.repeated = found->second.weight;

@@ -1,11 +1,10 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <span>
 #include <string>
-#include <vector>
 
+#include "core/mapping/map_library.hpp"
 #include "core/mapping/model.hpp"
 #include "stages/plan/job_plan.hpp"
 #include "stages/verify/suspect_rules.hpp"
@@ -33,7 +32,7 @@ std::string fused_scale_of(Model const& model, TensorId id);
 
 /// Says of the tensors of a plan with stored names which of them one weight of the model is, by the
 /// config.json beside them (JobPlan::named_config). Looks through Sight.
-void note_repeated(JobPlan const& plan, std::vector<std::filesystem::path> const& map_folders,
+void note_repeated(JobPlan const& plan, MapLibrary const& library,
                    std::span<SuspectTensor> tensors);
 
 /// "layer 3, expert 5": the slice in which an element lies. `indices`: one for each axis.

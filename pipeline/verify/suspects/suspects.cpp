@@ -42,7 +42,7 @@ class SuspectSearch {
     together(comm_, [&] { lay_out(); });
     std::vector<SliceValues> const slices = survey_tensors(
         {checkpoint_, catalogue_, target_, surveyed_, false}, query_.memory_bytes, threads, comm_);
-    together_seeing(comm_, [&] { note_repeated(catalogue_, query_.map_folders, tensors_); });
+    together_seeing(comm_, [&] { note_repeated(catalogue_, query_.library, tensors_); });
     found_ = std::move(lacking_);
     add(suspects_in(tensors_, slices));
     CopyFindings copies = compare_copies_inside(checkpoint_, catalogue_, threads, comm_);

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
-#include <vector>
 
 #include "core/base/json.hpp"
 #include "core/transport/comm.hpp"

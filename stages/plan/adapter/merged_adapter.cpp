@@ -48,23 +48,23 @@ Json adapter_record(Checkpoint const& adapter, LowRankPairs const& pairs) {
 }
 
 /// The adapter as a source of its own, of the same model.
-SourceModel read_adapter(Checkpoint const& source, TargetRequest const& request,
+SourceModel read_adapter(Checkpoint const& source, PlanRequest const& request,
                          SourceModel const& read) {
   Checkpoint described = *source.adapter;
   if (described.config.is_null()) described.config = read.config;
-  TargetRequest own;
-  own.format = FormatId::megatron;
-  own.map = request.map;
-  own.map_folders = request.map_folders;
-  own.true_vocab_size = request.true_vocab_size;
-  own.drop_optimizer = true;
-  own.drop_rng = true;
+  PlanRequest own;
+  own.target.format = FormatId::megatron;
+  own.read.map = request.read.map;
+  own.read.library = request.read.library;
+  own.read.true_vocab_size = request.read.true_vocab_size;
+  own.read.drop_optimizer = true;
+  own.read.drop_rng = true;
   return read_source_model(described, own, false);
 }
 
 /// What adapter_config.json says, or the job in its place.
 huggingface::LoraConfig config_of(std::optional<huggingface::Folder> const& files,
-                                  Checkpoint const& adapter, TargetRequest const& request) {
+                                  Checkpoint const& adapter, PlanRequest const& request) {
   if (files)
     if (auto config = huggingface::lora_config(*files, huggingface::LoraUse::merge))
       return *std::move(config);
@@ -72,13 +72,13 @@ huggingface::LoraConfig config_of(std::optional<huggingface::Folder> const& file
   stated.set("peft_type", "LORA")
       .set("lora_alpha",
            huggingface::stated_alpha(
-               request.adapter_alpha, adapter.shape ? adapter.shape->alpha : Json(),
+               request.read.lora_alpha, adapter.shape ? adapter.shape->alpha : Json(),
                adapter.place + " does not state the alpha of its adapter, which scales it. Set "
                                "model.lora_alpha."));
   return {stated, "[model] lora_alpha", huggingface::LoraUse::merge};
 }
 
-LowRankPairs pairs_of(Checkpoint const& source, TargetRequest const& request,
+LowRankPairs pairs_of(Checkpoint const& source, PlanRequest const& request,
                       SourceModel const& read) {
   Checkpoint const& adapter = *source.adapter;
   auto const first_file = narrow<std::uint32_t>(source.own_files());
@@ -99,7 +99,7 @@ LowRankPairs pairs_of(Checkpoint const& source, TargetRequest const& request,
 
 }  // namespace
 
-void merge_adapter(Checkpoint const& source, TargetRequest const& request, SourceModel& read) {
+void merge_adapter(Checkpoint const& source, PlanRequest const& request, SourceModel& read) {
   if (!source.adapter) return;
   Checkpoint const& adapter = *source.adapter;
   if (read.model->slots().size() > 1)

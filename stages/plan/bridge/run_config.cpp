@@ -118,7 +118,7 @@ std::string place_of(std::string const& name) {
 
 }  // namespace
 
-std::string run_config_text(BridgeTarget const& target, std::span<fs::path const> map_folders) {
+std::string run_config_text(BridgeTarget const& target, MapLibrary const& library) {
   if (target.family.empty())
     for (std::string const& arg : target.own_args)
       if (Json const value = fact(target.args, arg); !value.is_null() && value != Json(false))
@@ -133,7 +133,7 @@ std::string run_config_text(BridgeTarget const& target, std::span<fs::path const
   facts.set("has_optimizer", target.has_optimizer);
   facts.set("has_random_state", target.has_random_state);
   facts.set("has_parts", target.has_parts);
-  MapFile const table = settings_table(table_name, map_folders);
+  MapFile const table = library.settings(table_name);
   Json result = Json::object();
   result.set("_target_", "megatron.bridge.training.config.ConfigContainer");
   Model const model(table, table, {facts, "args"});

@@ -2,12 +2,12 @@
 
 #include <filesystem>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "core/base/json.hpp"
+#include "core/mapping/map_library.hpp"
 
 namespace reshard {
 
@@ -32,8 +32,7 @@ struct BridgeTarget {
 /// The run_config.yaml from which Megatron-Bridge builds the model of a target, by
 /// settings/megatron_bridge_target.toml of a map folder. An Error of kind usage for a family that
 /// it does not describe, and where no map folder has that file.
-std::string run_config_text(BridgeTarget const& target,
-                            std::span<std::filesystem::path const> map_folders);
+std::string run_config_text(BridgeTarget const& target, MapLibrary const& library);
 
 /// The run_config.yaml of a source with the members of its section `model` in which the target
 /// differs: the parallel sizes that `args` state, whether layers have keys of their own, and

@@ -7,10 +7,10 @@
 
 #include "core/base/shape_text.hpp"
 #include "core/base/text.hpp"
+#include "core/mapping/map_library.hpp"
 #include "core/mapping/side_scope.hpp"
 #include "stages/plan/check/args_proof.hpp"
 #include "stages/plan/check/core_forms.hpp"
-#include "stages/plan/source/map_choice.hpp"
 #include "stages/plan/source/megatron_form.hpp"
 #include "stages/plan/source/mlite_options.hpp"
 #include "stages/plan/source/model_facts.hpp"
@@ -85,8 +85,8 @@ class MapChecker {
 
  private:
   void load() {
-    maps_ = choose_maps(request_.map, request_.map_folders, request_.config, request_.args,
-                        request_.map != "mcore");
+    maps_ = request_.library.choose(request_.map, request_.config, request_.args,
+                                    request_.map != "mcore");
     map_ = maps_.family && maps_.family->name != maps_.core.name ? &*maps_.family : &maps_.core;
     family_ = map_;
     result_.map = map_->name;
@@ -109,7 +109,7 @@ class MapChecker {
         !TowerEntries(maps_, config_).empty())
       TowerEntries::switch_on(maps_);
     if (!names_alone_ || config_.is_null()) return;
-    others_ = choose_maps("auto", request_.map_folders, config_, Json(), true).family;
+    others_ = request_.library.choose("auto", config_, Json(), true).family;
     family_ = &*others_;
   }
 
@@ -416,8 +416,7 @@ class MapChecker {
     if (map_->match_args.empty() || result_.args.empty()) return;
     try {
       auto const found =
-          choose_maps("auto", request_.map_folders, Json(), Json(Json::Object(result_.args)), true)
-              .family;
+          request_.library.choose("auto", Json(), Json(Json::Object(result_.args)), true).family;
       if (found->name != map_->name)
         result_.notes.push_back(
             fmt::format("from args without a config.json, \"auto\" chooses "

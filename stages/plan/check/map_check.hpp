@@ -1,6 +1,5 @@
 #pragma once
 
-#include <filesystem>
 #include <optional>
 #include <string>
 #include <utility>
@@ -8,6 +7,7 @@
 
 #include "core/base/json.hpp"
 #include "core/layout/join.hpp"
+#include "core/mapping/map_library.hpp"
 #include "stages/plan/check/map_syntax.hpp"
 #include "stages/plan/check/side_proof.hpp"
 
@@ -17,7 +17,7 @@ namespace reshard {
 /// checkpoint. With neither, what needs no model.
 struct MapCheckRequest {
   std::string map;
-  std::vector<std::filesystem::path> map_folders;
+  MapLibrary library;
   Json config;  ///< null for none
   Json args;    ///< null for none
 };

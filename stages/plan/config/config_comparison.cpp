@@ -183,8 +183,8 @@ std::string type_of(Json const& config) {
 }
 
 /// Megatron against Megatron without any config.json.
-ConfigComparison compare_args(Json const& a, Json const& b, std::vector<fs::path> const& folders) {
-  MapChoice const maps = choose_maps("auto", folders, Json(), Json(), false);
+ConfigComparison compare_args(Json const& a, Json const& b, MapLibrary const& library) {
+  MapChoice const maps = library.choose("auto", Json(), Json(), false);
   ConfigComparison result;
   for (ArgDifference const& one : differing_function_args(maps.core, a, b))
     result.differences.push_back({"args." + one.name, text_of(one.first), text_of(one.second)});
@@ -215,7 +215,7 @@ ConfigComparison compare(ModelDescription const& a, ModelDescription const& b,
 }  // namespace
 
 ModelDescription describe_model(Checkpoint const& checkpoint, fs::path const& config,
-                                std::vector<fs::path> const& map_folders) {
+                                MapLibrary const& library) {
   ModelDescription result;
   if (checkpoint.config_inside) result.config = checkpoint.config;
   if (auto const files = files_of(checkpoint, config);
@@ -223,7 +223,7 @@ ModelDescription describe_model(Checkpoint const& checkpoint, fs::path const& co
     result.config = files->config;
     result.adapter = files->adapter;
   }
-  result.args = stated_args(checkpoint, map_folders);
+  result.args = stated_args(checkpoint, library);
   return result;
 }
 
@@ -257,14 +257,14 @@ ModelDescription in_class_of(ModelDescription description, ModelDescription cons
 }
 
 ConfigComparison compare_models(ModelDescription const& a, ModelDescription const& b,
-                                std::vector<fs::path> const& map_folders) {
+                                MapLibrary const& library) {
   bool const both_args = !a.args.is_null() && !b.args.is_null();
   if (a.config.is_null() && b.config.is_null() && !both_args) return {{}, neither};
   try {
     if (a.config.is_null() && b.config.is_null())
       return compare_args(in_class_of(a, b, nullptr).args, in_class_of(b, a, nullptr).args,
-                          map_folders);
-    MapChoice const maps = choose_maps("auto", map_folders, first_config(a, b), Json(), true);
+                          library);
+    MapChoice const maps = library.choose("auto", first_config(a, b), Json(), true);
     MapFile const* const family = maps.family ? &*maps.family : nullptr;
     return compare(in_class_of(a, b, family), in_class_of(b, a, family), maps);
   } catch (Error const& error) {
@@ -276,8 +276,8 @@ ConfigComparison compare_models(ModelDescription const& a, ModelDescription cons
 }  // namespace
 
 ConfigComparison compare_configs(ModelDescription const& a, ModelDescription const& b,
-                                 std::vector<fs::path> const& map_folders) {
-  return with_adapters(compare_models(a, b, map_folders), a.adapter, b.adapter);
+                                 MapLibrary const& library) {
+  return with_adapters(compare_models(a, b, library), a.adapter, b.adapter);
 }
 
 ConfigComparison compare_configs_by(MapChoice const& maps, ModelDescription const& a,

@@ -6,7 +6,7 @@
 
 #include "core/base/json.hpp"
 #include "core/formats/format.hpp"
-#include "stages/plan/source/map_choice.hpp"
+#include "core/mapping/map_library.hpp"
 
 namespace reshard {
 
@@ -20,7 +20,7 @@ struct ModelDescription {
 /// Of a checkpoint: what lies beside its weights or is copied with it; `config` names another
 /// config.json.
 ModelDescription describe_model(Checkpoint const& checkpoint, std::filesystem::path const& config,
-                                std::vector<std::filesystem::path> const& map_folders);
+                                MapLibrary const& library);
 
 /// A member of config.json, or an argument ("args.rotary_base"), that two models have otherwise. ""
 /// stands for: not there.
@@ -39,7 +39,7 @@ struct ConfigComparison {
 /// Compares what changes the function of a model, by the map of its family: members that args hold
 /// by what they make of args, others by their value.
 ConfigComparison compare_configs(ModelDescription const& a, ModelDescription const& b,
-                                 std::vector<std::filesystem::path> const& map_folders);
+                                 MapLibrary const& library);
 /// The same by a map that is known.
 ConfigComparison compare_configs_by(MapChoice const& maps, ModelDescription const& a,
                                     ModelDescription const& b);

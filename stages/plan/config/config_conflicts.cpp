@@ -25,19 +25,19 @@ std::string listed_differences(ConfigComparison const& found, Json const& a, Jso
   return listed(keys, most_keys_shown);
 }
 
-bool names_a_family(TargetRequest const& request) {
-  return request.map != "auto" && request.map != "mcore" && request.map != "none";
+bool names_a_family(PlanRequest const& request) {
+  return request.read.map != "auto" && request.read.map != "mcore" && request.read.map != "none";
 }
 
-MapChoice maps_for(Json const& config, TargetRequest const& request) {
-  return choose_maps(names_a_family(request) ? request.map : "auto", request.map_folders, config,
-                     Json(), true);
+MapChoice maps_for(Json const& config, PlanRequest const& request) {
+  return request.read.library.choose(names_a_family(request) ? request.read.map : "auto", config,
+                                     Json(), true);
 }
 
 /// By the map that the job names, which may be for a model_type that no other map knows.
 ConfigComparison compared(ModelDescription const& a, ModelDescription const& b,
-                          TargetRequest const& request) {
-  if (!names_a_family(request)) return compare_configs(a, b, request.map_folders);
+                          PlanRequest const& request) {
+  if (!names_a_family(request)) return compare_configs(a, b, request.read.library);
   ConfigComparison result;
   if (auto const failed = refusal_of([&] {
         result =
@@ -50,10 +50,10 @@ ConfigComparison compared(ModelDescription const& a, ModelDescription const& b,
 /// The first axis to which two configs give other sizes; layers for multi-token prediction do not
 /// count, as the checkpoint decides about them.
 std::optional<AxisConflict> size_conflict(Json const& a, Json const& b,
-                                          TargetRequest const& request) {
+                                          PlanRequest const& request) {
   MapChoice const maps = maps_for(a, request);
   auto const model = [&](Json const& config) {
-    return Model(*maps.family, maps.core, {config, "config.json", request.true_vocab_size, 0});
+    return Model(*maps.family, maps.core, {config, "config.json", request.read.true_vocab_size, 0});
   };
   Json stated;
   return axis_conflict(model(a), model(b), stated.set("vocab_size", 1));
@@ -66,7 +66,7 @@ std::string config_name_of(huggingface::Folder const& folder) {
 }
 
 std::string contradiction(NamedDescription const& counts, NamedDescription const& other,
-                          std::string const& outcome, TargetRequest const& request) {
+                          std::string const& outcome, PlanRequest const& request) {
   if (counts.model.config == other.model.config && counts.model.args == other.model.args) return "";
   ConfigComparison const found = compared(counts.model, other.model, request);
   if (!found.not_compared.empty())
@@ -81,7 +81,7 @@ std::string contradiction(NamedDescription const& counts, NamedDescription const
 }
 
 std::vector<std::string> config_warnings(Checkpoint const& source, Json const& args,
-                                         TargetRequest const& request) {
+                                         PlanRequest const& request) {
   std::vector<std::string> result;
   auto const compare = [&](NamedDescription const& counts, NamedDescription const& other,
                            std::string const& outcome) {
@@ -89,21 +89,20 @@ std::vector<std::string> config_warnings(Checkpoint const& source, Json const& a
     if (!text.empty()) result.push_back(std::move(text));
   };
   bool const inside_counts = source.config_inside && !source.config.is_null();
-  if (request.source_config.empty() && !inside_counts) return result;
+  if (request.read.config.empty() && !inside_counts) return result;
   auto const own = files_of(source);
   if (!own || own->config.is_null()) return result;
-  if (!request.source_config.empty()) {
-    huggingface::Folder const named = described_by(request.source_config);
-    compare(
-        {{named.config, args}, fmt::format("source.config ({})", request.source_config.string())},
-        {{own->config, args}, "the source's own config.json"}, "source.config is used");
+  if (!request.read.config.empty()) {
+    huggingface::Folder const named = described_by(request.read.config);
+    compare({{named.config, args}, fmt::format("source.config ({})", request.read.config.string())},
+            {{own->config, args}, "the source's own config.json"}, "source.config is used");
     return result;
   }
   if (auto const beside = model_files_beside(source.folder))
     compare({{source.config, args}, "the config.json inside the HDF5 container"},
             {{beside->config, args}, config_name_of(*beside)},
             fmt::format("The one inside is used: if the other is right, name it with {}",
-                        format_of(request.format).target().names == NameOwner::family
+                        format_of(request.target.format).target().names == NameOwner::family
                             ? "target.reference"
                             : "source.config"));
   return result;
@@ -111,7 +110,7 @@ std::vector<std::string> config_warnings(Checkpoint const& source, Json const& a
 
 std::vector<std::string> reference_warnings(ModelDescription own,
                                             huggingface::Folder const& reference,
-                                            TargetRequest const& request) {
+                                            PlanRequest const& request) {
   if (own.config.is_null() && own.args.is_null()) return {};
   if (reference.config.is_null()) return {};  // the folder of an adapter
   std::string const name = fmt::format("target.reference ({})", config_name_of(reference));

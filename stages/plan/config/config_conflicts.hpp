@@ -6,8 +6,8 @@
 
 #include "core/base/error.hpp"
 #include "core/formats/format.hpp"
+#include "core/formats/target.hpp"
 #include "stages/plan/config/config_comparison.hpp"
-#include "stages/plan/job_plan.hpp"
 
 namespace reshard {
 
@@ -21,19 +21,19 @@ struct NamedDescription {
 /// with every key and both values, and `outcome` after it; "" where they agree. `map` is that of
 /// the job.
 std::string contradiction(NamedDescription const& counts, NamedDescription const& other,
-                          std::string const& outcome, TargetRequest const& request);
+                          std::string const& outcome, PlanRequest const& request);
 
 /// The config.json of a source's own: beside its weights, inside its container, or what travelled.
 /// Where a container's own and the one beside it differ, or source.config and these, a warning says
 /// which counts. `args`: of the source; null for none.
 std::vector<std::string> config_warnings(Checkpoint const& source, Json const& args,
-                                         TargetRequest const& request);
+                                         PlanRequest const& request);
 
 /// target.reference goes into the target as it is: a warning with what it says otherwise than the
 /// source. Sizes of axes that differ are an Error of kind source.
 std::vector<std::string> reference_warnings(ModelDescription own,
                                             huggingface::Folder const& reference,
-                                            TargetRequest const& request);
+                                            PlanRequest const& request);
 
 /// The Error that `work` throws, except internal ones, which pass.
 template <class Work>

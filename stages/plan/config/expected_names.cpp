@@ -4,8 +4,8 @@
 
 #include "core/base/capture.hpp"
 #include "core/base/text.hpp"
+#include "core/mapping/map_library.hpp"
 #include "core/mapping/side.hpp"
-#include "stages/plan/source/map_choice.hpp"
 
 namespace reshard {
 namespace {
@@ -114,29 +114,27 @@ std::map<std::string, RepeatedName, std::less<>> repeated(MapChoice const& maps,
 }
 
 /// Does `work` with the maps of a config; nothing where none describes it.
-void where_described(Json const& config, std::vector<std::filesystem::path> const& map_folders,
+void where_described(Json const& config, MapLibrary const& library,
                      std::function<void(MapChoice const&)> const& work) {
-  auto const undescribed =
-      capture([&] { work(choose_maps("auto", map_folders, config, Json(), true)); });
+  auto const undescribed = capture([&] { work(library.choose("auto", config, Json(), true)); });
   if (undescribed && undescribed->kind() == ErrorKind::internal) throw *undescribed;
 }
 
 }  // namespace
 
-std::map<std::string, RepeatedName, std::less<>> repeated_names(
-    Json const& config, Names const& stored,
-    std::vector<std::filesystem::path> const& map_folders) {
+std::map<std::string, RepeatedName, std::less<>> repeated_names(Json const& config,
+                                                                Names const& stored,
+                                                                MapLibrary const& library) {
   std::map<std::string, RepeatedName, std::less<>> result;
-  where_described(config, map_folders,
+  where_described(config, library,
                   [&](MapChoice const& maps) { result = repeated(maps, config, stored); });
   return result;
 }
 
-std::map<std::string, DType, std::less<>> cast_names(
-    Json const& config, Names const& stored,
-    std::vector<std::filesystem::path> const& map_folders) {
+std::map<std::string, DType, std::less<>> cast_names(Json const& config, Names const& stored,
+                                                     MapLibrary const& library) {
   std::map<std::string, DType, std::less<>> result;
-  where_described(config, map_folders, [&](MapChoice const& maps) {
+  where_described(config, library, [&](MapChoice const& maps) {
     DescribedNames const described(maps, config, stored, std::nullopt);
     for (StoredName const& name : described.side.names(nullptr))
       if (auto const cast = described.side.cast(name.entry); cast && stored.contains(name.name))
@@ -146,9 +144,9 @@ std::map<std::string, DType, std::less<>> cast_names(
 }
 
 std::optional<ExpectedNames> expected_names(Json const& config, Names const& stored,
-                                            std::vector<std::filesystem::path> const& map_folders) {
+                                            MapLibrary const& library) {
   try {
-    MapChoice const maps = choose_maps("auto", map_folders, config, Json(), true);
+    MapChoice const maps = library.choose("auto", config, Json(), true);
     return compare(maps, config, stored);
   } catch (Error const& error) {
     if (error.kind() == ErrorKind::internal) throw;

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <filesystem>
 #include <functional>
 #include <map>
 #include <optional>
@@ -11,6 +10,7 @@
 
 #include "core/base/dtype.hpp"
 #include "core/base/json.hpp"
+#include "core/mapping/map_library.hpp"
 
 namespace reshard {
 
@@ -31,7 +31,7 @@ struct ExpectedNames {
 /// Nothing where no map describes the config.
 std::optional<ExpectedNames> expected_names(Json const& config,
                                             std::set<std::string, std::less<>> const& stored,
-                                            std::vector<std::filesystem::path> const& map_folders);
+                                            MapLibrary const& library);
 
 /// A stored tensor of a weight that others hold, too.
 struct RepeatedName {
@@ -46,12 +46,12 @@ struct RepeatedName {
 /// map describes the config.
 std::map<std::string, RepeatedName, std::less<>> repeated_names(
     Json const& config, std::set<std::string, std::less<>> const& stored,
-    std::vector<std::filesystem::path> const& map_folders);
+    MapLibrary const& library);
 
 /// Of `stored`, those whose dtype the map states, with that dtype.
 std::map<std::string, DType, std::less<>> cast_names(
     Json const& config, std::set<std::string, std::less<>> const& stored,
-    std::vector<std::filesystem::path> const& map_folders);
+    MapLibrary const& library);
 
 /// "27 of the 39 tensors that …/config.json asks for (map 'llama') are missing under their names
 /// (…)".

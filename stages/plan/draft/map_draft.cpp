@@ -14,12 +14,12 @@
 #include "core/base/sight.hpp"
 #include "core/base/text.hpp"
 #include "core/mapping/config_defaults.hpp"
+#include "core/mapping/map_library.hpp"
 #include "core/mapping/map_removal.hpp"
 #include "core/mapping/side.hpp"
 #include "stages/plan/check/map_syntax.hpp"
 #include "stages/plan/draft/fact_words.hpp"
 #include "stages/plan/draft/name_match.hpp"
-#include "stages/plan/source/map_choice.hpp"
 
 namespace reshard {
 namespace {
@@ -97,11 +97,11 @@ class Drafter {
   }
 
   MapDraft run() {
-    core_ = choose_maps("mcore", request_.map_folders, {}, {}, false).core;
+    core_ = request_.library.choose("mcore", {}, {}, false).core;
     if (request_.base.empty()) {
-      maps_ = family_maps(request_.map_folders);
+      maps_ = request_.library.families();
     } else {
-      maps_.push_back(*choose_maps(request_.base, request_.map_folders, {}, {}, true).family);
+      maps_.push_back(*request_.library.choose(request_.base, {}, {}, true).family);
     }
     std::optional<Candidate> best;
     std::string why;
@@ -136,7 +136,7 @@ class Drafter {
 
   /// Through how many maps one inherits; 0 where its file is none of the map folders.
   std::size_t depth(std::string const& name) const {
-    for (std::filesystem::path const& folder : request_.map_folders) {
+    for (std::filesystem::path const& folder : request_.library.folders()) {
       std::filesystem::path const path = folder / name;
       if (!sees_file(path)) continue;
       std::size_t result = 0;

@@ -1,10 +1,10 @@
 #pragma once
 
-#include <filesystem>
 #include <string>
 #include <vector>
 
 #include "core/base/json.hpp"
+#include "core/mapping/map_library.hpp"
 #include "stages/plan/draft/name_groups.hpp"
 
 namespace reshard {
@@ -14,7 +14,7 @@ struct DraftRequest {
   std::string base;  ///< a map of the folder; "" for the nearest
   Json config;
   std::vector<DraftTensor> tensors;
-  std::vector<std::filesystem::path> map_folders;
+  MapLibrary library;
 };
 
 /// A proposal for its map.

@@ -8,10 +8,10 @@
 #include "core/base/text.hpp"
 #include "core/formats/model_files.hpp"
 #include "core/formats/shapes.hpp"
+#include "core/mapping/map_library.hpp"
 #include "core/mapping/model.hpp"
 #include "stages/plan/config/carried_config.hpp"
 #include "stages/plan/config/config_conflicts.hpp"
-#include "stages/plan/source/map_choice.hpp"
 #include "stages/plan/source/model_facts.hpp"
 #include "stages/plan/source/source_names.hpp"
 
@@ -26,18 +26,18 @@ struct Reading {
 
 class FamilyChooser {
  public:
-  FamilyChooser(MapChoice const& maps, TargetRequest const& request, Json const& args)
+  FamilyChooser(MapChoice const& maps, PlanRequest const& request, Json const& args)
       : core_(maps.core),
         request_(request),
         args_(args),
-        described_(core_, core_, {args, "args", request.true_vocab_size}) {}
+        described_(core_, core_, {args, "args", request.read.true_vocab_size}) {}
 
   /// Nothing for a family that has no config.json of such args, or other sizes.
   std::optional<Reading> reading(MapFile const& family) const {
     std::optional<Reading> result;
     auto const refused = refusal_of([&] {
       Json const config = config_from_args(family, described_);
-      Model const model(family, core_, {config, "config.json", request_.true_vocab_size});
+      Model const model(family, core_, {config, "config.json", request_.read.true_vocab_size});
       if (axis_conflict(model, described_, args_)) return;
       Reading read;
       for (std::size_t t = 0; t < model.tensors().size(); ++t)
@@ -52,7 +52,7 @@ class FamilyChooser {
   /// The other families of the same tensors that can hold all of the args.
   std::vector<MapFile> others(MapFile const& chosen, Reading const& own) const {
     std::vector<MapFile> result;
-    for (MapFile& family : family_maps(request_.map_folders)) {
+    for (MapFile& family : request_.read.library.families()) {
       if (family.name == chosen.name || family.config.empty() || !family.facts.empty()) continue;
       if (asks_own_arg(family) && !matches_args(family, args_)) continue;
       auto const read = reading(family);
@@ -73,7 +73,7 @@ class FamilyChooser {
 
  private:
   MapFile const& core_;
-  TargetRequest const& request_;
+  PlanRequest const& request_;
   Json const& args_;
   Model described_;
 };
@@ -94,12 +94,12 @@ std::vector<std::string> names_of(std::vector<MapFile> const& families) {
 
 }  // namespace
 
-FamilyChoice settled_family(MapChoice const& maps, TargetRequest const& request, Json const& args,
+FamilyChoice settled_family(MapChoice const& maps, PlanRequest const& request, Json const& args,
                             std::string const& origin) {
   MapFile const& chosen = *maps.family;
   FamilyChoice result;
   if (Json const type = type_of_origin(origin); type.text() != nullptr) {
-    for (MapFile& family : family_maps(request.map_folders))
+    for (MapFile& family : request.read.library.families())
       if (std::ranges::count(family.model_types, *type.text()) > 0 && !family.config.empty() &&
           family.facts.empty()) {
         if (family.name != chosen.name) result.family = std::move(family);

@@ -19,7 +19,7 @@ struct FamilyChoice {
 /// args say and only one family's config.json can hold. Where families are left and `origin` says
 /// that there is a model to look at, the choice is a warning. `args`: those that say something.
 /// Pre: `maps.family` was chosen by args.
-FamilyChoice settled_family(MapChoice const& maps, TargetRequest const& request, Json const& args,
+FamilyChoice settled_family(MapChoice const& maps, PlanRequest const& request, Json const& args,
                             std::string const& origin);
 
 }  // namespace reshard

@@ -19,17 +19,17 @@ void add_divisor(ModelFacts& facts, Json const& args) {
 
 class FamilyModel {
  public:
-  FamilyModel(Checkpoint const& source, TargetRequest const& request, MapFile const* names,
+  FamilyModel(Checkpoint const& source, PlanRequest const& request, MapFile const* names,
               std::function<bool(std::string_view)> const& has, SourceModel& read)
       : source_(source), request_(request), names_(names), has_(has), read_(read) {}
 
   void make() {
-    ModelFacts facts{read_.config, "config.json", request_.true_vocab_size};
+    ModelFacts facts{read_.config, "config.json", request_.read.true_vocab_size};
     if (logical() && !to_huggingface(request_))
       facts.true_vocab_size = carried_vocab(source_, request_, read_);
     if (logical()) add_divisor(facts, read_.args);
     make(facts);
-    if (source_.names == NameOwner::family && request_.true_vocab_size > 0) check_key();
+    if (source_.names == NameOwner::family && request_.read.true_vocab_size > 0) check_key();
     Index const stated = count("M");
     Index const there = layers_there(stated);
     if (there == stated) return;
@@ -50,21 +50,21 @@ class FamilyModel {
     Model const as_stated(*read_.maps.family, read_.maps.core,
                           ModelFacts{read_.config, "config.json", 0});
     Json const vocab = as_stated.value("vocab");
-    if (vocab.integer() == nullptr || *vocab.integer() <= request_.true_vocab_size) return;
+    if (vocab.integer() == nullptr || *vocab.integer() <= request_.read.true_vocab_size) return;
     fail(
         ErrorKind::usage,
         "[model] true_vocab_size = {}: the config.json of {} says {} rows, and a checkpoint with a "
         "family's names has no padding behind them. Remove the key.",
-        request_.true_vocab_size, source_.place, *vocab.integer());
+        request_.read.true_vocab_size, source_.place, *vocab.integer());
   }
 
   /// Layers for multi-token prediction that the checkpoint has.
   Index layers_there(Index stated) const {
     if (logical()) return source_.prediction_layers;
     if (!read_.args.is_null()) {
-      Json const by_args =
-          Model(read_.maps.core, read_.maps.core, {read_.args, "args", request_.true_vocab_size})
-              .value("M");
+      Json const by_args = Model(read_.maps.core, read_.maps.core,
+                                 {read_.args, "args", request_.read.true_vocab_size})
+                               .value("M");
       return by_args.integer() == nullptr ? 0 : *by_args.integer();
     }
     bool const lacks = stated > 0 && source_.names == NameOwner::family && read_.adapter.empty() &&
@@ -113,7 +113,7 @@ class FamilyModel {
   }
 
   Checkpoint const& source_;
-  TargetRequest const& request_;
+  PlanRequest const& request_;
   MapFile const* names_;
   std::function<bool(std::string_view)> const& has_;
   SourceModel& read_;
@@ -121,15 +121,16 @@ class FamilyModel {
 
 }  // namespace
 
-void make_family_model(Checkpoint const& source, TargetRequest const& request, MapFile const* names,
+void make_family_model(Checkpoint const& source, PlanRequest const& request, MapFile const* names,
                        std::function<bool(std::string_view)> const& has, SourceModel& read) {
   FamilyModel(source, request, names, has, read).make();
 }
 
-void carry_vocab_rows(Checkpoint const& source, TargetRequest const& request, SourceModel& read) {
+void carry_vocab_rows(Checkpoint const& source, PlanRequest const& request, SourceModel& read) {
   Json const vocab = read.model->value("vocab");
-  if (!request.carries_rows || source.adapter || source.names != NameOwner::megatron ||
-      to_huggingface(request) || format_of(request.format).target().names != NameOwner::megatron ||
+  if (!request.read.carries_rows || source.adapter || source.names != NameOwner::megatron ||
+      to_huggingface(request) ||
+      format_of(request.target.format).target().names != NameOwner::megatron ||
       read.traits.padded_vocab == 0 || vocab.integer() == nullptr)
     return;
   check_vocab(source, request, read);

@@ -25,7 +25,7 @@ bool matches(std::vector<std::string> const& patterns, std::string const& name) 
 class Settler {
  public:
   Settler(MapChoice& maps, Checkpoint const& source, StoredView const& view, Json const& config,
-          TargetRequest const& request, std::vector<std::string>& warnings)
+          PlanRequest const& request, std::vector<std::string>& warnings)
       : maps_(maps),
         source_(source),
         view_(view),
@@ -44,8 +44,8 @@ class Settler {
     if (maps_.family && !config_.is_null()) tower_.emplace(maps_, config_);
     choose_target();
     if (found_.empty()) return std::move(result_);
-    if (request_.unmapped == Unmapped::refuse) refuse();
-    if (request_.unmapped == Unmapped::drop)
+    if (request_.read.unmapped == Unmapped::refuse) refuse();
+    if (request_.read.unmapped == Unmapped::drop)
       drop();
     else
       keep();
@@ -60,13 +60,13 @@ class Settler {
     return maps_.family ? maps_.family->kept : maps_.core.kept;
   }
   bool to_megatron() const {
-    return format_of(request_.format).target().names == NameOwner::megatron;
+    return format_of(request_.target.format).target().names == NameOwner::megatron;
   }
 
   /// The parts beside the language model: by Hugging Face's names, and by those of trainers. Any
   /// other name of a Megatron source is one where nothing is to be kept.
   void find() {
-    bool const any = request_.unmapped == Unmapped::drop;
+    bool const any = request_.read.unmapped == Unmapped::drop;
     each_stored(source_, view_, [&](std::string const& name, std::vector<Index> const& shape) {
       bool const beside = of_megatron_ &&
                           megatron::behind_root(name, view_.traits.names.root).empty() &&
@@ -103,9 +103,9 @@ class Settler {
 
   /// [kept.NAME] of the trainer that target.program names; "" for none.
   std::string program_names() const {
-    switch (request_.program) {
-      case TargetProgram::megatron_bridge: return "bridge";
-      case TargetProgram::ms_swift: return "swift";
+    switch (request_.options.named.program) {
+      case megatron::TargetProgram::megatron_bridge: return "bridge";
+      case megatron::TargetProgram::ms_swift: return "swift";
       default: return "";
     }
   }
@@ -122,12 +122,12 @@ class Settler {
   void check_program(bool dropped) const {
     std::string const wanted = program_names();
     if (wanted.empty()) return;
-    bool const swift = request_.program == TargetProgram::ms_swift;
-    if (request_.names != "auto" && request_.names != wanted)
+    bool const swift = request_.options.named.program == megatron::TargetProgram::ms_swift;
+    if (request_.options.named.names != "auto" && request_.options.named.names != wanted)
       fail(ErrorKind::usage,
            "[target] program = \"{}\" and names = \"{}\": it looks for the names of \"{}\". Remove "
            "one of the keys.",
-           swift ? "ms-swift" : "megatron-bridge", request_.names, wanted);
+           swift ? "ms-swift" : "megatron-bridge", request_.options.named.names, wanted);
     if (swift && !found_.empty() && !dropped && trainer_of_program(dropped) == nullptr)
       fail(ErrorKind::usage,
            "[target] program = \"ms-swift\": the names that ms-swift has for the parts beside the "
@@ -140,13 +140,15 @@ class Settler {
   /// language model alone has no root.
   void choose_target() {
     if (!to_megatron()) return;
-    bool const dropped = !found_.empty() && request_.unmapped == Unmapped::drop;
+    bool const dropped = !found_.empty() && request_.read.unmapped == Unmapped::drop;
     check_program(dropped);
-    if (request_.names == "auto") {
+    if (request_.options.named.names == "auto") {
       target_trainer_ = trainer_of_program(dropped);
       if (target_trainer_ == nullptr && of_megatron_) {
         // Megatron-LM has no names of a trainer's for the layers of a language model alone.
-        if (found_.empty() && request_.program == TargetProgram::megatron_lm) return;
+        if (found_.empty() &&
+            request_.options.named.program == megatron::TargetProgram::megatron_lm)
+          return;
         if (!dropped) result_.target = result_.source;
         target_trainer_ = dropped ? nullptr : source_trainer_;
         return;
@@ -154,7 +156,7 @@ class Settler {
       if (target_trainer_ == nullptr && (found_.empty() || dropped)) return;
       for (MapKept const& trainer : trainers())
         if (target_trainer_ == nullptr && suits(trainer)) target_trainer_ = &trainer;
-    } else if (request_.names != "huggingface") {
+    } else if (request_.options.named.names != "huggingface") {
       target_trainer_ = named_trainer();
     }
     result_.target.root = target_trainer_ == nullptr ? "" : target_trainer_->root;
@@ -173,12 +175,13 @@ class Settler {
   }
 
   MapKept const* named_trainer() const {
-    if (MapKept const* known = trainer_called(request_.names)) return known;
+    if (MapKept const* known = trainer_called(request_.options.named.names)) return known;
     std::vector<std::string> names{"auto", "huggingface"};
     for (MapKept const& one : trainers()) names.push_back(one.name);
     fail(ErrorKind::usage, "[target] names = \"{}\": {} has no [kept.{}]. Known here: {}.{}",
-         request_.names, maps_.family ? maps_.family->name : maps_.core.name, request_.names,
-         listed(names), maps_.family ? "" : " Name the family with model.map and source.config.");
+         request_.options.named.names, maps_.family ? maps_.family->name : maps_.core.name,
+         request_.options.named.names, listed(names),
+         maps_.family ? "" : " Name the family with model.map and source.config.");
   }
 
   [[noreturn]] void refuse() const {
@@ -187,7 +190,7 @@ class Settler {
       known.clear();
       for (MapKeptName const& name : source_trainer_->names) known.push_back(name.trainer);
     }
-    bool const logical = format_of(request_.format).target().names == NameOwner::logical;
+    bool const logical = format_of(request_.target.format).target().names == NameOwner::logical;
     fail(ErrorKind::usage,
          "[model] unmapped: {} such as '{}' {} not part of what {} describes (its `keep`: {}). Set "
          "model.unmapped = {}.",
@@ -278,7 +281,7 @@ class Settler {
   }
 
   void check_holds() const {
-    if (format_of(request_.format).target().names == NameOwner::logical)
+    if (format_of(request_.target.format).target().names == NameOwner::logical)
       fail(
           ErrorKind::usage,
           "[model] unmapped = \"keep\": '{}' has no logical name, which every tensor of an HDF5 container needs here. Set it to \"drop\", or "
@@ -358,7 +361,7 @@ class Settler {
   Checkpoint const& source_;
   StoredView const& view_;
   Json const& config_;
-  TargetRequest const& request_;
+  PlanRequest const& request_;
   std::vector<std::string>& warnings_;
   bool of_megatron_;
   Shapes found_;
@@ -372,7 +375,7 @@ class Settler {
 }  // namespace
 
 SettledParts settle_unmapped(MapChoice& maps, Checkpoint const& source, StoredView const& view,
-                             Json const& config, TargetRequest const& request,
+                             Json const& config, PlanRequest const& request,
                              std::vector<std::string>& warnings) {
   return Settler(maps, source, view, config, request, warnings).run();
 }
@@ -383,7 +386,7 @@ void add_kept(MapFile const& from, MapFile& to) {
 }
 
 void settle_unread(MapChoice const& maps, StoredView const& view, bool megatron,
-                   TargetRequest const& request, std::vector<std::string>& warnings) {
+                   PlanRequest const& request, std::vector<std::string>& warnings) {
   if (view.unread.empty()) return;
   std::vector<std::string> names = view.unread;
   std::sort(names.begin(), names.end());
@@ -391,8 +394,8 @@ void settle_unread(MapChoice const& maps, StoredView const& view, bool megatron,
       maps.family && std::any_of(names.begin(), names.end(), [&](std::string const& name) {
         return matches(maps.family->keep, name);
       });
-  std::string const note = unread_note(names, request.source_prefix);
-  if ((megatron || of_model) && request.unmapped != Unmapped::drop)
+  std::string const note = unread_note(names, request.read.prefix);
+  if ((megatron || of_model) && request.read.unmapped != Unmapped::drop)
     fail(ErrorKind::usage,
          "[source] prefix: {}: they would be lost, and model.unmapped = \"keep\" cannot copy them, "
          "because the target's names for them are not known. Set model.unmapped = \"drop\" to "

@@ -5,8 +5,8 @@
 
 #include "core/formats/format.hpp"
 #include "core/formats/stored_view.hpp"
-#include "stages/plan/job_plan.hpp"
-#include "stages/plan/source/map_choice.hpp"
+#include "core/formats/target.hpp"
+#include "core/mapping/map_library.hpp"
 
 namespace reshard {
 
@@ -24,7 +24,7 @@ struct SettledParts {
 /// wanted there. `config`: of the model; may be null. Call before the model is made: it changes the
 /// maps.
 SettledParts settle_unmapped(MapChoice& maps, Checkpoint const& source, StoredView const& view,
-                             Json const& config, TargetRequest const& request,
+                             Json const& config, PlanRequest const& request,
                              std::vector<std::string>& warnings);
 
 /// Adds what `from` carries by settle_unmapped() to another map of the same job.
@@ -34,6 +34,6 @@ void add_kept(MapFile const& from, MapFile& to);
 /// counted and named in a warning. In Megatron's formats, or where the family's `keep` fits one,
 /// they are parts of the same model: an Error of kind usage, unless they are left out by request.
 void settle_unread(MapChoice const& maps, StoredView const& view, bool megatron,
-                   TargetRequest const& request, std::vector<std::string>& warnings);
+                   PlanRequest const& request, std::vector<std::string>& warnings);
 
 }  // namespace reshard

@@ -12,9 +12,8 @@ namespace {
 
 /// The rows of the vocabulary where they are not args.vocab_size: Megatron's null tokenizer has one
 /// token more. 0: as args say.
-Index counted_vocab(Checkpoint const& source, TargetRequest const& request,
-                    SourceModel const& read) {
-  if (request.true_vocab_size > 0) return request.true_vocab_size;
+Index counted_vocab(Checkpoint const& source, PlanRequest const& request, SourceModel const& read) {
+  if (request.read.true_vocab_size > 0) return request.read.true_vocab_size;
   return source.names == NameOwner::logical ? source.vocab : read.recorded_vocab.value_or(0);
 }
 
@@ -45,7 +44,7 @@ Json args_that_say(Checkpoint const& source, Json const& all) {
   return args;
 }
 
-void make_config(Checkpoint const& source, TargetRequest const& request, SourceModel& read) {
+void make_config(Checkpoint const& source, PlanRequest const& request, SourceModel& read) {
   MapFile const& family = *read.maps.family;
   if (family.config.empty())
     fail(ErrorKind::usage,
@@ -53,7 +52,7 @@ void make_config(Checkpoint const& source, TargetRequest const& request, SourceM
          "with the model's own.",
          family.name);
   Model const described = described_by_args(read, counted_vocab(source, request, read));
-  check_settings(source, family, described, request.map_folders);
+  check_settings(source, family, described, request.read.library);
   read.config = config_from_args(family, described);
   Json quantised = fact(read.args, "quantization_config");  // what an earlier job noted there
   if (!quantised.is_null()) read.config.set("quantization_config", std::move(quantised));
@@ -62,13 +61,12 @@ void make_config(Checkpoint const& source, TargetRequest const& request, SourceM
 }
 
 Index vocab_of_args_beside(Json const& by_config, Checkpoint const& source,
-                           TargetRequest const& request, SourceModel const& read) {
+                           PlanRequest const& request, SourceModel const& read) {
   Index const counted = counted_vocab(source, request, read);
-  return by_config == Json(counted) ? counted : request.true_vocab_size;
+  return by_config == Json(counted) ? counted : request.read.true_vocab_size;
 }
 
-void compare_facts(Checkpoint const& source, TargetRequest const& request,
-                   SourceModel const& read) {
+void compare_facts(Checkpoint const& source, PlanRequest const& request, SourceModel const& read) {
   Model const described = described_by_args(
       read, vocab_of_args_beside(read.model->value("vocab"), source, request, read));
   if (auto const conflict = axis_conflict(*read.model, described, read.args))
@@ -76,8 +74,8 @@ void compare_facts(Checkpoint const& source, TargetRequest const& request,
          "{} is {} in {} and {} in args. They describe two different models: {}.", conflict->axis,
          conflict->by_config, read.reference ? config_name_of(*read.reference) : "config.json",
          conflict->by_args,
-         !request.reference.empty() ? "check target.reference"
-         : !request.source_config.empty()
+         !request.options.huggingface.reference.empty() ? "check target.reference"
+         : !request.read.config.empty()
              ? "check source.config"
              : "give target.reference, the folder of this model's own config");
 }

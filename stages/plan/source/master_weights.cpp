@@ -171,9 +171,8 @@ void put_masters_in_place(SourceModel& read) {
 }
 
 /// Without its state a run's F32 masters are the weights that there are.
-void warn_of_bare_masters(Checkpoint const& source, TargetRequest const& request,
-                          SourceModel& read) {
-  if (!request.drop_optimizer || source.names != NameOwner::megatron ||
+void warn_of_bare_masters(Checkpoint const& source, PlanRequest const& request, SourceModel& read) {
+  if (!request.read.drop_optimizer || source.names != NameOwner::megatron ||
       !holds_masters_alone(source, read.view))
     return;
   std::optional<DType> const computing = computing_dtype(read);
@@ -200,9 +199,9 @@ void split_masters(Checkpoint const& source, SourceModel& read, bool warn) {
   if (warn) warn_of_rounded(read, splitter);
 }
 
-void settle_masters(Checkpoint const& source, TargetRequest const& request, SourceModel& read) {
+void settle_masters(Checkpoint const& source, PlanRequest const& request, SourceModel& read) {
   if (read.model->slots().size() == 1) return warn_of_bare_masters(source, request, read);
-  bool const alone = format_of(request.format).target().masters_alone;
+  bool const alone = format_of(request.target.format).target().masters_alone;
   if (auto const masters = master_slot(*read.model)) check_masters(source, read, *masters);
   bool const held_alone = holds_masters_alone(source, read.view);
   // A target that is made of another program's checkpoint says in args what its run computes in.

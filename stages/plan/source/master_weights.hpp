@@ -18,7 +18,7 @@ bool holds_masters_alone(Checkpoint const& source, StoredView const& view);
 /// that its run computes in; for a target that has masters alone these take the place of the
 /// weights, which SourceModel::weights keeps. Errors of kind source: master weights that are not
 /// F32; weights in other number formats than masters are rounded to.
-void settle_masters(Checkpoint const& source, TargetRequest const& request, SourceModel& read);
+void settle_masters(Checkpoint const& source, PlanRequest const& request, SourceModel& read);
 
 /// The first of these: where the weights are the masters, both are there. Nothing happens where
 /// they are not, or where no state is read. `warn`: SourceModel::warnings

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/formats/format.hpp"
-#include "stages/plan/job_plan.hpp"
+#include "core/formats/target.hpp"
 
 namespace reshard {
 

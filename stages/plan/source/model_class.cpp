@@ -25,9 +25,9 @@ Json gpt_args(Json const& args) {
   return megatron::hybrid_pattern(args) ? megatron::unpaired_args(args).args : Json();
 }
 
-void settle_model_class(TargetRequest const& request, std::string_view place, SourceModel& result) {
+void settle_model_class(PlanRequest const& request, std::string_view place, SourceModel& result) {
   if (!megatron::hybrid_pattern(result.args)) return;
-  bool const asked = request.model == TargetModel::gpt;
+  bool const asked = request.options.named.model == megatron::TargetModel::gpt;
   if (!asked && !is_described_by_gpt_family(result)) return;
   megatron::UnpairedArgs unpaired = megatron::unpaired_args(result.args);
   if (!unpaired.args.is_null()) {

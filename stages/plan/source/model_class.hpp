@@ -11,7 +11,7 @@ namespace reshard {
 /// is, where the job's target or the family of the model is one: args and traits change. Pre: the
 /// maps are chosen. A pattern of other layers is an Error of kind usage when the job asks for a
 /// GPTModel, and stays as it is otherwise.
-void settle_model_class(TargetRequest const& request, std::string_view place, SourceModel& result);
+void settle_model_class(PlanRequest const& request, std::string_view place, SourceModel& result);
 
 /// Whether a family's own layers are those of a hybrid model.
 bool is_hybrid(MapFile const& family);

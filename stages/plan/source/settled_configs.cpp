@@ -12,13 +12,13 @@ namespace {
 
 class Settler {
  public:
-  Settler(SourceModel& model, Checkpoint const& source, TargetRequest const& request)
+  Settler(SourceModel& model, Checkpoint const& source, PlanRequest const& request)
       : model_(model), source_(source), request_(request) {}
 
   void run() {
     warn(config_warnings(source_, model_.args, request_));
     warn_of_unknown_args();
-    if (request_.reference.empty()) return revise_by_args();
+    if (request_.options.huggingface.reference.empty()) return revise_by_args();
     Json const own = model_.files ? model_.files->config : Json();
     warn(reference_warnings({own, model_.args}, *model_.reference, request_));
   }
@@ -36,8 +36,8 @@ class Settler {
   }
 
   bool must_agree() const {
-    return format_of(request_.format).target().names == NameOwner::family ||
-           !request_.source_config.empty();
+    return format_of(request_.target.format).target().names == NameOwner::family ||
+           !request_.read.config.empty();
   }
 
   /// Training may have continued with other settings than those of config.json.
@@ -61,7 +61,7 @@ class Settler {
     Json const& config = model_.files->config;
     std::optional<MapChoice> chosen;
     auto const unknown = refusal_of([&] { chosen = maps(config); });
-    if (unknown && !request_.source_config.empty())
+    if (unknown && !request_.read.config.empty())
       return {{},
               {},
               {fmt::format("{} was not compared with the checkpoint's args: {}", place(),
@@ -74,22 +74,22 @@ class Settler {
 
   /// Where the config comes from, for messages.
   std::string place() const {
-    return request_.source_config.empty() ? model_.files->path.string()
-                                          : request_.source_config.string();
+    return request_.read.config.empty() ? model_.files->path.string()
+                                        : request_.read.config.string();
   }
 
   MapChoice maps(Json const& config) const {
     if (model_.maps.family) return model_.maps;
-    return choose_maps("auto", request_.map_folders, config, Json(), true);
+    return request_.read.library.choose("auto", config, Json(), true);
   }
 
   void check_sizes(MapChoice const& maps, Json const& config) const {
     auto const by_args_with = [&](Index vocab) {
       return Model(maps.core, maps.core, {model_.args, "args", vocab});
     };
-    Json const layers = by_args_with(request_.true_vocab_size).value("M");
+    Json const layers = by_args_with(request_.read.true_vocab_size).value("M");
     Model const by_config(*maps.family, maps.core,
-                          {config, "config.json", request_.true_vocab_size,
+                          {config, "config.json", request_.read.true_vocab_size,
                            layers.integer() == nullptr ? 0 : *layers.integer()});
     Model const by_args =
         by_args_with(vocab_of_args_beside(by_config.value("vocab"), source_, request_, model_));
@@ -97,17 +97,17 @@ class Settler {
       fail(ErrorKind::source,
            "{} is {} in {} and {} in args. They describe two different models: check {}.",
            conflict->axis, conflict->by_config, place(), conflict->by_args,
-           request_.source_config.empty() ? "that config.json" : "source.config");
+           request_.read.config.empty() ? "that config.json" : "source.config");
   }
 
   SourceModel& model_;
   Checkpoint const& source_;
-  TargetRequest const& request_;
+  PlanRequest const& request_;
 };
 
 }  // namespace
 
-void settle_configs(SourceModel& model, Checkpoint const& source, TargetRequest const& request) {
+void settle_configs(SourceModel& model, Checkpoint const& source, PlanRequest const& request) {
   Settler(model, source, request).run();
 }
 

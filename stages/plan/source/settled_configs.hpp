@@ -13,6 +13,6 @@ namespace reshard {
 /// What differs is a warning with key and both values. A config of the source's own that cannot be
 /// brought into line stays as it is in a target that has args, with a warning; elsewhere, and where
 /// source.config names it, it is refused (kind source).
-void settle_configs(SourceModel& model, Checkpoint const& source, TargetRequest const& request);
+void settle_configs(SourceModel& model, Checkpoint const& source, PlanRequest const& request);
 
 }  // namespace reshard

@@ -16,19 +16,19 @@ namespace {
 
 class FactsReader {
  public:
-  FactsReader(Checkpoint const& source, TargetRequest const& request, SourceModel& result)
+  FactsReader(Checkpoint const& source, PlanRequest const& request, SourceModel& result)
       : source_(source), request_(request), result_(result) {}
 
   void run() {
-    result_.view = source_.format->view(source_, request_.source_prefix);
-    result_.files = files_of(source_, request_.source_config);
+    result_.view = source_.format->view(source_, request_.read.prefix);
+    result_.files = files_of(source_, request_.read.config);
     if (source_.names == NameOwner::logical)
       read_logical_facts(source_, result_);
     else
       adapter_ = holds_adapter(source_, result_.view);
     if (source_.names == NameOwner::megatron) find_args();
     if (!source_.config.is_null()) result_.config = source_.config;
-    if (!request_.source_config.empty()) result_.config = result_.files->config;
+    if (!request_.read.config.empty()) result_.config = result_.files->config;
     if (adapter_)
       find_base();
     else if (result_.files && !result_.files->adapter.is_null())  // of a kind that is not read
@@ -50,7 +50,9 @@ class FactsReader {
   }
 
  private:
-  bool to_hdf5() const { return format_of(request_.format).target().names == NameOwner::logical; }
+  bool to_hdf5() const {
+    return format_of(request_.target.format).target().names == NameOwner::logical;
+  }
   bool family_names() const { return source_.names == NameOwner::family; }
   bool unknown() const { return family_names() && result_.config.is_null(); }
   /// A Megatron checkpoint whose model only its config.json describes.
@@ -75,9 +77,9 @@ class FactsReader {
       files.config = described.config;
       files.config_text = described.config_text;
     }
-    if (files.config.is_null() && !request_.base_config.is_null()) {
-      files.config = request_.base_config;
-      files.config_text = request_.base_config.dump(2) + "\n";
+    if (files.config.is_null() && !request_.read.base_config.is_null()) {
+      files.config = request_.read.base_config;
+      files.config_text = request_.read.base_config.dump(2) + "\n";
     }
     Json const stated = fact(files.adapter, "base_model_name_or_path");
     if (unknown() && files.config.is_null())
@@ -91,8 +93,8 @@ class FactsReader {
   /// The files that lie beside the weights of the target: those of target.reference, else the
   /// source's.
   void find_reference() {
-    if (!request_.reference.empty())
-      result_.reference = huggingface::open_reference(request_.reference);
+    if (!request_.options.huggingface.reference.empty())
+      result_.reference = huggingface::open_reference(request_.options.huggingface.reference);
     else if (to_huggingface(request_) || to_hdf5())
       result_.reference = result_.files;
     if (result_.reference && result_.config.is_null()) result_.config = result_.reference->config;
@@ -101,7 +103,7 @@ class FactsReader {
   }
 
   void find_args() {
-    result_.args = stated_args(source_, request_.map_folders);
+    result_.args = stated_args(source_, request_.read.library);
     result_.traits = result_.view.traits;
     note_spec();
     bool const configured = result_.files && !result_.files->config.is_null();
@@ -137,19 +139,20 @@ class FactsReader {
   }
 
   Checkpoint const& source_;
-  TargetRequest const& request_;
+  PlanRequest const& request_;
   SourceModel& result_;
   bool adapter_ = false;
 };
 
 }  // namespace
 
-void read_facts(Checkpoint const& source, TargetRequest const& request, SourceModel& result) {
+void read_facts(Checkpoint const& source, PlanRequest const& request, SourceModel& result) {
   FactsReader(source, request, result).run();
 }
 
-bool to_huggingface(TargetRequest const& request) {
-  return request.axes_by_config || format_of(request.format).target().names == NameOwner::family;
+bool to_huggingface(PlanRequest const& request) {
+  return request.read.axes_by_config ||
+         format_of(request.target.format).target().names == NameOwner::family;
 }
 
 }  // namespace reshard

@@ -36,7 +36,7 @@ std::string joined_names(MapChoice const& maps) {
 
 class SourceReader {
  public:
-  SourceReader(Checkpoint const& source, TargetRequest const& request, LookAtSide const& look)
+  SourceReader(Checkpoint const& source, PlanRequest const& request, LookAtSide const& look)
       : source_(source), request_(request), look_(look) {}
 
   SourceModel run(bool carry_states) {
@@ -60,7 +60,7 @@ class SourceReader {
       else
         find_quantised();
     }
-    if (carry_states && !request_.drop_optimizer && !result_.view.states.empty()) {
+    if (carry_states && !request_.read.drop_optimizer && !result_.view.states.empty()) {
       std::vector<std::string> slots = result_.view.states;
       if (holds_masters_alone(source_, result_.view)) slots.emplace_back(own_master_slot);
       result_.model->add_slots(slots);
@@ -69,7 +69,7 @@ class SourceReader {
     catalogue();
     if (result_.model->slots().size() > 1 &&
         (!result_.view.buffers.empty() || !result_.view.lists.empty()))
-      add_flat_states(source_, request_.frozen, result_);
+      add_flat_states(source_, request_.read.frozen, result_);
     return std::move(result_);
   }
 
@@ -82,12 +82,12 @@ class SourceReader {
   std::string place() const { return source_.folder.string(); }
 
   void make_model() {
-    bool const named = request_.map != "auto" && request_.map != "mcore";
+    bool const named = request_.read.map != "auto" && request_.read.map != "mcore";
     bool const need_family = to_huggingface() || family_names() || result_.args.is_null() ||
                              (logical() && !source_.map.empty()) || source_.adapter;
     auto const choose = [&](bool need) {
-      result_.maps = choose_maps(request_.map, request_.map_folders, result_.config, result_.args,
-                                 need, source_.shape ? source_.shape->origin : "");
+      result_.maps = request_.read.library.choose(request_.read.map, result_.config, result_.args,
+                                                  need, source_.shape ? source_.shape->origin : "");
     };
     choose(need_family);
     bool const parts = take_config_of_parts();
@@ -102,7 +102,7 @@ class SourceReader {
                                     result_.maps.family->drop.end());
     if (result_.maps.family && result_.maps.family->axes.empty()) take_names_alone();
     for (auto const& [key, size] :
-         {std::pair("tp", request_.source_tp), std::pair("etp", request_.source_etp)})
+         {std::pair("tp", request_.read.tp), std::pair("etp", request_.read.etp)})
       if (size != 1 && !(names_ && has_mlite_names(*names_)))
         fail(
             ErrorKind::usage,
@@ -126,7 +126,7 @@ class SourceReader {
         ignored_map_ = fmt::format(
             "model.map = \"{}\" is not used: {} has no [config], so only the checkpoint's args "
             "describe the model. Set source.config to the model's config.json",
-            request_.map, maps.family->name);
+            request_.read.map, maps.family->name);
         result_.warnings.push_back(ignored_map_);
       }
       result_.maps.family.reset();
@@ -150,7 +150,7 @@ class SourceReader {
 
   /// Where args alone chose the family whose config.json the target gets.
   void settle_family() {
-    if (request_.map != "auto" || !to_huggingface() || !result_.config.is_null() ||
+    if (request_.read.map != "auto" || !to_huggingface() || !result_.config.is_null() ||
         result_.args.is_null() || !result_.maps.family || result_.maps.family->config.empty())
       return;
     FamilyChoice choice =
@@ -165,7 +165,7 @@ class SourceReader {
   bool take_config_of_parts() {
     bool const copied = result_.files && !result_.files->config.is_null();
     if (source_.names != NameOwner::megatron || (result_.config.is_null() && !copied) ||
-        request_.unmapped == Unmapped::drop)
+        request_.read.unmapped == Unmapped::drop)
       return false;
     bool found = false;
     each_stored(source_, result_.view, [&](std::string const& name, std::vector<Index> const&) {
@@ -202,9 +202,8 @@ class SourceReader {
       fail(ErrorKind::usage,
            "[model] map = \"{}\": {} gives names to a plain DCP checkpoint{}, and {} is not one. "
            "Set map to \"auto\" or name a family.",
-           request_.map, names_->name, lite ? "" : " or a Hugging Face folder", place());
-    result_.maps.family =
-        choose_maps("auto", request_.map_folders, result_.config, Json(), true).family;
+           request_.read.map, names_->name, lite ? "" : " or a Hugging Face folder", place());
+    result_.maps.family = request_.read.library.choose("auto", result_.config, Json(), true).family;
     check_names_of("[model] map", *names_, *result_.maps.family);
     result_.maps.family->name += " with the names of " + names_->name;
     result_.maps.family->keep = names_->keep;  // the family's own are of other stored names
@@ -237,7 +236,7 @@ class SourceReader {
 
   void apply_mlite() {
     MliteSource const source{source_.stored, result_.view.weights, place(),
-                             *names_,        request_.source_tp,   request_.source_etp};
+                             *names_,        request_.read.tp,     request_.read.etp};
     make_family_side(mlite_options(source, *result_.model, result_.warnings));
     check_whole(source, *result_.family_side);
   }
@@ -297,7 +296,7 @@ class SourceReader {
     if (!may_be_quantised(source_, result_.view, result_.maps.core)) return;
     result_.unquantised = *result_.model;
     result_.model->set_schemes(evaluate_schemes(result_.maps.core, *result_.model));
-    if (request_.dequantise) {
+    if (request_.read.dequantise) {
       if (in_chunks() && !to_huggingface())
         fail(
             ErrorKind::usage,
@@ -356,8 +355,8 @@ class SourceReader {
         source_catalog(*result_.model, side, source_, result_.view, result_.chunks,
                        {.settles = settling(side),
                         .map_names = map_names,
-                        .dequantise = request_.dequantise,
-                        .prefix = request_.source_prefix,
+                        .dequantise = request_.read.dequantise,
+                        .prefix = request_.read.prefix,
                         .method = quantised_by(result_.config)});
     result_.catalog = std::move(found.catalog);
     result_.left_out = std::move(found.left_out);
@@ -410,7 +409,7 @@ class SourceReader {
   }
 
   Checkpoint const& source_;
-  TargetRequest const& request_;
+  PlanRequest const& request_;
   LookAtSide const& look_;
   std::map<std::string, Json> family_options_;
   std::optional<MapFile>
@@ -423,7 +422,7 @@ class SourceReader {
 
 }  // namespace
 
-SourceModel read_source_model(Checkpoint const& source, TargetRequest const& request,
+SourceModel read_source_model(Checkpoint const& source, PlanRequest const& request,
                               bool carry_states, LookAtSide const& look) {
   return SourceReader(source, request, look).run(carry_states);
 }

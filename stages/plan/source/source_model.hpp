@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "core/formats/source_model.hpp"
-#include "stages/plan/job_plan.hpp"
-#include "stages/plan/source/map_choice.hpp"
+#include "core/formats/target.hpp"
+#include "core/mapping/map_library.hpp"
 #include "stages/plan/source/source_catalog.hpp"
 
 namespace reshard {
@@ -19,7 +19,7 @@ using LookAtSide = std::function<void(SourceModel const&, Side const&)>;
 
 /// Reads facts, chooses the maps, makes the model and the source's catalogue. `carry_states`: the
 /// target can hold optimizer state.
-SourceModel read_source_model(Checkpoint const& source, TargetRequest const& request,
+SourceModel read_source_model(Checkpoint const& source, PlanRequest const& request,
                               bool carry_states, LookAtSide const& look = {});
 
 }  // namespace reshard

@@ -1,6 +1,7 @@
 #include "stages/plan/source/state_policy.hpp"
 
 #include "core/base/text.hpp"
+#include "core/formats/format.hpp"
 
 namespace reshard {
 namespace {
@@ -16,15 +17,15 @@ constexpr Kind rng{"random-generator", "rng", "--no-load-rng"};
 
 class Policy {
  public:
-  Policy(Checkpoint const& source, TargetRequest const& request, std::vector<std::string>& warnings)
+  Policy(Checkpoint const& source, PlanRequest const& request, std::vector<std::string>& warnings)
       : place_(source.folder.string()),
         in_rank_files_(source.storage == Storage::shares),
-        to_dist_(format_of(request.format).target().rank_states),
+        to_dist_(format_of(request.target.format).target().rank_states),
         carried_(carries_state(source, request)),
-        with_objects_(source.format->id() == request.format),
-        to_family_(format_of(request.format).target().names == NameOwner::family &&
-                   request.format == FormatId::huggingface),
-        to_megatron_(format_of(request.format).target().names == NameOwner::megatron),
+        with_objects_(source.format->id() == request.target.format),
+        to_family_(format_of(request.target.format).target().names == NameOwner::family &&
+                   request.target.format == FormatId::huggingface),
+        to_megatron_(format_of(request.target.format).target().names == NameOwner::megatron),
         warnings_(warnings) {}
 
   void refuse(Kind const& kind, HeldState const& state, bool drop) const {
@@ -122,34 +123,34 @@ class Policy {
 
 }  // namespace
 
-bool carries_state(Checkpoint const& source, TargetRequest const& request) {
+bool carries_state(Checkpoint const& source, PlanRequest const& request) {
   bool const any = source.rank_states || source.format->target().carries_state;
-  return any && format_of(request.format).target().rank_states;
+  return any && format_of(request.target.format).target().rank_states;
 }
 
-void check_unread_state(Checkpoint const& source, TargetRequest const& request,
+void check_unread_state(Checkpoint const& source, PlanRequest const& request,
                         std::vector<std::string>& warnings) {
   HeldState const& state = source.state.optimizer;
   if (state.fault.empty()) return;
   Policy const policy(source, request, warnings);
-  policy.refuse(optimizer, state, request.drop_optimizer);
-  policy.warn(optimizer, state, request.drop_optimizer);
+  policy.refuse(optimizer, state, request.read.drop_optimizer);
+  policy.warn(optimizer, state, request.read.drop_optimizer);
 }
 
-void check_state(Checkpoint const& source, StoredView const& view, TargetRequest const& request,
+void check_state(Checkpoint const& source, StoredView const& view, PlanRequest const& request,
                  std::vector<std::string>& warnings) {
   if (!source.defects.empty()) throw Error(ErrorKind::source, source.defects.front());
   StateInventory const state = source.format->inventory(source, view);
   Policy const policy(source, request, warnings);
   // Generators go along as objects. With the optimizer in a new layout there is nothing to decide.
   bool const loses_rng = carries_state(source, request) && state.optimizer &&
-                         !request.drop_optimizer &&
-                         (source.rank_states || source.format->id() != request.format);
-  policy.refuse(optimizer, state.optimizer, request.drop_optimizer);
-  policy.refuse(rng, state.rng, request.drop_rng || loses_rng);
-  policy.warn(optimizer, state.optimizer, request.drop_optimizer);
-  policy.warn(rng, state.rng, request.drop_rng);
-  if (state.rng && loses_rng && !request.drop_rng)
+                         !request.read.drop_optimizer &&
+                         (source.rank_states || source.format->id() != request.target.format);
+  policy.refuse(optimizer, state.optimizer, request.read.drop_optimizer);
+  policy.refuse(rng, state.rng, request.read.drop_rng || loses_rng);
+  policy.warn(optimizer, state.optimizer, request.read.drop_optimizer);
+  policy.warn(rng, state.rng, request.read.drop_rng);
+  if (state.rng && loses_rng && !request.read.drop_rng)
     warnings.push_back(fmt::format("{}: start training with --no-load-rng", rng_stays_behind));
   if (state.others.empty()) return;
   if (source.storage == Storage::shares)

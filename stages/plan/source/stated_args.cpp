@@ -15,8 +15,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr char const* folder_of_tables = "settings";
-
 /// The member of the settings that a word of [config] is made of: "num_moe_experts" of
 /// "num_experts". The word itself where that cannot be told.
 std::string setting_of(MapFile const& table, std::string const& word) {
@@ -87,28 +85,15 @@ Json default_of(MapFile const& family, std::string const& member) {
 
 }  // namespace
 
-MapFile settings_table(std::string const& name, std::span<fs::path const> map_folders) {
-  std::vector<std::string> places;
-  for (fs::path const& folder : map_folders) {
-    fs::path const path = folder / folder_of_tables / (name + ".toml");
-    if (sees_file(path)) return load_map_file(path, map_folders);
-    places.push_back(path.string());
-  }
-  fail(ErrorKind::usage,
-       "model maps: {} is missing, which describes the settings of such a folder. Install the "
-       "program with its maps, or copy that file into the folder that RESHARD_MAPS names.",
-       listed(places));
-}
-
 bool from_settings(Checkpoint const& checkpoint) {
   return checkpoint.shape && !checkpoint.shape->facts.is_null() &&
          !describe_a_model(args_of(checkpoint));
 }
 
 void check_settings(Checkpoint const& checkpoint, MapFile const& family, Model const& described,
-                    std::span<fs::path const> map_folders) {
+                    MapLibrary const& library) {
   if (!from_settings(checkpoint)) return;
-  MapFile const table = settings_table(checkpoint.shape->table, map_folders);
+  MapFile const table = library.settings(checkpoint.shape->table);
   for (auto const& [member, value] : described.evaluate(family.config)) {
     auto const entry = std::ranges::find(family.config, member, &NamedExpression::name);
     std::string const& text = entry->expression.text();
@@ -127,14 +112,14 @@ void check_settings(Checkpoint const& checkpoint, MapFile const& family, Model c
   }
 }
 
-Json stated_args(Checkpoint const& checkpoint, std::span<fs::path const> map_folders) {
+Json stated_args(Checkpoint const& checkpoint, MapLibrary const& library) {
   Json stored = args_of(checkpoint);
   if (describe_a_model(stored)) return stored;
   // What a run of another program leaves beside its state describes no model.
   if (!checkpoint.shape) return checkpoint.names == NameOwner::megatron ? stored : Json();
   FoundShape const& shape = *checkpoint.shape;
   if (shape.facts.is_null()) return stored.is_null() ? stored : Json();
-  MapFile const table = settings_table(shape.table, map_folders);
+  MapFile const table = library.settings(shape.table);
   Model const settings(table, table, {shape.facts, shape.settings});
   refuse_special_numbers(table, settings, checkpoint);
   Json made(Json::Object(settings.evaluate(table.args)));

@@ -1,9 +1,7 @@
 #pragma once
 
-#include <filesystem>
-#include <span>
-
 #include "core/formats/checkpoint.hpp"
+#include "core/mapping/map_library.hpp"
 #include "core/mapping/model.hpp"
 
 namespace reshard {
@@ -12,11 +10,7 @@ namespace reshard {
 /// that the table of its shape (settings/NAME.toml in a map folder) makes of the settings beside
 /// the weights; null where neither says what the model is. Errors of kind usage: no such table, or
 /// one with a mistake. Of kind source: a number in the settings that is NaN or infinite.
-Json stated_args(Checkpoint const& checkpoint, std::span<std::filesystem::path const> map_folders);
-
-/// settings/NAME.toml of the first map folder that has it. Errors of kind usage: none has, or one
-/// with a mistake.
-MapFile settings_table(std::string const& name, std::span<std::filesystem::path const> map_folders);
+Json stated_args(Checkpoint const& checkpoint, MapLibrary const& library);
 
 /// Whether stated_args() are made of settings.
 bool from_settings(Checkpoint const& checkpoint);
@@ -25,7 +19,7 @@ bool from_settings(Checkpoint const& checkpoint);
 /// needs: one whose entry in [config] is absent, and does not provide for that with `??` or `if`;
 /// or where a member is a text, and a number by [defaults].
 void check_settings(Checkpoint const& checkpoint, MapFile const& family, Model const& described,
-                    std::span<std::filesystem::path const> map_folders);
+                    MapLibrary const& library);
 
 /// What a user can do where a checkpoint states no model, as the end of a sentence: "Set
 /// source.config to the config.json of the same model (args.json: model = Qwen/Qwen3-4B)".

@@ -228,7 +228,7 @@ ElementTable logical_table(Checkpoint const& checkpoint, Model const& model) {
 
 }  // namespace
 
-ElementTable element_table(Checkpoint const& checkpoint, TargetRequest const& request) {
+ElementTable element_table(Checkpoint const& checkpoint, PlanRequest const& request) {
   ElementTable table;
   SourceModel const read =
       read_source_model(checkpoint, request, true, [&](SourceModel const& known, Side const& side) {

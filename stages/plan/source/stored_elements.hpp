@@ -39,7 +39,7 @@ struct ElementTable {
 /// expected (Side::names), and nothing is taken from its catalogue. Errors as of
 /// read_source_model(). A rule whose shape is not that of the header is an Error of kind
 /// self_check.
-ElementTable element_table(Checkpoint const& checkpoint, TargetRequest const& request);
+ElementTable element_table(Checkpoint const& checkpoint, PlanRequest const& request);
 
 /// The same by stored names alone: every tensor has one axis for each dimension.
 ElementTable named_element_table(Checkpoint const& checkpoint, std::string const& prefix);

@@ -17,13 +17,13 @@ namespace {
 
 class TrainedCheck {
  public:
-  TrainedCheck(Checkpoint const& source, TargetRequest const& request, SourceModel const& read)
+  TrainedCheck(Checkpoint const& source, PlanRequest const& request, SourceModel const& read)
       : source_(source), request_(request), read_(read), optimizer_(*source.torch_optimizer) {}
 
   void run(std::vector<std::string>& warnings) {
     for (auto const& members : optimizer_.members)
       for (std::string const& member : members)
-        if (member.starts_with(request_.source_prefix)) check(member);
+        if (member.starts_with(request_.read.prefix)) check(member);
     warnings.push_back(
         "the learning-rate schedule is not converted: give Megatron's own "
         "(--override-opt_param-scheduler)");
@@ -32,11 +32,11 @@ class TrainedCheck {
 
  private:
   std::string key(std::string const& member) const {
-    return member.substr(request_.source_prefix.size());
+    return member.substr(request_.read.prefix.size());
   }
 
   bool is_frozen(std::string const& member) const {
-    return std::ranges::any_of(request_.frozen, [&](std::string const& pattern) {
+    return std::ranges::any_of(request_.read.frozen, [&](std::string const& pattern) {
       return matches_glob(pattern, key(member));
     });
   }
@@ -84,14 +84,14 @@ class TrainedCheck {
 
   /// Nothing for what the job leaves out.
   std::optional<std::size_t> dimensions_of(std::string const& member) const {
-    if (!member.starts_with(request_.source_prefix)) return std::nullopt;
+    if (!member.starts_with(request_.read.prefix)) return std::nullopt;
     auto const found = read_.view.weights.find(key(member));
     if (found == read_.view.weights.end()) return std::nullopt;
     return source_.stored.tensors[found->second].shape.size();
   }
 
   Checkpoint const& source_;
-  TargetRequest const& request_;
+  PlanRequest const& request_;
   SourceModel const& read_;
   TorchOptimizer const& optimizer_;
 };
@@ -147,7 +147,7 @@ void check_moments(Checkpoint const& source, SourceModel const& read,
          source.place, fmt::join(read.view.states, ", "));
 }
 
-void check_trained(Checkpoint const& source, TargetRequest const& request, SourceModel const& read,
+void check_trained(Checkpoint const& source, PlanRequest const& request, SourceModel const& read,
                    std::vector<std::string>& warnings) {
   TrainedCheck(source, request, read).run(warnings);
 }

@@ -90,28 +90,27 @@ std::optional<Index> recorded_vocab(Checkpoint const& source, SourceModel const&
   return own == 0 || stated == own ? stated : std::nullopt;
 }
 
-Index carried_vocab(Checkpoint const& source, TargetRequest const& request,
-                    SourceModel const& read) {
+Index carried_vocab(Checkpoint const& source, PlanRequest const& request, SourceModel const& read) {
   if (source.names == NameOwner::logical)
-    return request.true_vocab_size > 0 ? std::min(source.vocab, request.true_vocab_size)
-                                       : source.vocab;
-  if (request.true_vocab_size > 0) {
+    return request.read.true_vocab_size > 0 ? std::min(source.vocab, request.read.true_vocab_size)
+                                            : source.vocab;
+  if (request.read.true_vocab_size > 0) {
     Json const stated = fact(read.args, "vocab_size");
-    if (stated.integer() != nullptr && request.true_vocab_size < *stated.integer())
+    if (stated.integer() != nullptr && request.read.true_vocab_size < *stated.integer())
       fail(ErrorKind::usage,
            "[model] true_vocab_size = {}: the checkpoint's args give vocab_size = {}. Rows would "
            "be lost: correct the key or leave it out.",
-           request.true_vocab_size, *stated.integer());
-    return request.true_vocab_size;
+           request.read.true_vocab_size, *stated.integer());
+    return request.read.true_vocab_size;
   }
   if (!read.recorded_vocab) return read.traits.padded_vocab;
-  if (request.true_rows) return *read.recorded_vocab;
-  Index const ranks = request.mesh.size(mesh_axis_of(read.maps.core, "vocab"));
+  if (request.read.true_rows) return *read.recorded_vocab;
+  Index const ranks = request.target.mesh.size(mesh_axis_of(read.maps.core, "vocab"));
   return std::min(read.traits.padded_vocab, padded(read.args, *read.recorded_vocab, ranks));
 }
 
-void state_vocabulary(TargetRequest const& request, SourceModel& read) {
-  Index const vocab = request.true_vocab_size;
+void state_vocabulary(PlanRequest const& request, SourceModel& read) {
+  Index const vocab = request.read.true_vocab_size;
   Json const carried = read.model->value("vocab");
   if (vocab == 0 || carried != Json(vocab)) return;
   if (fact(read.args, "vocab_size").integer() != nullptr) read.args.set("vocab_size", vocab);
@@ -158,13 +157,13 @@ void restate_vocabulary(Index vocab, TargetDraft& draft) {
   }
 }
 
-void check_vocab(Checkpoint const& source, TargetRequest const& request, SourceModel const& read) {
+void check_vocab(Checkpoint const& source, PlanRequest const& request, SourceModel const& read) {
   Json const vocab = read.model->value("vocab");
   if (read.traits.padded_vocab == 0 || vocab.integer() == nullptr ||
       *vocab.integer() <= read.traits.padded_vocab)
     return;
   fail(
-      request.true_vocab_size > 0 ? ErrorKind::usage : ErrorKind::source,
+      request.read.true_vocab_size > 0 ? ErrorKind::usage : ErrorKind::source,
       "{}: the embedding has {} rows over all ranks, the vocabulary is {}. Check model.true_vocab_size and the tensor-parallel size.",
       source.folder.string(), read.traits.padded_vocab, *vocab.integer());
 }

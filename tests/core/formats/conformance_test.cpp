@@ -359,17 +359,18 @@ TEST_P(Conformance, IsPlannedAndWrittenUnderItsNames) {
     SampleCheckpoint const sample = make_one(folder());
     Checkpoint const checkpoint = test::opened(folder());
     if (checkpoint.storage == Storage::shares) GTEST_SKIP() << "only a map puts shares together";
-    TargetRequest request;
-    request.format = FormatId::dcp;
-    request.map = "none";
-    request.foreign_classes = ForeignClasses::drop;  // objects of samples are no files of torch
+    PlanRequest request;
+    request.target.format = FormatId::dcp;
+    request.read.map = "none";
+    request.read.foreign_classes =
+        ForeignClasses::drop;  // objects of samples are no files of torch
     JobPlan const plan = make_identity_plan(checkpoint, request, PlanLimits{});
     fs::path const target = scratch_.path() / "target";
     test::write_target(plan, test::bytes_of_files(checkpoint.files), target);
     Checkpoint const copy = open_checkpoint(target, FormatId::dcp, {}, LoneReader());
     EXPECT_EQ(copy.format->id(), FormatId::dcp);
     test::expect_same(test::contents(copy), test::by_name(sample.tensors));
-    JobPlan const read = identity_catalogue(copy, TargetRequest());
+    JobPlan const read = identity_catalogue(copy, PlanRequest());
     EXPECT_EQ(read.model->tensors().size(), plan.model->tensors().size());
     auto const fault = capture([&] { prove_source(*read.model, read.source); });
     EXPECT_FALSE(fault) << fault->sentence();

@@ -37,9 +37,9 @@ class FormatDamage : public testing::TestWithParam<SampleMaker> {
       Checkpoint const opened =
           open_checkpoint(sample_.path, FormatId::automatic, {}, LoneReader());
       if (opened.storage == Storage::shares) return;
-      TargetRequest request;
-      request.format = FormatId::dcp;
-      request.map = "none";
+      PlanRequest request;
+      request.target.format = FormatId::dcp;
+      request.read.map = "none";
       make_identity_plan(opened, request, PlanLimits{});
     });
     result.describe = capture(

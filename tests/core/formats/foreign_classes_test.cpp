@@ -130,7 +130,7 @@ class Gate : public testing::Test {
     return result;
   }
   Checkpoint source;
-  TargetRequest request;
+  PlanRequest request;
   Lines warnings;
   std::string const evil =
       R"(a.distcp: "evil" at byte 18 holds "os.system", expected plain data; loading the target would import and run it)";
@@ -148,12 +148,12 @@ TEST_F(Gate, RefusesWhatItDoesNotKnow) {
 }
 
 TEST_F(Gate, KeepsClassesOfOtherPackagesAlone) {
-  request.foreign_classes = ForeignClasses::keep;
+  request.read.foreign_classes = ForeignClasses::keep;
   EXPECT_EQ(verdicts(), (Lines{"in", "in", evil, broken}));
 }
 
 TEST_F(Gate, LeavesOutWithAWarning) {
-  request.foreign_classes = ForeignClasses::drop;
+  request.read.foreign_classes = ForeignClasses::drop;
   EXPECT_EQ(verdicts(), (Lines{"in", "out", "out", "out"}));
   EXPECT_EQ(
       warnings,
@@ -162,7 +162,7 @@ TEST_F(Gate, LeavesOutWithAWarning) {
 }
 
 TEST_F(Gate, DoesNotLookWhereTheJobSaysSo) {
-  request.objects_unread = true;
+  request.read.objects_unread = true;
   EXPECT_EQ(verdicts(), (Lines{"in", "in", "in", "in"}));
 }
 

@@ -110,9 +110,9 @@ class OwnFormat : public testing::Test {
   }
 
   /// Plans and writes the target, and reads it again: the bytes of every tensor by name.
-  std::map<std::string, std::vector<std::byte>> written(TargetRequest request) const {
+  std::map<std::string, std::vector<std::byte>> written(PlanRequest request) const {
     Checkpoint const source = opened();
-    request.map_folders = {fs::path(RESHARD_SOURCE_DIR) / "configs" / "models"};
+    request.read.library = MapLibrary({fs::path(RESHARD_SOURCE_DIR) / "configs" / "models"});
     JobPlan const plan = make_job_plan(source, request, PlanLimits{});
     fs::path const target = scratch_.path() / "target";
     test::write_target(plan, test::bytes_of_files(source.files), target);
@@ -172,8 +172,8 @@ TEST_F(OwnFormat, IsListedUnderItsNames) {
 
 TEST_F(OwnFormat, IsListedByItsModel) {
   add_llama();
-  TargetRequest request;
-  request.map_folders = {fs::path(RESHARD_SOURCE_DIR) / "configs" / "models"};
+  PlanRequest request;
+  request.read.library = MapLibrary({fs::path(RESHARD_SOURCE_DIR) / "configs" / "models"});
   JobPlan const plan = catalogue(opened(), request);
   EXPECT_EQ(plan.map_name, "llama.toml");
   EXPECT_EQ(plan.source.blobs.size(), bytes_.size());
@@ -182,17 +182,17 @@ TEST_F(OwnFormat, IsListedByItsModel) {
 TEST_F(OwnFormat, GoesIntoADcpFolderUnderItsNames) {
   add("a.weight", {2, 3});
   add("b.weight", {4});
-  TargetRequest request;
-  request.format = FormatId::dcp;
-  request.map = "none";
+  PlanRequest request;
+  request.target.format = FormatId::dcp;
+  request.read.map = "none";
   EXPECT_EQ(written(request), bytes_);
 }
 
 TEST_F(OwnFormat, GoesIntoAHuggingFaceFolderByItsMap) {
   add_llama();
-  TargetRequest request;
-  request.format = FormatId::huggingface;
-  request.shard_bytes = 10'000;
+  PlanRequest request;
+  request.target.format = FormatId::huggingface;
+  request.options.huggingface.shard_bytes = 10'000;
   EXPECT_EQ(written(request), bytes_);
   EXPECT_TRUE(fs::exists(scratch_.path() / "target" / "config.json"));
 }

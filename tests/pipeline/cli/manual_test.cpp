@@ -19,7 +19,7 @@ TEST(Manual, NamesEveryKey) {
   std::string const page = manual_page("reshard.toml.5", {});
   for (job::Field const& field : job::fields()) {
     EXPECT_NE(page.find(fmt::format("\\fB{} = ", field.name)), std::string::npos) << field.name;
-    EXPECT_FALSE(field.kind == job::FieldKind::number && field.range.empty()) << field.name;
+    EXPECT_FALSE(field.kind == keys::Kind::number && field.range.empty()) << field.name;
   }
 }
 

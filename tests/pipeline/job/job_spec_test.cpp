@@ -60,12 +60,12 @@ TEST(JobSpec, FillsInDefaults) {
   EXPECT_EQ(job.target.layout.size("tp"), 1);
   EXPECT_EQ(job.target.layout.size("etp"), 0) << "which stands for tp";
   EXPECT_FALSE(job.target.replace);
-  EXPECT_EQ(job.target.shard_bytes, 5'000'000'000U);
+  EXPECT_EQ(job.target.options.huggingface.shard_bytes, 5'000'000'000U);
   EXPECT_EQ(job.run.memory_bytes, 134'217'728U);
   EXPECT_EQ(job.run.stall_seconds, 600);
   EXPECT_EQ(job.model.map, "auto");
   EXPECT_EQ(job.source.objects, SourceObjects::look);
-  EXPECT_EQ(job.model.foreign_classes, ForeignClassChoice::refuse);
+  EXPECT_EQ(job.model.foreign_classes, ForeignClasses::refuse);
 }
 
 TEST(JobSpec, ReadsEveryKey) {
@@ -110,12 +110,12 @@ device = "host"
   EXPECT_EQ(job.source.format, FormatId::huggingface);
   EXPECT_EQ(job.source.rng, StatePolicy::drop);
   EXPECT_EQ(job.source.objects, SourceObjects::unread);
-  EXPECT_EQ(job.model.foreign_classes, ForeignClassChoice::drop);
+  EXPECT_EQ(job.model.foreign_classes, ForeignClasses::drop);
   EXPECT_TRUE(job.target.replace);
   EXPECT_EQ(job.target.reflink, ReflinkChoice::never);
-  EXPECT_EQ(job.target.transformer_impl, TransformerImpl::local);
-  EXPECT_EQ(job.target.experts, ExpertStorage::sequential);
-  EXPECT_EQ(job.target.mp_rank_style, MpRankStyle::full3d);
+  EXPECT_EQ(job.target.options.named.transformer_impl, "local");
+  EXPECT_EQ(job.target.options.named.experts, "sequential");
+  EXPECT_EQ(job.target.options.megatron.mp_rank_style, megatron::NameStyle::full3d);
   EXPECT_EQ(job.model.true_vocab_size, 151643);
   EXPECT_EQ(job.run.memory_bytes, 1ULL << 30U);
   EXPECT_EQ(job.run.transport, TransportChoice::mpi);
@@ -124,8 +124,8 @@ device = "host"
 
 TEST(JobSpec, ReadsTheKeysOfAHuggingFaceTarget) {
   JobSpec const job = parse(with(small_huggingface, "reference = \"ref\"\nshard_bytes = 1000\n"));
-  EXPECT_EQ(job.target.reference, "ref");
-  EXPECT_EQ(job.target.shard_bytes, 1000U);
+  EXPECT_EQ(job.target.options.huggingface.reference, "ref");
+  EXPECT_EQ(job.target.options.huggingface.shard_bytes, 1000U);
 }
 
 TEST(JobSpec, AcceptsTransportsAndDevicesThatOnlySomeBuildsHave) {
@@ -237,14 +237,29 @@ TEST(JobSpec, ATargetHasAFormatOfItsOwn) {
                    "expected one of " + all + ", found \"auto\""));
 }
 
+TEST(JobSpec, WordsOfAFormatsOptionsStandForWhatTheFormatReads) {
+  auto const options = [](std::string const& key) {
+    JobSpec const job = parse(small_megatron, {key});
+    EXPECT_EQ(parse(print_spec(job)), job) << key;
+    return job.target.options;
+  };
+  using Names = megatron::AdapterNames;
+  EXPECT_EQ(options("target.adapter=canonical").named.adapter, (Names{"bridge", true}));
+  EXPECT_EQ(options("target.adapter=fused").named.adapter, (Names{"bridge", false}));
+  EXPECT_EQ(options("target.adapter=mcore-bridge").named.adapter, (Names{"mcore_bridge", false}));
+  EXPECT_EQ(options("target.megatron=0.17").named.megatron, 17);
+  EXPECT_EQ(options("target.overlap_grad_reduce=off").megatron.overlap_grad_reduce, false);
+  EXPECT_EQ(options("target.overlap_grad_reduce=auto"), TargetOptions());
+}
+
 TEST(JobSpec, TakesTheKeysOfADcpTarget) {
   JobSpec const job =
       parse(small_huggingface,
             {"target.format=dcp", "target.chunks=mesh", "target.mesh=dp=4 tp=2",
              "target.placements=*: S0 R", "source.prefix=model.", "target.prefix=net."});
   EXPECT_EQ(job.target.format, FormatId::dcp);
-  EXPECT_EQ(job.target.chunks, ChunkChoice::mesh);
-  EXPECT_EQ(job.target.mesh, "dp=4 tp=2");
+  EXPECT_EQ(job.target.options.dcp.chunks, ChunkGrid::Kind::mesh);
+  EXPECT_EQ(job.target.options.dcp.mesh, "dp=4 tp=2");
   EXPECT_EQ(parse(print_spec(job)), job);
 }
 
@@ -313,18 +328,18 @@ TEST(JobSpec, RefusesAPipelineLayoutThatDisagrees) {
 }
 
 TEST(Sizes, AreWholeNumbersWithAUnit) {
-  EXPECT_EQ(job::bytes_from_text("4096"), 4096U);
-  EXPECT_EQ(job::bytes_from_text("512 MiB"), 512ULL << 20U);
-  EXPECT_EQ(job::bytes_from_text("1GiB"), 1ULL << 30U);
-  EXPECT_EQ(job::bytes_from_text("5 GB"), 5'000'000'000U);
+  EXPECT_EQ(keys::bytes_from_text("4096"), 4096U);
+  EXPECT_EQ(keys::bytes_from_text("512 MiB"), 512ULL << 20U);
+  EXPECT_EQ(keys::bytes_from_text("1GiB"), 1ULL << 30U);
+  EXPECT_EQ(keys::bytes_from_text("5 GB"), 5'000'000'000U);
   for (std::string_view const bad : {"", " ", "MiB", "1 gib", "-1 MiB", "1.5 GiB", "1  GiB", "1 ",
                                      "9223372036854775808", "99999999999 TiB", "1 GiB "})
-    EXPECT_EQ(job::bytes_from_text(bad), std::nullopt) << bad;
+    EXPECT_EQ(keys::bytes_from_text(bad), std::nullopt) << bad;
   for (std::uint64_t const bytes :
        {1ULL, 1000ULL, 1024ULL, 5'000'000'000ULL, 512ULL << 20U, 123'457ULL})
-    EXPECT_EQ(job::bytes_from_text(job::text_from_bytes(bytes)), bytes);
-  EXPECT_EQ(job::text_from_bytes(512ULL << 20U), "512 MiB");
-  EXPECT_EQ(job::text_from_bytes(5'000'000'000ULL), "5 GB");
+    EXPECT_EQ(keys::bytes_from_text(keys::text_from_bytes(bytes)), bytes);
+  EXPECT_EQ(keys::text_from_bytes(512ULL << 20U), "512 MiB");
+  EXPECT_EQ(keys::text_from_bytes(5'000'000'000ULL), "5 GB");
 }
 
 TEST(PrintSpec, ParsesBackToTheSameSpec) {

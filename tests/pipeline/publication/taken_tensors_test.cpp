@@ -15,11 +15,11 @@ using Digests = std::vector<std::optional<std::uint64_t>>;
 JobPlan plan_of(FormatId format = FormatId::huggingface, std::vector<Index> last = {64, 96}) {
   test::MadeCheckpoint const source =
       test::made_dcp({{"a", {64, 96}}, {"b", {64, 96}}, {"c", {64, 96}}, {"d", std::move(last)}});
-  TargetRequest request;
-  request.format = format;
-  request.map = "none";
-  request.tool_version = "1.0";
-  request.shard_bytes = 2 * 64 * 96 * 2;
+  PlanRequest request;
+  request.target.format = format;
+  request.read.map = "none";
+  request.target.tool_version = "1.0";
+  request.options.huggingface.shard_bytes = 2 * 64 * 96 * 2;
   return make_job_plan(source.value, request, test::small_limits(true));
 }
 

@@ -40,17 +40,17 @@ TEST(JobChoices, TooLittleMemoryIsRefused) {
 
 TEST(JobChoices, WhatIsWrittenTogetherIsReadBack) {
   JobSpec spec;
-  spec.target.io = TargetIo::collective;
+  spec.target.options.hdf5.io = hdf5::TargetIo::collective;
   EXPECT_EQ(refusal(spec, 2), "");
   spec.run.verify = VerifyChoice::streamed;
   EXPECT_NE(refusal(spec, 2).find("run.verify = \"streamed\""), std::string::npos);
-  spec.target.io = TargetIo::independent;
+  spec.target.options.hdf5.io = hdf5::TargetIo::independent;
   EXPECT_EQ(refusal(spec, 2), "");
 }
 
 TEST(JobChoices, RanksDoNotExchangeWhileALibraryUsesMpi) {
   JobSpec spec;
-  spec.target.io = TargetIo::independent;
+  spec.target.options.hdf5.io = hdf5::TargetIo::independent;
   spec.run.transport = TransportChoice::mpi;
   EXPECT_FALSE(is_exchanging(spec, 1));
   EXPECT_EQ(refusal(spec, 1), "");
@@ -70,7 +70,7 @@ TEST(JobChoices, ARoundFitsHostAndDevice) {
 TEST(JobChoices, NoMoreContainersThanALibraryHoldsOpen) {
   JobSpec spec;
   spec.target.format = FormatId::hdf5;
-  spec.target.io = TargetIo::independent;
+  spec.target.options.hdf5.io = hdf5::TargetIo::independent;
   JobPlan plan;
   plan.files.resize(257);
   test::expect_refused(ErrorKind::usage,

@@ -40,7 +40,7 @@ TEST(ReadingTerms, OfASourceAreThoseOfItsJob) {
 
 TEST(ReadingTerms, OfATargetAreItsPrefixAndTheMapOfItsNames) {
   auto const terms = [](std::string const& target, std::string const& model) {
-    return terms_of_target(record_of("", target, model), {maps_folder()});
+    return terms_of_target(record_of("", target, model), MapLibrary({maps_folder()}));
   };
   ReadingTerms named;
   named.prefix = "model.";
@@ -58,7 +58,7 @@ TEST(ReadingTerms, OfARecordThatCannotBeReadAreNone) {
   Manifest record;
   record.job = Json("[source");
   EXPECT_EQ(terms_of_source(record), ReadingTerms());
-  EXPECT_EQ(terms_of_target(record, {maps_folder()}), ReadingTerms());
+  EXPECT_EQ(terms_of_target(record, MapLibrary({maps_folder()})), ReadingTerms());
   EXPECT_FALSE(is_made_from(record, "/a"));
 }
 

@@ -13,13 +13,13 @@ MadeCheckpoint two_tensors() {
   return source;
 }
 
-TargetRequest kept(FormatId format) {
-  TargetRequest request = request_for(format);
-  request.map = "none";
+PlanRequest kept(FormatId format) {
+  PlanRequest request = request_for(format);
+  request.read.map = "none";
   return request;
 }
 
-JobPlan identity(MadeCheckpoint const& source, TargetRequest const& request) {
+JobPlan identity(MadeCheckpoint const& source, PlanRequest const& request) {
   return make_identity_plan(source.value, request, PlanLimits{});
 }
 
@@ -58,16 +58,16 @@ TEST(KeepsNames, WhereTheJobSaysSoOrBothSidesArePlain) {
                          {"shares to dcp", shares, FormatId::dcp, "auto", false},
                          {"torch_dist to torch_dist", dist, FormatId::torch_dist, "auto", false},
                          {"torch_dist as it is", dist, FormatId::torch_dist, "none", true}}) {
-    TargetRequest request = request_for(one.target);
-    request.map = one.map;
+    PlanRequest request = request_for(one.target);
+    request.read.map = one.map;
     EXPECT_EQ(keeps_names(one.source.value, request), one.keeps) << one.name;
   }
 }
 
 TEST(KeepsNames, NotWhereAConfigSaysWhatTheNamesMean) {
-  TargetRequest request = request_for(FormatId::hdf5);
+  PlanRequest request = request_for(FormatId::hdf5);
   EXPECT_TRUE(keeps_names(two_tensors().value, request));
-  request.source_config = "/somewhere/config.json";
+  request.read.config = "/somewhere/config.json";
   EXPECT_FALSE(keeps_names(two_tensors().value, request));
   MadeCheckpoint described = two_tensors();
   described.value.config = sample_model("llama").config;
@@ -90,33 +90,32 @@ TEST(IdentityPlan, ToDcpKeepsKeysAndBytes) {
 TEST(IdentityPlan, CutsByTheGridThatIsAskedFor) {
   MadeCheckpoint source(FormatId::dcp);
   source.begin_file().add_cut({"w", {8, 4}}, {4, 1});
-  auto const chunks = [&](ChunkGrid grid) {
-    TargetRequest request = kept(FormatId::dcp);
-    request.grid = std::move(grid);
+  auto const chunks = [&](ChunkGrid::Kind kind, std::string const& mesh = {},
+                          std::string const& placements = {}) {
+    PlanRequest request = kept(FormatId::dcp);
+    request.options.dcp = {kind, 2, mesh, placements, {}, {}};
     JobPlan const plan = identity(source, request);
     expect_sound(plan);
     return plan.target.blobs.size();
   };
-  EXPECT_EQ(chunks({ChunkGrid::Kind::source, 1, {}, {}}), 4U);
-  EXPECT_EQ(chunks({ChunkGrid::Kind::whole, 1, {}, {}}), 1U);
-  EXPECT_EQ(chunks({ChunkGrid::Kind::ranks, 2, {}, {}}), 2U);
-  EXPECT_EQ(chunks({ChunkGrid::Kind::mesh, 1, parse_mesh("tp=2"), parse_placement_rules("*: S1")}),
-            2U);
+  EXPECT_EQ(chunks(ChunkGrid::Kind::source), 4U);
+  EXPECT_EQ(chunks(ChunkGrid::Kind::whole), 1U);
+  EXPECT_EQ(chunks(ChunkGrid::Kind::ranks), 2U);
+  EXPECT_EQ(chunks(ChunkGrid::Kind::mesh, "tp=2", "*: S1"), 2U);
 }
 
 TEST(IdentityPlan, ARuleThatDecidesNothingIsToldOf) {
-  TargetRequest request = kept(FormatId::dcp);
-  request.grid = {ChunkGrid::Kind::mesh, 1, parse_mesh("tp=2"),
-                  parse_placement_rules("head.*: S0; *: R")};
+  PlanRequest request = kept(FormatId::dcp);
+  request.options.dcp = {ChunkGrid::Kind::mesh, 1, "tp=2", "head.*: S0; *: R", {}, {}};
   Lines const warnings = identity(two_tensors(), request).warnings;
   EXPECT_EQ(std::ranges::count(warnings, "target.placements: the rule 'head.*' applies to no key"),
             1);
 }
 
 TEST(IdentityPlan, CutsAndPutsPrefixes) {
-  TargetRequest request = kept(FormatId::dcp);
-  request.source_prefix = "model.";
-  request.target_prefix = "ema.";
+  PlanRequest request = kept(FormatId::dcp);
+  request.read.prefix = "model.";
+  request.options.dcp.prefix = "ema.";
   EXPECT_EQ(names_of(identity(two_tensors(), request)), (Lines{"ema.a", "ema.b"}));
   MadeCheckpoint more = two_tensors();
   more.add_file({{"head", {2}}});
@@ -128,8 +127,7 @@ TEST(IdentityPlan, CutsAndPutsPrefixes) {
 }
 
 /// What .metadata of the target says of the nested state dict.
-std::map<std::string, dcp::Path> nested(MadeCheckpoint const& source,
-                                        TargetRequest const& request) {
+std::map<std::string, dcp::Path> nested(MadeCheckpoint const& source, PlanRequest const& request) {
   std::string const text = text_named(identity(source, request), ".metadata");
   ScratchFolder const scratch("nested");
   write_text_file(scratch.path() / ".metadata", text);
@@ -142,17 +140,16 @@ std::map<std::string, dcp::Path> nested(MadeCheckpoint const& source,
 
 TEST(IdentityPlan, KeysThatDescribeAModelDescribeNothingHere) {
   auto const expect = [](std::string_view words, auto const& change) {
-    TargetRequest request = kept(FormatId::dcp);
+    PlanRequest request = kept(FormatId::dcp);
     change(request);
     expect_refused(two_tensors(), request, ErrorKind::usage, words);
   };
   expect("[source] prefix = \"model\": 'model.b' would become '.b'",
-         [](TargetRequest& request) { request.source_prefix = "model"; });
-  expect("[source] tp = 2: names are kept", [](TargetRequest& request) { request.source_tp = 2; });
-  expect("[source] etp = 4: names are kept",
-         [](TargetRequest& request) { request.source_etp = 4; });
+         [](PlanRequest& request) { request.read.prefix = "model"; });
+  expect("[source] tp = 2: names are kept", [](PlanRequest& request) { request.read.tp = 2; });
+  expect("[source] etp = 4: names are kept", [](PlanRequest& request) { request.read.etp = 4; });
   expect("[source] config = \"/ckpt/config.json\": names are kept",
-         [](TargetRequest& request) { request.source_config = "/ckpt/config.json"; });
+         [](PlanRequest& request) { request.read.config = "/ckpt/config.json"; });
 }
 
 TEST(IdentityPlan, NamesThatRanksUseForDifferentPartsAreNoNames) {
@@ -171,20 +168,20 @@ TEST(IdentityPlan, PathsOfTheNestedDictFollowTheirKeys) {
   source.value.paths = {{"model.a", {"model", "a"}},
                         {"model.b", {"model", "b"}},
                         {"model.blocks.0.w", {"model", "blocks", std::int64_t{0}, "w"}}};
-  TargetRequest request = kept(FormatId::dcp);
+  PlanRequest request = kept(FormatId::dcp);
   EXPECT_EQ(nested(source, request),
             (std::map<std::string, Path>(source.value.paths->begin(), source.value.paths->end())));
-  request.source_prefix = "model.";
-  request.target_prefix = "ema.net.";
+  request.read.prefix = "model.";
+  request.options.dcp.prefix = "ema.net.";
   EXPECT_EQ(nested(source, request),
             (std::map<std::string, Path>{
                 {"ema.net.a", {"ema", "net", "a"}},
                 {"ema.net.b", {"ema", "net", "b"}},
                 {"ema.net.blocks.0.w", {"ema", "net", "blocks", std::int64_t{0}, "w"}}}));
-  request.target_prefix = "ema_";  // no name of its own: it begins the first one
+  request.options.dcp.prefix = "ema_";  // no name of its own: it begins the first one
   EXPECT_EQ(nested(source, request).at("ema_a"), (Path{"ema_a"}));
-  request.source_prefix = "model.blocks.";
-  request.target_prefix = "";
+  request.read.prefix = "model.blocks.";
+  request.options.dcp.prefix = "";
   EXPECT_EQ(nested(source, request), (std::map<std::string, Path>{{"0.w", {"0.w"}}}))
       << "a list that loses its name has no place any more";
 }
@@ -195,8 +192,8 @@ TEST(IdentityPlan, KeysWithoutAPathHaveTheirOwn) {
 }
 
 TEST(IdentityPlan, APrefixThatNoKeyHasIsAMistake) {
-  TargetRequest request = kept(FormatId::dcp);
-  request.source_prefix = "ema.";
+  PlanRequest request = kept(FormatId::dcp);
+  request.read.prefix = "ema.";
   std::string const sentence = refused(ErrorKind::usage, [&] { identity(two_tensors(), request); });
   EXPECT_NE(sentence.find("[source] prefix = \"ema.\": /made has no such key"), std::string::npos)
       << sentence;
@@ -205,11 +202,11 @@ TEST(IdentityPlan, APrefixThatNoKeyHasIsAMistake) {
 TEST(IdentityPlan, ToHuggingFaceHasNoRoomForOptimizerStateAndObjects) {
   MadeCheckpoint source = two_tensors();
   source.add_file({{"optim.state.a.exp_avg", {3}, DType::f32}}).add_object("step");
-  TargetRequest request = kept(FormatId::huggingface);
+  PlanRequest request = kept(FormatId::huggingface);
   std::string const sentence = refused(ErrorKind::source, [&] { identity(source, request); });
   EXPECT_NE(sentence.find("holds optimizer state (optim.state.a.exp_avg)"), std::string::npos)
       << sentence;
-  request.drop_optimizer = true;
+  request.read.drop_optimizer = true;
   JobPlan const plan = identity(source, request);
   EXPECT_EQ(names_of(plan), (Lines{"model.a", "model.b"}));
   EXPECT_TRUE(std::ranges::any_of(plan.warnings, [](std::string const& warning) {
@@ -305,16 +302,16 @@ std::vector<MadeTensor> llama_tensors(std::size_t left_out) {
 }
 
 TEST(IdentityNames, OfTheConfigAreTakenInSilence) {
-  TargetRequest request = request_for(FormatId::huggingface);
+  PlanRequest request = request_for(FormatId::huggingface);
   EXPECT_EQ(identity(beside_llama(llama_tensors(0)), request).warnings, Lines());
 }
 
 TEST(IdentityNames, OfAnotherModelAreRefusedUnlessTheJobSaysSo) {
   MadeCheckpoint const source = beside_llama({{"a", {2}}, {"b", {3}}});
-  TargetRequest request = request_for(FormatId::huggingface);
+  PlanRequest request = request_for(FormatId::huggingface);
   std::string const sentence = refused(ErrorKind::source, [&] { identity(source, request); });
   EXPECT_NE(sentence.find("name a map with the source's names"), std::string::npos) << sentence;
-  request.map = "none";
+  request.read.map = "none";
   EXPECT_EQ(identity(source, request).warnings.size(), 1U);
 }
 
@@ -338,7 +335,7 @@ MadeCheckpoint renamed(std::map<std::string, std::string> const& names) {
 
 TEST(IdentityNames, AModuleInAModuleIsNoPartOfAWeight) {
   std::string const module = "model.layers.0.mlp.down_proj.";
-  TargetRequest const request = request_for(FormatId::huggingface);
+  PlanRequest const request = request_for(FormatId::huggingface);
   for (char const* part : {"weight_packed", "qweight", "weight.absmax", "_weight_qdata"})
     EXPECT_EQ(identity(renamed({{module + "weight", module + part}}), request).warnings, Lines())
         << part;
@@ -351,16 +348,16 @@ TEST(IdentityNames, AModuleInAModuleIsNoPartOfAWeight) {
 TEST(IdentityNames, OfAModelThatPeftHasWrappedAreRefused) {
   std::string const module = "model.layers.0.mlp.down_proj.";
   MadeCheckpoint const source = renamed({{module + "weight", module + "base_layer.weight"}});
-  TargetRequest request = request_for(FormatId::huggingface);
+  PlanRequest request = request_for(FormatId::huggingface);
   std::string const sentence = refused(ErrorKind::source, [&] { identity(source, request); });
   for (std::string const& part :
        {"(" + module + "weight)", std::string("1 of them are stored with \".base_layer\""),
         std::string("take the model out of peft")})
     EXPECT_NE(sentence.find(part), std::string::npos) << sentence;
-  request.map = "none";
+  request.read.map = "none";
   EXPECT_EQ(identity(source, request).warnings.size(), 1U);
   request = request_for(FormatId::torch_dist);
-  request.map = "llama";
+  request.read.map = "llama";
   MadeCheckpoint described = source;
   described.value.config = described.value.beside->config;
   expect_refused(described, request, ErrorKind::source,
@@ -369,14 +366,14 @@ TEST(IdentityNames, OfAModelThatPeftHasWrappedAreRefused) {
 
 TEST(IdentityNames, OfATiedHeadAreACopy) {
   MadeCheckpoint source = beside_llama(llama_tensors(0));
-  auto const copies = [](MadeCheckpoint const& made, TargetRequest const& request) {
+  auto const copies = [](MadeCheckpoint const& made, PlanRequest const& request) {
     JobPlan const plan = identity(made, request);
     Lines lines;
     for (auto const& [copy, of] : plan.declared_copies)
       lines.push_back(plan.model->tensor(copy).name + " of " + plan.model->tensor(of).name);
     return lines;
   };
-  TargetRequest request = request_for(FormatId::huggingface);
+  PlanRequest request = request_for(FormatId::huggingface);
   EXPECT_EQ(copies(source, request), Lines());
   source.value.beside->config.set("tie_word_embeddings", true);
   EXPECT_EQ(copies(source, request), Lines{"lm_head.weight of model.embed_tokens.weight"});
@@ -387,9 +384,9 @@ TEST(IdentityNames, OfAFolderAsItIsAreItsOwnMatter) {
   MadeCheckpoint source = made_huggingface(sample_model("llama"));
   source.value.stored.tensors.resize(3);
   source.value.beside->sidecars = {"tokenizer.json"};
-  TargetRequest request = kept(FormatId::huggingface);
+  PlanRequest request = kept(FormatId::huggingface);
   EXPECT_EQ(identity(source, request).warnings, Lines());
-  request.target_prefix = "ema.";
+  request.options.dcp.prefix = "ema.";
   EXPECT_EQ(identity(source, request).warnings.size(), 1U) << "with other names they are looked at";
 }
 

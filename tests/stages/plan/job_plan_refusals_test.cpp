@@ -76,8 +76,8 @@ TEST(JobPlanRefuses, AReferenceOfAnotherFamily) {
   ScratchFolder const scratch("other_family");
   Json config = sample_model("qwen3_moe").config;
   std::ofstream(scratch.path() / "config.json") << config.set("model_type", "llama").dump();
-  TargetRequest request = request_for(FormatId::huggingface);
-  request.reference = scratch.path();
+  PlanRequest request = request_for(FormatId::huggingface);
+  request.options.huggingface.reference = scratch.path().string();
   MadeCheckpoint const source = made_megatron(sample_model("qwen3_moe"), {{.tp = 2, .etp = 2}});
   std::string const sentence = refused(ErrorKind::usage, [&] { planned(source, request); });
   EXPECT_NE(
@@ -92,8 +92,8 @@ TEST(JobPlanRefuses, MegatronWhereTheMapSaysThatTheModelHasNoFormThere) {
   std::ofstream(map)
       << "base = \"llama\"\nlet = { no_megatron = \"'its layers are of another kind'\" }\n";
   auto const with_map = [&](FormatId format) {
-    TargetRequest request = request_for(format);
-    request.map = map.string();
+    PlanRequest request = request_for(format);
+    request.read.map = map.string();
     return request;
   };
   MadeCheckpoint const folder = made_huggingface(sample_model("llama"));
@@ -161,8 +161,8 @@ TEST(JobPlanRefuses, StagesThatLayersDoNotFillUnderTheirKeyWithThoseThatFit) {
                  "[target] layout.vpp = 2: pipeline: 6 decoder layers cannot be spread evenly over "
                  "4 chunks. Sizes of pp that fit with vpp = 2: 3. Sizes of vpp that fit with pp = "
                  "2: 1, 3. ");
-  TargetRequest uneven = request_for(FormatId::megatron, {.pp = 2});
-  uneven.pipeline.layout = "Et|tL";
+  PlanRequest uneven = request_for(FormatId::megatron, {.pp = 2});
+  uneven.target.pipeline.layout = "Et|tL";
   expect_refused(llama, uneven, ErrorKind::usage, "[target] layout.pipeline: ");
 }
 
@@ -190,11 +190,11 @@ TEST(JobPlanRefuses, LayersInOneKeyThatAreNotAlike) {
   SampleModel mixed;
   for (SampleModel const& sample : sample_models())
     if (sample.family == "qwen3_moe") mixed = sample;  // the last one has dense layers too
-  TargetRequest request = request_for(FormatId::torch_dist);
-  request.layers = LayerKeys::stacked;
+  PlanRequest request = request_for(FormatId::torch_dist);
+  request.options.dist.layers = dcp::LayerKeys::stacked;
   expect_refused(made_huggingface(mixed), request, ErrorKind::usage,
                  "the model's layers are not all alike");
-  request.model = TargetModel::hybrid;
+  request.options.named.model = megatron::TargetModel::hybrid;
   expect_refused(made_huggingface(sample_models().front()), request, ErrorKind::usage,
                  "Megatron-Core keeps the layers of a hybrid model apart");
 }
@@ -206,15 +206,15 @@ TEST(JobPlanRefuses, AHybridModelAsGpt) {
   hybrid.config.set("model_type", "mamba2").set("num_hidden_layers", 2).set("hidden_size", 16);
   hybrid.config.set("num_heads", 4).set("head_dim", 8).set("n_groups", 1).set("state_size", 4);
   hybrid.config.set("vocab_size", 32);
-  TargetRequest request = request_for(FormatId::torch_dist);
-  request.model = TargetModel::gpt;
+  PlanRequest request = request_for(FormatId::torch_dist);
+  request.options.named.model = megatron::TargetModel::gpt;
   expect_refused(made_huggingface(hybrid), request, ErrorKind::usage,
                  "the layers of this model are those of Megatron-Core's HybridModel");
 }
 
 TEST(JobPlanRefuses, AVocabularyThatIsSmallerThanTheArgsSay) {
-  TargetRequest request = request_for(FormatId::megatron);
-  request.true_vocab_size = 40;
+  PlanRequest request = request_for(FormatId::megatron);
+  request.read.true_vocab_size = 40;
   expect_refused(made_megatron(sample_model("llama")), request, ErrorKind::usage,
                  "[model] true_vocab_size = 40: the checkpoint's args give vocab_size = 50");
 }
@@ -224,22 +224,22 @@ TEST(JobPlanRefuses, AVocabularyThatIsSmallerThanTheArgsSay) {
 
 TEST(JobPlanRefuses, KeysThatDoNotFitTheSource) {
   MadeCheckpoint const source = made_huggingface(sample_model("llama"));
-  TargetRequest request = request_for(FormatId::megatron);
-  request.source_prefix = "model.";
+  PlanRequest request = request_for(FormatId::megatron);
+  request.read.prefix = "model.";
   expect_refused(source, request, ErrorKind::usage, "[source] prefix = \"model.\"");
   request = request_for(FormatId::megatron);
-  request.source_etp = 2;
+  request.read.etp = 2;
   expect_refused(source, request, ErrorKind::usage, "[source] etp = 2");
   request = request_for(FormatId::megatron);
-  request.map = "no_such_family";
+  request.read.map = "no_such_family";
   expect_refused(source, request, ErrorKind::usage, "no_such_family");
 }
 
 TEST(JobPlanRefuses, TargetsWithoutNamesForTheSource) {
   MadeCheckpoint const source = made_megatron(sample_model("llama"));
   expect_refused(source, request_for(FormatId::dcp), ErrorKind::usage, "[target] format = \"dcp\"");
-  TargetRequest request = request_for(FormatId::huggingface);
-  request.map = "none";
+  PlanRequest request = request_for(FormatId::huggingface);
+  request.read.map = "none";
   expect_refused(source, request, ErrorKind::usage, "[model] map = \"none\"");
 }
 

@@ -40,8 +40,8 @@ TEST(JobPlan, FromHuggingFaceToMegatron) {
 TEST(JobPlan, FromMegatronToHuggingFace) {
   SampleModel const sample = sample_model("llama");
   MadeCheckpoint const source = made_megatron(sample, {{.tp = 2, .pp = 3, .etp = 2}});
-  TargetRequest request = request_for(FormatId::huggingface);
-  request.map = "llama";
+  PlanRequest request = request_for(FormatId::huggingface);
+  request.read.map = "llama";
   JobPlan const plan = planned(source, request);
   EXPECT_EQ(paths_of(plan), Lines{"model.safetensors"});
   Json const config = parse_json(text_named(plan, "config.json"), "config.json");
@@ -53,8 +53,8 @@ TEST(JobPlan, FromMegatronToHuggingFace) {
 
 TEST(JobPlan, ToHuggingFaceFillsFilesOfTheSizeAskedFor) {
   MadeCheckpoint const source = made_huggingface(sample_model("qwen3_moe"));
-  TargetRequest request = request_for(FormatId::huggingface);
-  request.shard_bytes = 20'000;
+  PlanRequest request = request_for(FormatId::huggingface);
+  request.options.huggingface.shard_bytes = 20'000;
   JobPlan const plan = planned(source, request);
   ASSERT_GT(plan.files.size(), 4U);
   std::string const last = fmt::format("model-{0:05}-of-{0:05}.safetensors", plan.files.size());
@@ -69,7 +69,7 @@ TEST(JobPlan, ToHuggingFaceFillsFilesOfTheSizeAskedFor) {
 TEST(JobPlan, FromMegatronToAnotherLayoutKeepsTheRun) {
   MadeCheckpoint const source =
       made_megatron(sample_model("qwen3_moe"), {{.tp = 2, .pp = 2, .ep = 2, .etp = 1}});
-  TargetRequest const request =
+  PlanRequest const request =
       request_for(FormatId::megatron, {.tp = 1, .pp = 3, .ep = 4, .etp = 1});
   JobPlan const plan = planned(source, request);
   EXPECT_EQ(plan.files.size(), 12U);
@@ -95,16 +95,16 @@ TEST(JobPlan, FromMegatronToTorchDist) {
 }
 
 TEST(JobPlan, TorchDistStacksLayersThatAreAlike) {
-  auto const keys = [](LayerKeys layers) {
-    TargetRequest request = request_for(FormatId::torch_dist);
-    request.layers = layers;
+  auto const keys = [](dcp::LayerKeys layers) {
+    PlanRequest request = request_for(FormatId::torch_dist);
+    request.options.dist.layers = layers;
     std::set<std::string> names;
     for (Blob const& blob : planned(made_huggingface(sample_model("llama")), request).target.blobs)
       names.insert(blob.name);
     return names.size();
   };
-  EXPECT_EQ(keys(LayerKeys::automatic), keys(LayerKeys::stacked));
-  EXPECT_LT(keys(LayerKeys::stacked), keys(LayerKeys::separate));
+  EXPECT_EQ(keys(dcp::LayerKeys::automatic), keys(dcp::LayerKeys::stacked));
+  EXPECT_LT(keys(dcp::LayerKeys::stacked), keys(dcp::LayerKeys::separate));
 }
 
 TEST(JobPlan, FromTorchDistToMegatronWhateverItsKeys) {
@@ -140,7 +140,7 @@ TEST(JobPlan, ToFsdpHasKeysOfTheModuleAndItsArgs) {
 
 TEST(JobPlan, IsTheSameTwice) {
   MadeCheckpoint const source = made_megatron(sample_model("mixtral"), {{.tp = 2, .etp = 2}});
-  TargetRequest const request = request_for(FormatId::torch_dist);
+  PlanRequest const request = request_for(FormatId::torch_dist);
   JobPlan const one = planned(source, request);
   JobPlan const other = planned(source, request);
   EXPECT_EQ(paths_of(one), paths_of(other));
@@ -216,8 +216,8 @@ TEST(JobPlanState, IsRefusedWhereTheTargetHasNoRoom) {
 }
 
 TEST(JobPlanState, IsLeftOutOnRequestWithAWarning) {
-  TargetRequest request = request_for(FormatId::megatron);
-  request.drop_optimizer = true;
+  PlanRequest request = request_for(FormatId::megatron);
+  request.read.drop_optimizer = true;
   JobPlan const plan = planned(with_adam(), request);
   EXPECT_EQ(plan.plan.source_bytes, bytes_of(made_torch_dist(sample_model("llama"), true).value));
   EXPECT_EQ(std::ranges::count(plan.warnings,
@@ -259,11 +259,11 @@ TEST(JobPlanState, OfModelFilesIsRefusedKindByKind) {
   MadeCheckpoint source = made_megatron(sample_model("llama"));
   source.value.state.optimizer = {StateForm::in_model_files, "optimizer"};
   source.value.state.rng = {StateForm::in_model_files, "rng_state"};
-  TargetRequest request = request_for(FormatId::megatron);
+  PlanRequest request = request_for(FormatId::megatron);
   expect_refused(source, request, ErrorKind::source, "source.optimizer = \"drop\"");
-  request.drop_optimizer = true;
+  request.read.drop_optimizer = true;
   expect_refused(source, request, ErrorKind::source, "source.rng = \"drop\"");
-  request.drop_rng = true;
+  request.read.drop_rng = true;
   Lines warnings = planned(source, request).warnings;
   std::erase_if(warnings, [](std::string const& text) {
     return text.find("is dropped") == std::string::npos;
@@ -288,8 +288,8 @@ TEST(JobPlanState, OfARunAloneIsDroppedWithAWarning) {
 // ---------------------------------------------------------------------------------------
 
 TEST(JobPlanWarns, OfATargetForTransformersWithoutTokenizer) {
-  auto const told = [](MadeCheckpoint const& source, TargetRequest request) {
-    request.map = "llama";
+  auto const told = [](MadeCheckpoint const& source, PlanRequest request) {
+    request.read.map = "llama";
     Lines warnings = planned(source, request).warnings;
     std::erase_if(warnings, [](std::string const& text) {
       return text.find("gets no tokenizer") == std::string::npos;
@@ -297,7 +297,7 @@ TEST(JobPlanWarns, OfATargetForTransformersWithoutTokenizer) {
     return warnings;
   };
   SampleModel const sample = sample_model("llama");
-  TargetRequest const to_huggingface = request_for(FormatId::huggingface);
+  PlanRequest const to_huggingface = request_for(FormatId::huggingface);
   Lines const lacking{
       "the target gets no tokenizer, because the source has none. Copy the model's tokenizer files "
       "into the target, or set target.reference to a folder of this model that has them"};
@@ -320,8 +320,8 @@ TEST(JobPlanWarns, OfAReferenceWithoutTokenizer) {
   ScratchFolder const scratch("no-tokenizer");
   SampleModel const sample = sample_model("llama");
   write_text_file(scratch.path() / "config.json", sample.config.dump());
-  TargetRequest request = request_for(FormatId::huggingface);
-  request.reference = scratch.path();
+  PlanRequest request = request_for(FormatId::huggingface);
+  request.options.huggingface.reference = scratch.path().string();
   auto const told = [&] {
     return std::ranges::count_if(
         planned(made_megatron(sample), request).warnings, [&](std::string const& text) {

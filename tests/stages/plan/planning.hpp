@@ -20,20 +20,20 @@ inline std::filesystem::path maps_folder() {
   return std::filesystem::path(RESHARD_SOURCE_DIR) / "configs" / "models";
 }
 
-inline TargetRequest request_for(FormatId format, MeshSizes const& mesh = {}) {
-  TargetRequest request;
-  request.format = format;
-  request.mesh = mesh;
-  request.pipeline.ranks = mesh.pp;
-  request.pipeline.chunks_per_rank = mesh.vpp;
-  request.map_folders = {maps_folder()};
-  request.shard_bytes = request.part_bytes = 1 << 20;
-  request.chunk_bytes = 1 << 20;
-  request.tool_version = "1.0";
+inline PlanRequest request_for(FormatId format, MeshSizes const& mesh = {}) {
+  PlanRequest request;
+  request.target.format = format;
+  request.target.mesh = mesh;
+  request.target.pipeline.ranks = mesh.pp;
+  request.target.pipeline.chunks_per_rank = mesh.vpp;
+  request.read.library = MapLibrary({maps_folder()});
+  request.options.huggingface.shard_bytes = request.options.hdf5.part_bytes = 1 << 20;
+  request.options.dist.chunk_bytes = 1 << 20;
+  request.target.tool_version = "1.0";
   return request;
 }
 
-inline JobPlan planned(MadeCheckpoint const& source, TargetRequest const& request) {
+inline JobPlan planned(MadeCheckpoint const& source, PlanRequest const& request) {
   return make_job_plan(source.value, request, PlanLimits{});
 }
 
@@ -49,8 +49,8 @@ inline std::string refused(ErrorKind kind, std::function<void()> const& work) {
   return {};
 }
 
-inline void expect_refused(MadeCheckpoint const& source, TargetRequest const& request,
-                           ErrorKind kind, std::string_view words) {
+inline void expect_refused(MadeCheckpoint const& source, PlanRequest const& request, ErrorKind kind,
+                           std::string_view words) {
   std::string const sentence = refused(kind, [&] { planned(source, request); });
   EXPECT_NE(sentence.find(words), std::string::npos) << sentence;
 }

@@ -14,12 +14,12 @@ struct Way {
   std::string family;
   FormatId format;
   MeshSizes mesh;
-  TargetModel model = TargetModel::as_source;
+  megatron::TargetModel model = megatron::TargetModel::as_source;
 };
 
 void PrintTo(Way const& way, std::ostream* out) {
   *out << way.family << " " << name(way.format)
-       << (way.model == TargetModel::hybrid ? " hybrid" : "");
+       << (way.model == megatron::TargetModel::hybrid ? " hybrid" : "");
 }
 
 std::vector<Way> ways() {
@@ -31,7 +31,7 @@ std::vector<Way> ways() {
       all.push_back(
           {family, format, {.tp = 2, .pp = 2, .ep = experts ? 4 : 1, .etp = experts ? 1 : 2}});
       if (format_of(format).target().names == NameOwner::megatron)
-        all.push_back({family, format, all.back().mesh, TargetModel::hybrid});
+        all.push_back({family, format, all.back().mesh, megatron::TargetModel::hybrid});
     }
   return all;
 }
@@ -62,11 +62,11 @@ class RoundTrip : public testing::TestWithParam<Way> {
   }
 
   Checkpoint write(Checkpoint const& source, std::vector<std::vector<std::byte>> const& bytes,
-                   TargetRequest const& request, char const* folder) const {
+                   PlanRequest const& request, char const* folder) const {
     JobPlan const plan = make_job_plan(source, request, PlanLimits{});
     expect_sound(plan);
     write_target(plan, bytes, scratch_.path() / folder);
-    return open_checkpoint(scratch_.path() / folder, request.format, {}, LoneReader());
+    return open_checkpoint(scratch_.path() / folder, request.target.format, {}, LoneReader());
   }
 
   /// Attention and MLP are layers of their own, and args say which.
@@ -92,9 +92,10 @@ TEST(Hybrid, AGptModelThereAndBackIsTheSame) {
   ScratchFolder const scratch{"hybrid"};
   MadeCheckpoint const made = made_huggingface(sample_model("qwen3_moe"));
   auto const write = [&](Checkpoint const& source, std::vector<std::vector<std::byte>> const& bytes,
-                         FormatId format, MeshSizes mesh, TargetModel model, char const* folder) {
-    TargetRequest request = request_for(format, mesh);
-    request.model = model;
+                         FormatId format, MeshSizes mesh, megatron::TargetModel model,
+                         char const* folder) {
+    PlanRequest request = request_for(format, mesh);
+    request.options.named.model = model;
     JobPlan const plan = make_job_plan(source, request, PlanLimits{});
     expect_sound(plan);
     write_target(plan, bytes, scratch.path() / folder);
@@ -111,13 +112,13 @@ TEST(Hybrid, AGptModelThereAndBackIsTheSame) {
   MeshSizes const small{.tp = 1, .pp = 2, .ep = 2, .etp = 1};
   MeshSizes const other{.tp = 2, .pp = 1, .ep = 1, .etp = 2};
   Checkpoint const gpt =
-      write(made.value, first, FormatId::megatron, small, TargetModel::as_source, "gpt");
+      write(made.value, first, FormatId::megatron, small, megatron::TargetModel::as_source, "gpt");
   Checkpoint const hybrid = write(gpt, bytes_of_files(gpt.files), FormatId::torch_dist, other,
-                                  TargetModel::hybrid, "hybrid");
+                                  megatron::TargetModel::hybrid, "hybrid");
   Checkpoint const cut = write(hybrid, bytes_of_files(hybrid.files), FormatId::megatron, small,
-                               TargetModel::as_source, "cut");  // stays a hybrid model
-  Checkpoint const back =
-      write(cut, bytes_of_files(cut.files), FormatId::megatron, small, TargetModel::gpt, "back");
+                               megatron::TargetModel::as_source, "cut");  // stays a hybrid model
+  Checkpoint const back = write(cut, bytes_of_files(cut.files), FormatId::megatron, small,
+                                megatron::TargetModel::gpt, "back");
   auto const layers = [](Checkpoint const& checkpoint) {
     return fact(args_of(checkpoint), "num_layers").dump();
   };
@@ -138,15 +139,15 @@ TEST(Hybrid, AGptModelThereAndBackIsTheSame) {
 TEST_P(RoundTrip, BringsEveryByteBack) {
   MadeCheckpoint const source = made_huggingface(sample_model(GetParam().family));
   auto const bytes = payload(source.value);
-  TargetRequest there = request_for(GetParam().format, GetParam().mesh);
-  there.model = GetParam().model;
+  PlanRequest there = request_for(GetParam().format, GetParam().mesh);
+  there.options.named.model = GetParam().model;
   Checkpoint const target = write(source.value, bytes, there, "there");
   EXPECT_EQ(target.format->id(), GetParam().format);
   EXPECT_TRUE(target.format->describe(scratch_.path() / "there", {}).sound);
-  if (there.model == TargetModel::hybrid) expect_pairs(target);
+  if (there.options.named.model == megatron::TargetModel::hybrid) expect_pairs(target);
 
-  TargetRequest back = request_for(FormatId::huggingface);
-  if (GetParam().format != FormatId::dcp) back.map = GetParam().family;
+  PlanRequest back = request_for(FormatId::huggingface);
+  if (GetParam().format != FormatId::dcp) back.read.map = GetParam().family;
   Checkpoint const returned = write(target, bytes_of_files(target.files), back, "back");
   EXPECT_EQ(contents(returned, bytes_of_files(returned.files)), contents(source.value, bytes));
   EXPECT_EQ(returned.config, source.value.config);
@@ -154,7 +155,7 @@ TEST_P(RoundTrip, BringsEveryByteBack) {
 
 INSTANTIATE_TEST_SUITE_P(Formats, RoundTrip, testing::ValuesIn(ways()), [](auto const& way) {
   return fmt::format("{}_{}{}", way.param.family, name(way.param.format),
-                     way.param.model == TargetModel::hybrid ? "_hybrid" : "");
+                     way.param.model == megatron::TargetModel::hybrid ? "_hybrid" : "");
 });
 
 }  // namespace

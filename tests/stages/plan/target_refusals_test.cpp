@@ -23,9 +23,9 @@ MadeCheckpoint adam(std::function<bool(std::string const&)> const& lacks,
   return source;
 }
 
-TargetRequest megatron_with(OptimizerFiles files) {
-  TargetRequest request = request_for(FormatId::megatron);
-  request.optimizer.files = files;
+PlanRequest megatron_with(megatron::OptimizerFiles files) {
+  PlanRequest request = request_for(FormatId::megatron);
+  request.options.megatron.optimizer = files;
   return request;
 }
 
@@ -34,11 +34,11 @@ TEST(TargetRefuses, StateThatAWeightLacks) {
   expect_refused(adam([&](std::string const& name) {
                    return name.ends_with("." + norm) && name.find(".exp_avg") != std::string::npos;
                  }),
-                 megatron_with(OptimizerFiles::distributed), ErrorKind::source,
+                 megatron_with(megatron::OptimizerFiles::distributed), ErrorKind::source,
                  "which distrib_optim.pt holds for every parameter. It was frozen");
   expect_refused(
       adam([&](std::string const& name) { return name == "optimizer.state.param." + norm; }),
-      megatron_with(OptimizerFiles::in_model_files), ErrorKind::source,
+      megatron_with(megatron::OptimizerFiles::in_model_files), ErrorKind::source,
       "has no master weight, which model_optim_rng.pt holds for every BF16 weight");
 }
 
@@ -49,7 +49,7 @@ TEST(TargetRefuses, StateOfAnotherDtypeThanDistribOptimHas) {
                         return name.find(".exp_avg.") != std::string::npos ? DType::bf16
                                                                            : DType::f32;
                       }),
-                 megatron_with(OptimizerFiles::distributed), ErrorKind::source,
+                 megatron_with(megatron::OptimizerFiles::distributed), ErrorKind::source,
                  "is BF16, and distrib_optim.pt holds F32");
 }
 
@@ -102,8 +102,8 @@ TEST(TargetRefuses, ElementsSmallerThanAByte) {
 }
 
 TEST(TargetRefuses, AnAxisThatNoRuleSplits) {
-  TargetRequest request = request_for(FormatId::torch_dist);
-  request.mesh = Mesh({{"tp", 1}, {"pp", 1}, {"vpp", 1}, {"ep", 1}, {"etp", 1}, {"cp", 2}});
+  PlanRequest request = request_for(FormatId::torch_dist);
+  request.target.mesh = Mesh({{"tp", 1}, {"pp", 1}, {"vpp", 1}, {"ep", 1}, {"etp", 1}, {"cp", 2}});
   expect_refused(made_huggingface(sample_model("llama")), request, ErrorKind::usage,
                  "[target] layout.cp = 2: no rule of mcore.toml splits this model along it");
 }
@@ -123,8 +123,8 @@ TEST(TargetRefuses, FsdpNamesOfPredictionLayersThatNothingStates) {
 TEST(TargetRefuses, ArgsThatCountLayersWhereTheyAreCountedAnew) {
   SampleModel sample = sample_model("qwen3");
   sample.args.set("window_attn_skip_freq", 2);
-  TargetRequest request = request_for(FormatId::megatron);
-  request.model = TargetModel::hybrid;
+  PlanRequest request = request_for(FormatId::megatron);
+  request.options.named.model = megatron::TargetModel::hybrid;
   expect_refused(made_megatron(sample), request, ErrorKind::usage,
                  "args.window_attn_skip_freq = 2 counts layers");
 }

@@ -311,9 +311,9 @@ TEST(DeepSpeedDamage, FilesThatAreMissingAreNamed) {
 
 TEST(DeepSpeedTarget, NeedsTheStateAndTheSettingsOfAnOptimizer) {
   ScratchFolder const scratch("deepspeed_target");
-  TargetRequest request;
-  request.format = FormatId::deepspeed;
-  request.map = "none";
+  PlanRequest request;
+  request.target.format = FormatId::deepspeed;
+  request.read.map = "none";
   auto const plan = [&](test::SampleCheckpoint const& sample) {
     Checkpoint const opened = open_checkpoint(sample.path, FormatId::automatic, {}, LoneReader());
     make_identity_plan(opened, request, PlanLimits{});

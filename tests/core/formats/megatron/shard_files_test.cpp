@@ -30,15 +30,15 @@ class SmallTarget {
       : family_(test::map_file(family_name)),
         core_(test::map_file("mcore")),
         model_(described(family_, core_)) {
-    request_.mesh = mesh.mesh();
-    request_.pipeline = pipeline(mesh.pp);
+    request_.target.mesh = mesh.mesh();
+    request_.target.pipeline = pipeline(mesh.pp);
     SideOptions options;
     options.local = true;
-    options.mesh = request_.mesh;
+    options.mesh = request_.target.mesh;
     options.options = {{"form", "sequential"}, {"spec", "te"}, {"mtp_block", "mtp_model_layer"}};
     side_.emplace(model_, core_, std::move(options));
     dtypes_.assign(model_.tensors().size(), DType::bf16);
-    target_.chunks = pipeline_chunks(request_.pipeline);
+    target_.chunks = pipeline_chunks(request_.target.pipeline);
     target_.args = {{"num_layers", Json(layers())}};
   }
 
@@ -148,8 +148,8 @@ class SmallTarget {
     Catalog result;
     result.tensors.resize(model_.tensors().size());
     std::uint32_t file = 0;
-    for (ShardPlace const& place : target_places(sizes_of(request_.mesh))) {
-      MeshPlace const at = place_of(request_.mesh, place);
+    for (ShardPlace const& place : target_places(sizes_of(request_.target.mesh))) {
+      MeshPlace const at = place_of(request_.target.mesh, place);
       for (PipelineChunk const& chunk : target_.chunks) {
         if (chunk.rank != place.pp) continue;
         for (StoredName const& name : side_->names(&chunk))
@@ -174,7 +174,7 @@ class SmallTarget {
   /// Every file of the draft, and every tensor in it, is what it would be alone.
   void expect_right() {
     std::vector<std::vector<FileSegment>> files;
-    for (ShardPlace const& place : target_places(sizes_of(request_.mesh)))
+    for (ShardPlace const& place : target_places(sizes_of(request_.target.mesh)))
       for (std::vector<FileSegment>& file : expected(place)) files.push_back(std::move(file));
     ASSERT_EQ(draft_.files.size(), files.size());
     for (std::size_t file = 0; file < files.size(); ++file)
@@ -210,11 +210,12 @@ class SmallTarget {
   TargetParts parts() const { return {&model_, &*side_, dtypes_, &request_}; }
 
   ShardContent content_of(ShardPlace const& place) {
-    MeshPlace const at = place_of(request_.mesh, place);
+    MeshPlace const at = place_of(request_.target.mesh, place);
     ShardContent content;
     content.args = target_.args;
     auto const sizes = target_args(
-        {sizes_of(request_.mesh), request_.pipeline, side_->padded_size("vocab")}, Json());
+        {sizes_of(request_.target.mesh), request_.target.pipeline, side_->padded_size("vocab")},
+        Json());
     content.args.insert(content.args.end(), sizes.begin(), sizes.end());
     for (PipelineChunk const& chunk : target_.chunks) {
       if (chunk.rank != place.pp) continue;
@@ -266,7 +267,7 @@ class SmallTarget {
   MapFile family_;
   MapFile core_;
   Model model_;
-  TargetRequest request_;
+  PlanRequest request_;
   std::optional<Side> side_;
   std::vector<std::optional<DType>> dtypes_;
   ExtraStates extras_{"te", "sequential", ForeignClasses::refuse};

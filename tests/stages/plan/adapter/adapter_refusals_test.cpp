@@ -106,9 +106,9 @@ TEST(AdapterRefuses, RowsThatPartsCannotDescribe) {
   SampleModel sample = sample_model("llama");
   sample.config.set("intermediate_size", std::int64_t{46});
   std::vector<MadeTensor> tensors = pair_of("model.layers.0.mlp.up_proj", 46, 24);
-  TargetRequest request = request_for(FormatId::torch_dist, {.tp = 2});
-  request.adapter = "bridge";
-  request.adapters_apart = true;
+  PlanRequest request = request_for(FormatId::torch_dist, {.tp = 2});
+  request.options.named.adapter.form = "bridge";
+  request.options.named.adapter.apart = true;
   expect_refused(peft(tensors, sample), request, ErrorKind::usage,
                  "are in an order that parts of axis 'inter' (size 46) cannot describe");
 }
@@ -122,10 +122,10 @@ TEST(AdapterRefuses, MatricesOfOneTensorThatAreCutDifferently) {
   made.add_cut({name + "up.linear_in.weight", {6, 2, 24}}, {1, 2, 1});
   made.value.args = sample_model("llama").args;
   made.value.iteration = made.value.stated_iteration = 7;
-  TargetRequest request = request_for(FormatId::megatron);
-  request.adapter = "bridge";
-  request.adapters_apart = false;
-  request.adapter_alpha = "4";
+  PlanRequest request = request_for(FormatId::megatron);
+  request.options.named.adapter.form = "bridge";
+  request.options.named.adapter.apart = false;
+  request.read.lora_alpha = "4";
   expect_refused(made, request, ErrorKind::source, "are stored differently, so they cannot be");
 }
 
@@ -139,8 +139,8 @@ TEST(AdapterRefuses, WhatTheMapLeavesOut) {
   ScratchFolder const scratch("adapter_left_out");
   std::filesystem::path const map = scratch.path() / "own.toml";
   std::ofstream(map) << "base = \"llama\"\ndrop = [ \"*lora_*\" ]\n";
-  TargetRequest request = request_for(FormatId::megatron);
-  request.map = map.string();
+  PlanRequest request = request_for(FormatId::megatron);
+  request.read.map = map.string();
   expect_refused(peft(pair_of("model.norm", 24, 24)), request, ErrorKind::source,
                  "holds an adapter (LoRA), and the map leaves out all of its 2 tensors (drop)");
 }
@@ -149,8 +149,8 @@ TEST(AdapterRefuses, APartThatTheMapCopies) {
   ScratchFolder const scratch("adapter_of_a_tower");
   std::filesystem::path const map = scratch.path() / "own.toml";
   std::ofstream(map) << "base = \"llama\"\nkeep = [ \"vision_tower.*\" ]\n";
-  TargetRequest request = request_for(FormatId::megatron);
-  request.map = map.string();
+  PlanRequest request = request_for(FormatId::megatron);
+  request.read.map = map.string();
   expect_refused(peft(pair_of("vision_tower.layers.0.q_proj", 24, 24)), request, ErrorKind::source,
                  "a part of the model that the map copies as it is (`keep`)");
 }
@@ -163,8 +163,8 @@ TEST(AdapterRefuses, MergingOneOfAnotherModel) {
   SampleModel longer = sample_model("llama");
   longer.args.set("num_layers", std::int64_t{8});
   MadeCheckpoint const base = made_huggingface(sample_model("llama"));
-  TargetRequest request = request_for(FormatId::megatron);
-  request.adapter_alpha = "4";
+  PlanRequest request = request_for(FormatId::megatron);
+  request.read.lora_alpha = "4";
   for (Case const& one : std::vector<Case>{
            {bridge(longer, 8), "has layer 8, but the model has 6. Name the adapter of this base"},
            {bridge(sample_model("llama"), 6, DType::f8_e4m3), "expected F32, BF16 or F16"}})
@@ -175,8 +175,8 @@ TEST(AdapterRefuses, MergingOneOfAnotherModel) {
 }
 
 TEST(AdapterRefuses, MergingIntoQuantisedWeights) {
-  TargetRequest request = request_for(FormatId::megatron);
-  request.adapter_alpha = "4";
+  PlanRequest request = request_for(FormatId::megatron);
+  request.read.lora_alpha = "4";
   MadeCheckpoint const base = made_fp8(sample_model("llama"));
   expect_refused(with_adapter(base, peft(up_pair())), request, ErrorKind::source,
                  "adapts 'model.layers.0.mlp.up_proj', which is quantised in the base");
@@ -188,8 +188,8 @@ TEST(AdapterRefuses, MergingWhatIsMoreThanAnAdapter) {
   MadeCheckpoint adapter = peft(up_pair());
   adapter.add_file({{"model.norm.weight", {24}}});
   adapter.value.beside.reset();
-  TargetRequest request = request_for(FormatId::megatron);
-  request.adapter_alpha = "4";
+  PlanRequest request = request_for(FormatId::megatron);
+  request.read.lora_alpha = "4";
   expect_refused(with_adapter(made_huggingface(sample_model("llama")), adapter), request,
                  ErrorKind::source, "holds tensors that are not of an adapter (LoRA)");
 }
@@ -208,8 +208,8 @@ TEST(AdapterRefuses, MergingIntoWeightsWithOptimizerState) {
 }
 
 TEST(AdapterRefuses, ATargetForMegatronBridge) {
-  TargetRequest request = request_for(FormatId::torch_dist);
-  request.program = TargetProgram::megatron_bridge;
+  PlanRequest request = request_for(FormatId::torch_dist);
+  request.options.named.program = megatron::TargetProgram::megatron_bridge;
   expect_refused(bridge(sample_model("llama"), 6), request, ErrorKind::usage,
                  "settings for a LoRA adapter cannot be made");
 }

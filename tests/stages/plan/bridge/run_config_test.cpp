@@ -13,10 +13,10 @@
 namespace reshard::test {
 namespace {
 
-TargetRequest for_bridge() {
-  TargetRequest request = request_for(FormatId::torch_dist);
-  request.program = TargetProgram::megatron_bridge;
-  request.folder = "/runs/target";
+PlanRequest for_bridge() {
+  PlanRequest request = request_for(FormatId::torch_dist);
+  request.options.named.program = megatron::TargetProgram::megatron_bridge;
+  request.target.folder = "/runs/target";
   return request;
 }
 
@@ -29,7 +29,7 @@ Json args_of_settings(Json const& config) {
   checkpoint.shape->settings = run_config_name;
   checkpoint.shape->facts = *config.find("model");
   checkpoint.shape->table = "megatron_bridge";
-  return stated_args(checkpoint, std::vector{maps_folder()});
+  return stated_args(checkpoint, MapLibrary({maps_folder()}));
 }
 
 /// Whether Megatron takes one for the other: lists are not told from tuples, nor 1 from 1.0.
@@ -77,7 +77,7 @@ TEST(RunConfig, IsReadBackAsTheArgsThatItWasMadeOf) {
     target.args = args_from_config(*map, map_file("mcore"), target.config);
     target.family = std::filesystem::path(map->name).stem().string();
     std::string text;
-    if (capture([&] { text = run_config_text(target, std::vector{maps_folder()}); })) continue;
+    if (capture([&] { text = run_config_text(target, MapLibrary({maps_folder()})); })) continue;
     written.insert(target.family);
     Json const read = args_of_settings(parse_yaml(text, run_config_name));
     for (auto const& [key, value] : *target.args.members()) {
@@ -122,35 +122,35 @@ TEST(RunConfig, OfARunOfMegatronLmIsMadeOfItsArgs) {
 
   BridgeTarget target{
       .args = sample.args, .family = "", .own_args = {"no_input_norm"}, .folder = "/t"};
-  std::vector const folders{maps_folder()};
+  MapLibrary const library({maps_folder()});
   target.args.set("no_input_norm", true);
-  EXPECT_NE(refused(ErrorKind::usage, [&] { run_config_text(target, folders); })
+  EXPECT_NE(refused(ErrorKind::usage, [&] { run_config_text(target, library); })
                 .find("args.no_input_norm = true is of layers that Megatron-Core does not have"),
             std::string::npos);
   target.args.set("no_input_norm", false).set("swiglu", false).set("gated_linear_unit", true);
-  EXPECT_NE(refused(ErrorKind::usage, [&] { run_config_text(target, folders); })
+  EXPECT_NE(refused(ErrorKind::usage, [&] { run_config_text(target, library); })
                 .find("args do not say which activation the gated layers have"),
             std::string::npos);
 }
 
 TEST(RunConfig, IsRefusedForModelsThatMegatronBridgeDoesNotBuild) {
-  TargetRequest request = for_bridge();
-  request.spec = "local";
+  PlanRequest request = for_bridge();
+  request.options.named.transformer_impl = "local";
   expect_refused(
       made_huggingface(sample_model("llama")), request, ErrorKind::usage,
       "\"megatron-bridge\" and transformer_impl = \"local\": it does not build such a model");
   request = for_bridge();
-  request.model = TargetModel::hybrid;
+  request.options.named.model = megatron::TargetModel::hybrid;
   expect_refused(made_huggingface(sample_model("llama")), request, ErrorKind::usage,
                  "and model = \"hybrid\"");
-  request.program = TargetProgram::ms_swift;
+  request.options.named.program = megatron::TargetProgram::ms_swift;
   expect_refused(made_huggingface(sample_model("llama")), request, ErrorKind::usage,
                  "\"ms-swift\" and model = \"hybrid\"");
 }
 
 TEST(RunConfig, SaysThatLayersHaveKeysOfTheirOwn) {
-  TargetRequest request = for_bridge();
-  request.layers = LayerKeys::separate;
+  PlanRequest request = for_bridge();
+  request.options.dist.layers = dcp::LayerKeys::separate;
   JobPlan const plan = planned(made_huggingface(sample_model("llama")), request);
   Json const config = parse_yaml(text_named(plan, run_config_name), run_config_name);
   EXPECT_EQ(fact(config, "model.hetereogenous_dist_checkpoint"), Json(true));

@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "core/base/error.hpp"
+#include "core/mapping/map_library.hpp"
 #include "stages/plan/check/core_forms.hpp"
-#include "stages/plan/source/map_choice.hpp"
 
 namespace reshard {
 namespace {
@@ -18,7 +18,7 @@ fs::path shipped() { return fs::path(RESHARD_SOURCE_DIR) / "configs" / "models";
 /// A family's model of a config.json, and the args that its map makes of it.
 struct Made {
   Made(std::string const& family, std::string const& config)
-      : maps(choose_maps(family, {shipped()}, Json(), Json(), true)),
+      : maps(MapLibrary({shipped()}).choose(family, Json(), Json(), true)),
         model(*maps.family, maps.core, {parse_json(config, "config.json"), "config.json"}) {
     Side const side(model, *maps.family, {});
     apply_family(model, side);

@@ -37,7 +37,7 @@ class MapCheckTest : public testing::Test {
     return path.string();
   }
   MapCheck check(std::string const& text, Json config = config_of()) const {
-    return check_map({written(text), {shipped()}, std::move(config), {}});
+    return check_map({written(text), MapLibrary({shipped()}), std::move(config), {}});
   }
   std::string first_error(std::string const& text, Json config = config_of()) const {
     MapCheck const found = check(text, std::move(config));
@@ -237,7 +237,7 @@ TEST(MapCheck, MegatronsMapIsProvedOnArgs) {
       R"({"num_layers": 4, "hidden_size": 32, "num_attention_heads": 4, "ffn_hidden_size": 48, "vocab_size": 96, "swiglu": true,
                                    "num_experts": 6, "moe_layer_freq": [0, 1, 1, 1], "mtp_num_layers": 1, "untie_embeddings_and_output_weights": true})",
       "args.json");
-  MapCheck const found = check_map({"mcore", {shipped()}, {}, args});
+  MapCheck const found = check_map({"mcore", MapLibrary({shipped()}), {}, args});
   EXPECT_EQ(found.errors, std::vector<std::string>());
   EXPECT_TRUE(found.family.empty());
   ASSERT_NE(named(found.tensors, "experts.gate"), found.tensors.end());
@@ -252,7 +252,8 @@ TEST(MapCheck, ConfigJsonIsMadeOfArgs) {
       R"({"num_layers": 4, "hidden_size": 32, "num_attention_heads": 4, "ffn_hidden_size": 48, "vocab_size": 96, "swiglu": true,
                                    "untie_embeddings_and_output_weights": true})",
       "args.json");
-  EXPECT_EQ(check_map({"llama", {shipped()}, {}, args}).errors, std::vector<std::string>());
+  EXPECT_EQ(check_map({"llama", MapLibrary({shipped()}), {}, args}).errors,
+            std::vector<std::string>());
 }
 
 TEST(MapCheck, NamesAloneAreProvedOnTheirFamily) {
@@ -260,7 +261,7 @@ TEST(MapCheck, NamesAloneAreProvedOnTheirFamily) {
       R"({"model_type": "qwen3_moe", "vocab_size": 96, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
                                      "num_key_value_heads": 2, "head_dim": 8, "intermediate_size": 48, "num_experts": 4, "moe_intermediate_size": 16})",
       "config.json");
-  MapCheck const found = check_map({"mlite_qwen3_moe", {shipped()}, config, {}});
+  MapCheck const found = check_map({"mlite_qwen3_moe", MapLibrary({shipped()}), config, {}});
   EXPECT_EQ(found.errors, std::vector<std::string>());
   EXPECT_NE(pattern(found.family, "layers.{layer}.moe.experts.fc1.weight{expert}"), nullptr);
 }
@@ -292,9 +293,9 @@ TEST_F(MapCheckTest, AConfigDescribesAFamilyAndArgsDescribeMegatron) {
   auto const expect_says = [](MapCheckRequest const& request, std::string_view words) {
     test::expect_refused(ErrorKind::usage, words, [&] { check_map(request); });
   };
-  expect_says({"mcore", {shipped()}, config_of(), {}},
+  expect_says({"mcore", MapLibrary({shipped()}), config_of(), {}},
               "--config: mcore.toml describes Megatron's checkpoints");
-  expect_says({"smollm3", {shipped()}, {}, Json().set("num_layers", std::int64_t{4})},
+  expect_says({"smollm3", MapLibrary({shipped()}), {}, Json().set("num_layers", std::int64_t{4})},
               "--args: smollm3.toml has no [config]");
 }
 

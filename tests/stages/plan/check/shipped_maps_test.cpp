@@ -11,8 +11,8 @@
 #include "core/base/error.hpp"
 #include "core/base/file.hpp"
 #include "core/mapping/map_file.hpp"
+#include "core/mapping/map_library.hpp"
 #include "stages/plan/check/map_check.hpp"
-#include "stages/plan/source/map_choice.hpp"
 
 namespace reshard {
 namespace {
@@ -36,7 +36,8 @@ std::vector<fs::path> maps() { return files_in(maps_folder(), ".toml"); }
 /// "" where no shipped map lists the model_type.
 std::string map_for(Json const& config) {
   std::string name;
-  capture([&] { name = choose_maps("auto", {maps_folder()}, config, {}, true).family->name; });
+  capture(
+      [&] { name = MapLibrary({maps_folder()}).choose("auto", config, {}, true).family->name; });
   return fs::path(name).stem().string();
 }
 
@@ -108,7 +109,7 @@ TEST_P(PublishedConfig, ProvesTheMapOfItsFamily) {
   std::string const map = map_for(GetParam().config);
   ASSERT_NE(map, "") << "no map lists model_type '" << GetParam().type << "'";
   try {
-    MapCheck const found = check_map({map, {maps_folder()}, GetParam().config, {}});
+    MapCheck const found = check_map({map, MapLibrary({maps_folder()}), GetParam().config, {}});
     for (std::string const& error : found.errors) ADD_FAILURE() << error;
     EXPECT_FALSE(found.tensors.empty());
   } catch (Error const& error) {
@@ -122,7 +123,7 @@ class ShippedMap : public testing::TestWithParam<fs::path> {};
 
 TEST_P(ShippedMap, NeedsNoModelToBeRead) {
   try {
-    check_map({GetParam().stem().string(), {maps_folder()}, {}, {}});
+    check_map({GetParam().stem().string(), MapLibrary({maps_folder()}), {}, {}});
   } catch (Error const& error) {
     FAIL() << error.sentence();
   }

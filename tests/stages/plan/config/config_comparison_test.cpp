@@ -9,7 +9,7 @@ namespace reshard {
 namespace {
 
 Keys differences(ModelDescription const& a, ModelDescription const& b) {
-  ConfigComparison const found = compare_configs(a, b, {maps_folder()});
+  ConfigComparison const found = compare_configs(a, b, MapLibrary({maps_folder()}));
   EXPECT_EQ(found.not_compared, "");
   Keys result;
   for (ConfigDifference const& one : found.differences)
@@ -172,8 +172,9 @@ TEST(CompareConfigs, MegatronArgsCountWithAndWithoutAConfig) {
 }
 
 TEST(CompareConfigs, SaysWhenThereIsNothingToCompare) {
-  EXPECT_EQ(compare_configs({}, {}, {maps_folder()}).not_compared, "neither has a config.json");
-  EXPECT_EQ(compare_configs({small("llama"), {}}, {}, {maps_folder()}).not_compared,
+  EXPECT_EQ(compare_configs({}, {}, MapLibrary({maps_folder()})).not_compared,
+            "neither has a config.json");
+  EXPECT_EQ(compare_configs({small("llama"), {}}, {}, MapLibrary({maps_folder()})).not_compared,
             "b has neither a config.json nor args");
 }
 

@@ -36,15 +36,15 @@ Json with(Json config, std::string const& key, Json value) {
   return config.set(key, std::move(value));
 }
 
-TargetRequest request() {
-  TargetRequest result;
-  result.format = FormatId::huggingface;
-  result.map_folders = {maps_folder()};
+PlanRequest request() {
+  PlanRequest result;
+  result.target.format = FormatId::huggingface;
+  result.read.library = MapLibrary({maps_folder()});
   return result;
 }
 
 MapChoice maps_of(Json const& config) {
-  return choose_maps("auto", {maps_folder()}, config, Json(), true);
+  return MapLibrary({maps_folder()}).choose("auto", config, Json(), true);
 }
 
 Json args_of(Json const& config) {
@@ -170,7 +170,8 @@ Names names_of(Json const& config) {
 
 TEST(ExpectedNames, AreAllThere) {
   for (char const* type : {"llama", "qwen3", "mistral"}) {
-    auto const found = expected_names(small(type), names_of(small(type)), {maps_folder()});
+    auto const found =
+        expected_names(small(type), names_of(small(type)), MapLibrary({maps_folder()}));
     ASSERT_TRUE(found) << type;
     EXPECT_EQ(found->lacking, std::vector<std::string>()) << type;
     EXPECT_GT(found->count, 20U);
@@ -178,7 +179,8 @@ TEST(ExpectedNames, AreAllThere) {
 }
 
 TEST(ExpectedNames, OfAnotherFamilyLack) {
-  auto const found = expected_names(small("qwen3"), names_of(small("llama")), {maps_folder()});
+  auto const found =
+      expected_names(small("qwen3"), names_of(small("llama")), MapLibrary({maps_folder()}));
   ASSERT_TRUE(found);
   EXPECT_EQ(found->lacking.size(), 4U);
   EXPECT_EQ(found->lacking.front(), "model.layers.0.self_attn.q_norm.weight");
@@ -186,8 +188,8 @@ TEST(ExpectedNames, OfAnotherFamilyLack) {
 }
 
 TEST(ExpectedNames, OfNoFamilyMostlyLack) {
-  auto const found =
-      expected_names(small("llama"), Names{"attn.q", "attn.k", "embed"}, {maps_folder()});
+  auto const found = expected_names(small("llama"), Names{"attn.q", "attn.k", "embed"},
+                                    MapLibrary({maps_folder()}));
   ASSERT_TRUE(found);
   EXPECT_EQ(found->lacking.size(), found->count);
   EXPECT_TRUE(found->most_lack());
@@ -201,26 +203,26 @@ TEST(ExpectedNames, MayBeStoredInParts) {
   for (std::string const& name : names_of(small("llama")))
     parts.insert(name.ends_with("proj.weight") ? name.substr(0, name.size() - 6) + "qweight"
                                                : name);
-  auto const found = expected_names(small("llama"), parts, {maps_folder()});
+  auto const found = expected_names(small("llama"), parts, MapLibrary({maps_folder()}));
   ASSERT_TRUE(found);
   EXPECT_EQ(found->lacking, std::vector<std::string>());
 }
 
 TEST(ExpectedNames, OfAnUnknownFamilyAreUnknown) {
-  EXPECT_FALSE(expected_names(small("strange"), {}, {maps_folder()}));
+  EXPECT_FALSE(expected_names(small("strange"), {}, MapLibrary({maps_folder()})));
 }
 
 TEST(RepeatedNames, AreThoseOfTiedWeights) {
   Names names = names_of(small("llama"));
-  EXPECT_TRUE(repeated_names(small("llama"), names, {maps_folder()}).empty());
+  EXPECT_TRUE(repeated_names(small("llama"), names, MapLibrary({maps_folder()})).empty());
   Json const tied = with(small("llama"), "tie_word_embeddings", true);
   std::map<std::string, RepeatedName, std::less<>> const both = {
       {"lm_head.weight", {"embed", "model.embed_tokens.weight"}},
       {"model.embed_tokens.weight", {"embed", ""}}};
-  EXPECT_EQ(repeated_names(tied, names, {maps_folder()}), both);
+  EXPECT_EQ(repeated_names(tied, names, MapLibrary({maps_folder()})), both);
   names.erase("lm_head.weight");
-  EXPECT_TRUE(repeated_names(tied, names, {maps_folder()}).empty());
-  EXPECT_TRUE(repeated_names(small("strange"), names, {maps_folder()}).empty());
+  EXPECT_TRUE(repeated_names(tied, names, MapLibrary({maps_folder()})).empty());
+  EXPECT_TRUE(repeated_names(small("strange"), names, MapLibrary({maps_folder()})).empty());
 }
 
 TEST(RepeatedNames, AreThoseOfPredictionLayers) {
@@ -232,7 +234,7 @@ TEST(RepeatedNames, AreThoseOfPredictionLayers) {
   std::map<std::string, RepeatedName, std::less<>> const both = {
       {layer + "embed_tokens.weight", {"embed", "model.embed_tokens.weight"}},
       {"model.embed_tokens.weight", {"embed", ""}}};
-  EXPECT_EQ(repeated_names(config, names, {maps_folder()}), both);
+  EXPECT_EQ(repeated_names(config, names, MapLibrary({maps_folder()})), both);
 }
 
 // --- layers for multi-token prediction

@@ -257,7 +257,7 @@ TEST(ConfigFromArgs, SaysTheWindowsAgain) {
 TEST(ConfigFromArgs, SaysLlamasBiasesAgain) {
   Json const config = with(with(small("llama"), {"attention_bias"}, true), {"mlp_bias"}, true);
   Json const args = args_of(maps_of(config), config);
-  MapChoice const found = choose_maps("auto", {maps_folder()}, Json(), args, true);
+  MapChoice const found = MapLibrary({maps_folder()}).choose("auto", Json(), args, true);
   EXPECT_EQ(found.family->name, "llama.toml");
   Json const again = config_from_args(*found.family, Model(found.core, found.core, {args, "args"}));
   EXPECT_EQ(*again.find("attention_bias"), Json(true));

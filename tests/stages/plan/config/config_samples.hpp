@@ -8,8 +8,8 @@
 #include "core/base/file.hpp"
 #include "core/base/json.hpp"
 #include "core/formats/huggingface/config.hpp"
+#include "core/mapping/map_library.hpp"
 #include "core/mapping/model.hpp"
-#include "stages/plan/source/map_choice.hpp"
 
 /// Small configs of the families, their maps and Megatron's args of them, for the tests of this
 /// folder.
@@ -28,7 +28,7 @@ inline Json published(std::string const& name) {
 }
 
 inline MapChoice maps_of(Json const& config) {
-  return choose_maps("auto", {maps_folder()}, config, Json(), true);
+  return MapLibrary({maps_folder()}).choose("auto", config, Json(), true);
 }
 
 inline Json with(Json config, std::vector<std::string> path, Json value) {

@@ -20,7 +20,7 @@ fs::path shipped() { return fs::path(RESHARD_SOURCE_DIR) / "configs" / "models";
 DraftRequest marlin(std::string const& base = "") {
   DraftRequest request;
   request.base = base;
-  request.map_folders = {shipped()};
+  request.library = MapLibrary({shipped()});
   request.config = parse_json(
       R"({"model_type": "marlin", "architectures": ["MarlinForCausalLM"], "vocab_size": 96, "hidden_size": 64,
           "num_blocks": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 90,
@@ -59,7 +59,7 @@ TEST(MapDraft, OfARenamedModelIsAMapThatCheckMapProves) {
   ScratchFolder const scratch("map_draft");
   fs::path const path = scratch.path() / "marlin.toml";
   std::ofstream(path) << draft.toml;
-  MapCheck const check = check_map({path.string(), {shipped()}, request.config, {}});
+  MapCheck const check = check_map({path.string(), MapLibrary({shipped()}), request.config, {}});
   EXPECT_EQ(check.errors, std::vector<std::string>()) << draft.toml;
   EXPECT_GT(check.forms.size(), 3);
 }

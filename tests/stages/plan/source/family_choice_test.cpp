@@ -19,12 +19,12 @@ Json stated_by(char const* name) {
 }
 
 MapChoice chosen_by(Json const& args) {
-  return choose_maps("auto", {maps_folder()}, Json(), args, true);
+  return MapLibrary({maps_folder()}).choose("auto", Json(), args, true);
 }
 
 FamilyChoice settled(Json const& args, std::string const& origin) {
-  TargetRequest request;
-  request.map_folders = {maps_folder()};
+  PlanRequest request;
+  request.read.library = MapLibrary({maps_folder()});
   return settled_family(chosen_by(args), request, args, origin);
 }
 
@@ -68,7 +68,7 @@ TEST(FamilyChoice, GoesByTheConfigOfTheModelThatItWasTrainedFrom) {
 }
 
 TEST(ArgsMeaning, OtherRowsAreRefused) {
-  MapFile const core = choose_maps("mcore", {maps_folder()}, {}, {}, false).core;
+  MapFile const core = MapLibrary({maps_folder()}).choose("mcore", {}, {}, false).core;
   Json args = stated_by("mixtral-8x22b");
   refuse_other_rows(core, args, "here");
   args.set("moe_mlp_glu_interleave_size", 8);
@@ -85,7 +85,7 @@ TEST(ArgsMeaning, OtherRowsAreRefused) {
 }
 
 TEST(ArgsMeaning, UnknownArgumentsOfAModelAreNamed) {
-  MapFile const core = choose_maps("mcore", {maps_folder()}, {}, {}, false).core;
+  MapFile const core = MapLibrary({maps_folder()}).choose("mcore", {}, {}, false).core;
   Json args = stated_by("mixtral-8x22b");
   EXPECT_EQ(unknown_args_warning(core, nullptr, args), "");
   args.set("moe_new_gate", true).set("moe_newer_gate", false).set("new_log_place", "x");

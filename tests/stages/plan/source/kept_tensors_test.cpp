@@ -39,12 +39,13 @@ struct Job {
                            "family.toml")} {}
 
   void settle(Checkpoint const& source, Unmapped unmapped, FormatId format = FormatId::megatron,
-              std::string const& names = "auto", TargetProgram program = TargetProgram::as_source) {
-    TargetRequest request;
-    request.program = program;
-    request.unmapped = unmapped;
-    request.format = format;
-    request.names = names;
+              std::string const& names = "auto",
+              megatron::TargetProgram program = megatron::TargetProgram::as_source) {
+    PlanRequest request;
+    request.options.named.program = program;
+    request.read.unmapped = unmapped;
+    request.target.format = format;
+    request.options.named.names = names;
     settled = settle_unmapped(maps, source, view_of(source), Json(), request, warnings);
   }
   /// Names and shapes of a whole side of the job.
@@ -188,21 +189,23 @@ TEST(KeptTensors, HaveTheNamesOfTheProgramThatStartsFromThem) {
   std::string const kept = "keep = ['vision.*']\nkept = { bridge = { 'b.*' = 'vision.*' } }\n";
   std::string const swift =
       "keep = ['vision.*']\nkept = { bridge = { 'b.*' = 'vision.*' }, swift = { 's.*' = 'vision.*' } }\n";
-  auto const settle = [](std::string const& map, std::string const& names, TargetProgram program) {
+  auto const settle = [](std::string const& map, std::string const& names,
+                         megatron::TargetProgram program) {
     Job job(map);
     job.settle(with_vision(), Unmapped::keep, FormatId::torch_dist, names, program);
     return job.settled.target.trainer;
   };
-  EXPECT_EQ(settle(swift, "auto", TargetProgram::ms_swift), "swift");
-  EXPECT_EQ(settle(swift, "auto", TargetProgram::megatron_bridge), "bridge");
-  EXPECT_NE(
-      refusal([&] { settle(swift, "swift", TargetProgram::megatron_bridge); }, ErrorKind::usage)
-          .find("\"megatron-bridge\" and names = \"swift\": it looks for the names of "
-                "\"bridge\""),
-      std::string::npos);
-  EXPECT_NE(refusal([&] { settle(kept, "auto", TargetProgram::ms_swift); }, ErrorKind::usage)
-                .find("has no [kept.swift] for all of them"),
+  EXPECT_EQ(settle(swift, "auto", megatron::TargetProgram::ms_swift), "swift");
+  EXPECT_EQ(settle(swift, "auto", megatron::TargetProgram::megatron_bridge), "bridge");
+  EXPECT_NE(refusal([&] { settle(swift, "swift", megatron::TargetProgram::megatron_bridge); },
+                    ErrorKind::usage)
+                .find("\"megatron-bridge\" and names = \"swift\": it looks for the names of "
+                      "\"bridge\""),
             std::string::npos);
+  EXPECT_NE(
+      refusal([&] { settle(kept, "auto", megatron::TargetProgram::ms_swift); }, ErrorKind::usage)
+          .find("has no [kept.swift] for all of them"),
+      std::string::npos);
 }
 
 TEST(KeptTensors, OfATrainerThatTheMapDoesNotKnowAreRefused) {

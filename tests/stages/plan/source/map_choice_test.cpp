@@ -1,4 +1,4 @@
-#include "stages/plan/source/map_choice.hpp"
+#include "core/mapping/map_library.hpp"
 
 #include "stages/plan/source/model_facts.hpp"
 #include "tests/stages/plan/planning.hpp"
@@ -7,7 +7,7 @@ namespace reshard::test {
 namespace {
 
 MapChoice chosen(std::string const& map, Json const& config, Json const& args, bool need_family) {
-  return choose_maps(map, {maps_folder()}, config, args, need_family);
+  return MapLibrary({maps_folder()}).choose(map, config, args, need_family);
 }
 
 std::string refusal(std::string const& map, Json const& config, Json const& args,
@@ -62,8 +62,9 @@ TEST(MapChoice, SaysWhatIsKnown) {
               "no map describes model_type 'lama' of config.json. Did you mean 'llama'?");
   expect_says(refusal("auto", Json().set("hidden_size", std::int64_t{1}), {}, true),
               "config.json has no model_type");
-  expect_says(refused(ErrorKind::usage, [] { choose_maps("auto", {"/nowhere"}, {}, {}, false); }),
-              "model maps: no *.toml in /nowhere");
+  expect_says(
+      refused(ErrorKind::usage, [] { MapLibrary({"/nowhere"}).choose("auto", {}, {}, false); }),
+      "model maps: no *.toml in /nowhere");
 }
 
 /// A model as its args, or its config, describe it.

@@ -74,8 +74,8 @@ TEST(NormsBehind, AModelWithoutAnyNormsIsRefused) {
 }
 
 TEST(NormsBehind, AFamilyThatHasNormsInFrontRequiresThem) {
-  TargetRequest request = request_for(FormatId::megatron);
-  request.map = "llama";
+  PlanRequest request = request_for(FormatId::megatron);
+  request.read.map = "llama";
   expect_refused(with_norms_behind(llama_with_norms_behind(), {attention_norm, mlp_norm}), request,
                  ErrorKind::source, "");
 }

@@ -25,8 +25,8 @@ TEST(QuantSource, CodesAndScalesAreCarriedAsTheyAre) {
 
 TEST(QuantSource, ValuesAreComputedOnRequest) {
   MadeCheckpoint const source = made_fp8(sample_model("qwen3"));
-  TargetRequest request = request_for(FormatId::huggingface);
-  request.dequantise = true;
+  PlanRequest request = request_for(FormatId::huggingface);
+  request.read.dequantise = true;
   JobPlan const plan = planned(source, request);
   EXPECT_EQ(plan.source.views.size(), projections(plan));
   for (SourceView const& view : plan.source.views) {
@@ -54,8 +54,8 @@ TEST(QuantSource, ExpertsThatAreJoinedHaveTheSameParts) {
 
 TEST(QuantSource, CodesWithoutTheirScaleAreRefused) {
   for (bool const dequantise : {false, true}) {
-    TargetRequest request = request_for(FormatId::huggingface);
-    request.dequantise = dequantise;
+    PlanRequest request = request_for(FormatId::huggingface);
+    request.read.dequantise = dequantise;
     expect_refused(made_fp8(sample_model("qwen3"), "model.layers.2.mlp.up_proj.weight"), request,
                    ErrorKind::source, "model.layers.2.mlp.up_proj.weight");
   }

@@ -131,7 +131,7 @@ TEST(SourceCatalog, OfEqualTablesIsTheSameAsOfEachTable) {
         open_checkpoint(scratch.path() / "folders", FormatId::megatron, {}, LoneReader());
     ASSERT_TRUE(
         std::ranges::any_of(source.places, [](auto const& one) { return one.alike.has_value(); }));
-    TargetRequest const request = request_for(FormatId::megatron);
+    PlanRequest const request = request_for(FormatId::megatron);
     Lines const together = lines_of(catalogue(source, request).source);
     NameTraits const traits = source.format->view(source, "").traits;
     for (SharePlace& place : source.places) place.alike.reset();

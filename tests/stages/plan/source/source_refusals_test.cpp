@@ -3,11 +3,11 @@
 #include <fstream>
 
 #include "core/formats/huggingface/folder.hpp"
+#include "core/mapping/map_library.hpp"
 #include "stages/plan/source/dequantised.hpp"
 #include "stages/plan/source/flat_states.hpp"
 #include "stages/plan/source/logical_source.hpp"
 #include "stages/plan/source/made_config.hpp"
-#include "stages/plan/source/map_choice.hpp"
 #include "stages/plan/source/tower_entries.hpp"
 #include "stages/plan/source/trained_parameters.hpp"
 #include "stages/plan/source/vocabulary.hpp"
@@ -72,8 +72,8 @@ TEST(SourceRefuses, TwoNamesOfOneTensor) {
 
 TEST(SourceRefuses, AModelThatNothingNames) {
   MadeCheckpoint const source = made_of(FormatId::dcp, {{"model.norm.weight", {24}}}, Json());
-  TargetRequest request = request_for(FormatId::megatron);
-  request.map = "llama";
+  PlanRequest request = request_for(FormatId::megatron);
+  request.read.map = "llama";
   expect_refused(source, request, ErrorKind::usage, "does not state which model it holds");
 }
 
@@ -81,8 +81,8 @@ TEST(SourceRefuses, AnOutputLayerThatTheConfigTiesToTheEmbedding) {
   ScratchFolder const scratch("tied_reference");
   Json config = sample_model("llama").config;
   std::ofstream(scratch.path() / "config.json") << config.set("tie_word_embeddings", true).dump();
-  TargetRequest request = request_for(FormatId::huggingface);
-  request.reference = scratch.path();
+  PlanRequest request = request_for(FormatId::huggingface);
+  request.options.huggingface.reference = scratch.path().string();
   expect_refused(made_megatron(sample_model("llama")), request, ErrorKind::source,
                  "the checkpoint has its own output layer");
 }
@@ -143,9 +143,9 @@ TEST(SourceRefuses, DequantisingBoxes) {
   for (auto const& [format, words] :
        {std::pair(FormatId::megatron, "holds boxes of tensors. Dequantise the Hugging Face"),
         std::pair(FormatId::huggingface, "holds boxes of quantised tensors ('model.layers.0.")}) {
-    TargetRequest request = request_for(format);
-    request.map = "qwen3";
-    request.dequantise = true;
+    PlanRequest request = request_for(format);
+    request.read.map = "qwen3";
+    request.read.dequantise = true;
     expect_refused(fp8_model(FormatId::dcp), request, ErrorKind::usage, words);
   }
 }
@@ -223,18 +223,18 @@ TEST(SourceRefuses, MapsThatDoNotFit) {
       << "base = \"llama\"\nmatch = { args = \"num_layers == 6\" }\n";
   expect_refused(
       ErrorKind::usage, "the checkpoint's args fit several families: llama.toml, own.toml",
-      [&] { choose_maps("auto", {scratch.path()}, {}, sample_model("llama").args, true); });
+      [&] { MapLibrary({scratch.path()}).choose("auto", {}, sample_model("llama").args, true); });
   expect_refused(
       ErrorKind::usage,
       "it has names for models of type llama, mistral, and the model's family is qwen3",
       [] { check_names_of("[model] map", map_file("torchtitan_llama"), map_file("qwen3")); });
 
   auto const target_map = [](char const* map, MeshSizes const& mesh, char const* family) {
-    TargetRequest request = request_for(FormatId::dcp, mesh);
-    request.target_map = map;
+    PlanRequest request = request_for(FormatId::dcp, mesh);
+    request.options.dcp.map = map;
     return std::pair(made_huggingface(sample_model(family)), request);
   };
-  auto const expect = [](std::pair<MadeCheckpoint, TargetRequest> const& job, char const* words) {
+  auto const expect = [](std::pair<MadeCheckpoint, PlanRequest> const& job, char const* words) {
     expect_refused(job.first, job.second, ErrorKind::usage, words);
   };
   expect(target_map("torchtitan_llama", {.tp = 2}, "llama"),
@@ -280,8 +280,8 @@ TEST(SourceRefuses, AVocabularyOfMoreRowsThanTheEmbeddingHas) {
   read.traits.padded_vocab = 48;
   for (auto const& [stated, kind] :
        {std::pair(0, ErrorKind::source), std::pair(50, ErrorKind::usage)}) {
-    TargetRequest request;
-    request.true_vocab_size = stated;
+    PlanRequest request;
+    request.read.true_vocab_size = stated;
     expect_refused(kind, "the embedding has 48 rows over all ranks, the vocabulary is 50",
                    [&] { check_vocab({}, request, read); });
   }
@@ -312,8 +312,8 @@ TEST(SourceRefuses, StateWithoutTheSettingsOfAnOptimizer) {
       tensors.push_back(
           {fmt::format("optimizer.state.{}.{}", weight.name, slot), weight.shape, DType::f32});
     }
-  TargetRequest request = request_for(FormatId::torch_dist);
-  request.map = "llama";
+  PlanRequest request = request_for(FormatId::torch_dist);
+  request.read.map = "llama";
   expect_refused(made_of(FormatId::dcp, tensors, sample_model("llama").config), request,
                  ErrorKind::source, "holds optimizer state and no settings of an optimizer");
 }

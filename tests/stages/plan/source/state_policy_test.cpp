@@ -32,10 +32,10 @@ Verdict judged(FormatId from, FormatId to, StateInventory const& state, bool dro
   source.format = &format;
   source.folder = "/ckpt";
   source.state = state;
-  TargetRequest request;
-  request.format = to;
-  request.drop_optimizer = drop_optimizer;
-  request.drop_rng = drop_rng;
+  PlanRequest request;
+  request.target.format = to;
+  request.read.drop_optimizer = drop_optimizer;
+  request.read.drop_rng = drop_rng;
   Verdict verdict;
   try {
     check_state(source, view_of(source), request, verdict.warnings);
@@ -163,8 +163,8 @@ TEST(StatePolicy, WhichFormatsStateGoesBetween) {
     for (Format const* to : all_formats()) {
       Checkpoint source;
       source.format = from;
-      TargetRequest request;
-      request.format = to->id();
+      PlanRequest request;
+      request.target.format = to->id();
       EXPECT_EQ(carries_state(source, request), std::ranges::count(by_name, from->id()) == 1 &&
                                                     std::ranges::count(with_room, to->id()) == 1)
           << from->name() << " to " << to->name();
@@ -176,8 +176,8 @@ TEST(StatePolicy, WhichFormatsTakeStateOfRankFiles) {
     Checkpoint source;
     source.format = &format_of(shares);
     source.rank_states = std::make_shared<megatron::RankStates>();
-    TargetRequest request;
-    request.format = to->id();
+    PlanRequest request;
+    request.target.format = to->id();
     EXPECT_EQ(carries_state(source, request), std::ranges::count(with_room, to->id()) == 1)
         << to->name();
   }
@@ -200,8 +200,8 @@ TEST(StatePolicy, GeneratorsOfRankFilesStayBehindWhenTheirOptimizerGoes) {
   source.state = rng(StateForm::in_model_files);
   source.state.optimizer = {StateForm::in_buffers, "distrib_optim.pt"};
   source.rank_states = std::make_shared<megatron::RankStates>();
-  TargetRequest request;
-  request.format = dist;
+  PlanRequest request;
+  request.target.format = dist;
   Lines warnings;
   check_state(source, StoredView(), request, warnings);
   EXPECT_EQ(warnings, Lines{"random-generator state is dropped, because it belongs to the old "

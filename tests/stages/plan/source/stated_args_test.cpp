@@ -11,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::vector<fs::path> const folders = {maps_folder()};
+MapLibrary const library({maps_folder()});
 
 Checkpoint with_settings(std::string const& yaml) {
   Checkpoint checkpoint;
@@ -44,7 +44,7 @@ mtp_num_layers: 0
 )";
 
 TEST(StatedArgs, FieldsOfAProviderBecomeMegatronsArgs) {
-  Json const args = stated_args(with_settings(dense), folders);
+  Json const args = stated_args(with_settings(dense), library);
   EXPECT_EQ(shown(args, "num_layers"), "2");
   EXPECT_EQ(shown(args, "group_query_attention"), "true");
   EXPECT_EQ(shown(args, "swiglu"), "true");
@@ -70,7 +70,7 @@ transformer:
   num_moe_experts: 4
   moe_layer_freq: [0, 1, 1]
 )"),
-                                folders);
+                                library);
   EXPECT_EQ(shown(args, "num_layers"), "3");
   EXPECT_EQ(shown(args, "vocab_size"), "50");
   EXPECT_EQ(shown(args, "squared_relu"), "true");
@@ -89,7 +89,7 @@ window_size: [4095, 0]
 window_attn_skip_freq: null
 rotary_base: 10000
 )"),
-                                  folders);
+                                  library);
   EXPECT_EQ(shown(gemma2, "window_size"), "[4095, 0]");
   EXPECT_EQ(shown(gemma2, "window_attn_skip_freq"), "2");
   EXPECT_EQ(shown(gemma2, "rotary_base"), "10000");
@@ -102,19 +102,19 @@ window_attn_skip_freq: null
 interleaved_attn_pattern: [5, 1]
 rotary_base: [10000.0, 1000000.0]
 )"),
-                                  folders);
+                                  library);
   EXPECT_EQ(shown(gemma3, "window_size"), "[511, 0]");
   EXPECT_EQ(shown(gemma3, "window_attn_skip_freq"), "6");
   EXPECT_EQ(shown(gemma3, "rotary_base"), "1000000.0");
 }
 
 TEST(StatedArgs, SettingsThatDescribeNoModelAreNone) {
-  EXPECT_TRUE(stated_args(with_settings("{language_model: {num_layers: 2}}"), folders).is_null());
+  EXPECT_TRUE(stated_args(with_settings("{language_model: {num_layers: 2}}"), library).is_null());
   Checkpoint trainer = with_settings("{}");
   trainer.shape->facts = {};
   trainer.shape->origin = "args.json: model = m";
   trainer.args.set("tuner_type", "full");
-  EXPECT_TRUE(stated_args(trainer, folders).is_null());
+  EXPECT_TRUE(stated_args(trainer, library).is_null());
   EXPECT_EQ(way_to_a_config(trainer),
             "Set source.config to the config.json of the same model (args.json: model = m)");
 }
@@ -122,7 +122,7 @@ TEST(StatedArgs, SettingsThatDescribeNoModelAreNone) {
 TEST(StatedArgs, ArgsOfTheCheckpointCountFirst) {
   Checkpoint checkpoint = with_settings(dense);
   checkpoint.args.set("num_layers", 7).set("hidden_size", 16);
-  EXPECT_EQ(shown(stated_args(checkpoint, folders), "num_layers"), "7");
+  EXPECT_EQ(shown(stated_args(checkpoint, library), "num_layers"), "7");
 }
 
 TEST(StatedArgs, NumbersThatAreNoneAreRefused) {
@@ -135,7 +135,7 @@ TEST(StatedArgs, NumbersThatAreNoneAreRefused) {
     if (std::size_t const at = yaml.find(word + ":"); at != std::string::npos)
       yaml.erase(at, yaml.find('\n', at) + 1 - at);
     std::string const sentence = refused(
-        ErrorKind::source, [&] { (void)stated_args(with_settings(yaml + text + "\n"), folders); });
+        ErrorKind::source, [&] { (void)stated_args(with_settings(yaml + text + "\n"), library); });
     EXPECT_NE(sentence.find("run_config.yaml: " + word + " is "), std::string::npos) << sentence;
     EXPECT_NE(sentence.find("Set source.config"), std::string::npos) << sentence;
   }
@@ -144,7 +144,7 @@ TEST(StatedArgs, NumbersThatAreNoneAreRefused) {
 TEST(StatedArgs, NumbersInAnyFormOfYaml11AreNumbers) {
   for (char const* text : {"10_000", "2:46:40", "0x2710", "023420"}) {
     Json const args =
-        stated_args(with_settings(dense + fmt::format("rotary_base: {}\n", text)), folders);
+        stated_args(with_settings(dense + fmt::format("rotary_base: {}\n", text)), library);
     EXPECT_EQ(shown(args, "rotary_base"), "10000") << text;
   }
 }
@@ -154,8 +154,8 @@ TEST(StatedArgs, WhatAFamilyNeedsMustBeStated) {
   MapFile const family = map_file("qwen3_moe");
   auto const check = [&](std::string const& more) {
     Checkpoint const source = with_settings(dense + more);
-    Model const described(core, core, {stated_args(source, folders), "args"});
-    check_settings(source, family, described, folders);
+    Model const described(core, core, {stated_args(source, library), "args"});
+    check_settings(source, family, described, library);
   };
   std::string const experts = "num_moe_experts: 4\nmoe_ffn_hidden_size: 8\nffn_hidden_size: 16\n";
   EXPECT_NO_THROW(check(experts + "moe_router_topk: 2\n"));
@@ -169,7 +169,7 @@ TEST(StatedArgs, WhatAFamilyNeedsMustBeStated) {
 }
 
 TEST(StatedArgs, AMissingTableIsNamed) {
-  std::vector<fs::path> const empty = {"/nonexistent"};
+  MapLibrary const empty({"/nonexistent"});
   std::string const sentence =
       refused(ErrorKind::usage, [&] { (void)stated_args(with_settings(dense), empty); });
   EXPECT_NE(sentence.find("settings/megatron_bridge.toml"), std::string::npos) << sentence;

@@ -61,8 +61,8 @@ struct Rows {
   bool operator==(Rows const&) const = default;
 };
 
-Rows rows_of(MadeCheckpoint const& source, TargetRequest request, std::string const& map) {
-  request.map = map;
+Rows rows_of(MadeCheckpoint const& source, PlanRequest request, std::string const& map) {
+  request.read.map = map;
   JobPlan const plan = planned(source, request);
   expect_sound(plan);
   EXPECT_EQ(plan.map_name, map == "auto" ? "" : map + ".toml");
@@ -85,7 +85,7 @@ TEST(JobPlanVocabulary, OfANamedFamilyIsThatOfArgs) {
   for (int const from : {1, 2, 4})
     for (int const to : {1, 2, 4}) {
       MadeCheckpoint const source = padded_source(from, 50, 128);
-      TargetRequest const request = request_for(FormatId::megatron, {.tp = to, .etp = to});
+      PlanRequest const request = request_for(FormatId::megatron, {.tp = to, .etp = to});
       Rows const rows = rows_of(source, request, "auto");
       EXPECT_EQ(rows_of(source, request, "llama"), rows) << from << " to " << to;
       EXPECT_EQ(rows.in_first_file, 128U);
@@ -96,7 +96,7 @@ TEST(JobPlanVocabulary, OfANamedFamilyIsThatOfArgs) {
 
 TEST(JobPlanVocabulary, OfANamedFamilyHasThePaddingOfArgs) {
   MadeCheckpoint const source = padded_source(2, 250, 64);
-  TargetRequest const request = request_for(FormatId::megatron, {.tp = 4, .etp = 4});
+  PlanRequest const request = request_for(FormatId::megatron, {.tp = 4, .etp = 4});
   Rows const rows = rows_of(source, request, "auto");
   EXPECT_EQ(rows.in_first_file, 256U / 4);
   EXPECT_EQ(rows_of(source, request, "llama"), rows);
@@ -104,7 +104,7 @@ TEST(JobPlanVocabulary, OfANamedFamilyHasThePaddingOfArgs) {
 
 TEST(JobPlanVocabulary, OfUnknownSizeIsKeptWhetherOrNotAFamilyIsNamed) {
   MadeCheckpoint const source = padded_source(2, 50, 8);  // that would be 64 rows
-  TargetRequest const request = request_for(FormatId::megatron);
+  PlanRequest const request = request_for(FormatId::megatron);
   Rows const rows = rows_of(source, request, "auto");
   EXPECT_TRUE(rows.unknown);
   EXPECT_EQ(rows.carried, 256);
@@ -121,7 +121,7 @@ MadeCheckpoint of_null_tokenizer(Index vocab, Index recorded = 0) {
 }
 
 TEST(JobPlanVocabulary, OfARecordCountsBeforeThatOfArgs) {
-  TargetRequest const request = request_for(FormatId::megatron);
+  PlanRequest const request = request_for(FormatId::megatron);
   EXPECT_EQ(rows_of(of_null_tokenizer(50), request, "auto").meant, 51);
   for (char const* map : {"auto", "llama"}) {
     Rows const rows = rows_of(of_null_tokenizer(50, 50), request, map);
@@ -133,7 +133,7 @@ TEST(JobPlanVocabulary, OfARecordCountsBeforeThatOfArgs) {
 
 TEST(JobPlanVocabulary, OfARecordOfAllRowsIsNotShortenedByArgs) {
   MadeCheckpoint source = padded_source(2, 250, 128);
-  TargetRequest const request = request_for(FormatId::megatron);
+  PlanRequest const request = request_for(FormatId::megatron);
   EXPECT_EQ(rows_of(source, request, "auto").meant, 250);
   source.value.vocab = 256;
   EXPECT_EQ(rows_of(source, request, "auto").meant, 256);
@@ -141,9 +141,9 @@ TEST(JobPlanVocabulary, OfARecordOfAllRowsIsNotShortenedByArgs) {
 
 TEST(JobPlanVocabulary, OfAMadeConfigCountsTheTokenOfTheNullTokenizer) {
   for (FormatId const format : {FormatId::huggingface, FormatId::hdf5}) {
-    TargetRequest request = request_for(format);
-    request.map = "llama";
-    request.true_rows = format == FormatId::hdf5;
+    PlanRequest request = request_for(format);
+    request.read.map = "llama";
+    request.read.true_rows = format == FormatId::hdf5;
     JobPlan const plan = planned(of_null_tokenizer(50), request);
     expect_sound(plan);
     EXPECT_EQ(logical_shape(*plan.model, *plan.model->find_tensor("embed")).front(), 51);
@@ -158,8 +158,8 @@ TEST(JobPlanVocabulary, OfAModelsOwnConfigMayLeaveThatTokenOut) {
   beside.path = "/made/huggingface";
   beside.config = sample_model("llama").config;
   beside.config_text = beside.config.dump(2) + "\n";
-  TargetRequest request = request_for(FormatId::huggingface);
-  request.map = "llama";
+  PlanRequest request = request_for(FormatId::huggingface);
+  request.read.map = "llama";
   JobPlan const plan = planned(source, request);
   expect_sound(plan);
   EXPECT_EQ(logical_shape(*plan.model, *plan.model->find_tensor("embed")).front(), 50);
@@ -168,7 +168,7 @@ TEST(JobPlanVocabulary, OfAModelsOwnConfigMayLeaveThatTokenOut) {
 TEST(JobPlanVocabulary, OfATorchDistTargetIsThatOfArgs) {
   MadeCheckpoint const source = padded_source(2, 50, 128);
   for (int const to : {1, 2}) {
-    TargetRequest const request = request_for(FormatId::torch_dist, {.tp = to, .etp = to});
+    PlanRequest const request = request_for(FormatId::torch_dist, {.tp = to, .etp = to});
     Rows const rows = rows_of(source, request, "auto");
     EXPECT_EQ(rows_of(source, request, "llama"), rows) << to;
     EXPECT_EQ(rows.carried, 128 * to);
@@ -193,11 +193,11 @@ TEST(JobPlanVocabulary, WithoutArgsIsThatOfTheConfigAndKeepsItsPadding) {
 
 // --- model.true_vocab_size ----------------------------------------------------------------------
 
-TargetRequest with_rows(FormatId format, Index rows, std::string const& map = "auto") {
-  TargetRequest request = request_for(
+PlanRequest with_rows(FormatId format, Index rows, std::string const& map = "auto") {
+  PlanRequest request = request_for(
       format, format == FormatId::megatron ? MeshSizes{.tp = 2, .etp = 2} : MeshSizes{});
-  request.true_vocab_size = rows;
-  request.map = map;
+  request.read.true_vocab_size = rows;
+  request.read.map = map;
   return request;
 }
 

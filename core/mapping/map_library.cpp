@@ -1,4 +1,4 @@
-#include "stages/plan/source/map_choice.hpp"
+#include "core/mapping/map_library.hpp"
 
 #include <algorithm>
 
@@ -13,6 +13,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::uint64_t largest_map_bytes = 4U << 20;
+constexpr char const* folder_of_tables = "settings";
 constexpr char const* core_map = "mcore";
 constexpr char const* quant_map = "quant";
 constexpr char const* adapter_map = "adapters";
@@ -151,15 +152,14 @@ std::vector<std::string> known_types(std::vector<fs::path> const& files,
 
 bool matches_args(MapFile const& map, Json const& args) { return matches(map.match_args, args); }
 
-MapChoice choose_maps(std::string const& map, std::vector<fs::path> const& folders,
-                      Json const& config, Json const& args, bool need_family,
-                      std::string const& origin) {
-  std::vector<fs::path> const files = map_files(folders);
-  MapChoice choice{find_named(core_map, files, folders), std::nullopt};
+MapChoice MapLibrary::choose(std::string const& map, Json const& config, Json const& args,
+                             bool need_family, std::string const& origin) const {
+  std::vector<fs::path> const files = map_files(folders_);
+  MapChoice choice{find_named(core_map, files, folders_), std::nullopt};
   if (map != "auto") {
-    if (map != core_map) choice.family = find_named(map, files, folders);
+    if (map != core_map) choice.family = find_named(map, files, folders_);
   } else if (need_family) {
-    choice.family = find_family(files, folders, config, args);
+    choice.family = find_family(files, folders_, config, args);
   }
   if (choice.family || !need_family) return choice;
   Json const* type = config.find("model_type");
@@ -170,7 +170,7 @@ MapChoice choose_maps(std::string const& map, std::vector<fs::path> const& folde
          config.is_null() ? "no map's condition holds for what the checkpoint's args describe"
                           : "config.json has no model_type",
          origin.empty() ? "" : " (" + origin + ")");
-  std::string near = nearest(*type->text(), known_types(files, folders));
+  std::string near = nearest(*type->text(), known_types(files, folders_));
   fail(ErrorKind::usage,
        "[model] map = \"auto\": no map describes model_type '{}' of config.json.{} Known families: "
        "{}. Name one with model.map, or begin one with reshard check-map --draft FOLDER "
@@ -179,9 +179,8 @@ MapChoice choose_maps(std::string const& map, std::vector<fs::path> const& folde
        listed(names_of(files), 40));
 }
 
-MapFile named_map(std::string_view key, std::string const& map,
-                  std::vector<fs::path> const& folders) {
-  return find_named(map, map_files(folders), folders, key);
+MapFile MapLibrary::named(std::string_view key, std::string const& map) const {
+  return find_named(map, map_files(folders_), folders_, key);
 }
 
 void check_names_of(std::string_view key, MapFile const& names, MapFile const& family) {
@@ -195,12 +194,12 @@ void check_names_of(std::string_view key, MapFile const& names, MapFile const& f
        fs::path(family.name).stem().string(), listed(family.model_types, 6));
 }
 
-std::vector<MapFile> family_maps(std::vector<fs::path> const& folders) {
+std::vector<MapFile> MapLibrary::families() const {
   std::vector<MapFile> maps;
-  for (fs::path const& file : map_files(folders)) {
+  for (fs::path const& file : map_files(folders_)) {
     if (!is_family(file)) continue;
     try {
-      MapFile map = load_map_file(file, folders);
+      MapFile map = load_map_file(file, folders_);
       if (!map.model_types.empty() && !map.axes.empty()) maps.push_back(std::move(map));
     } catch (Error const& error) {
       if (error.kind() != ErrorKind::usage) throw;  // naming it says what is wrong with it
@@ -209,8 +208,21 @@ std::vector<MapFile> family_maps(std::vector<fs::path> const& folders) {
   return maps;
 }
 
-std::vector<std::string> known_mesh_axes(std::vector<fs::path> const& folders) {
-  return mesh_axes(find_named(core_map, map_files(folders), folders));
+MapFile MapLibrary::settings(std::string const& name) const {
+  std::vector<std::string> places;
+  for (fs::path const& folder : folders_) {
+    fs::path const path = folder / folder_of_tables / (name + ".toml");
+    if (sees_file(path)) return load_map_file(path, folders_);
+    places.push_back(path.string());
+  }
+  fail(ErrorKind::usage,
+       "model maps: {} is missing, which describes the settings of such a folder. Install the "
+       "program with its maps, or copy that file into the folder that RESHARD_MAPS names.",
+       listed(places));
+}
+
+std::vector<std::string> MapLibrary::mesh_axes() const {
+  return reshard::mesh_axes(find_named(core_map, map_files(folders_), folders_));
 }
 
 }  // namespace reshard

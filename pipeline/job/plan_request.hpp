@@ -5,15 +5,15 @@
 #include <vector>
 
 #include "core/formats/format.hpp"
+#include "core/formats/target.hpp"
+#include "core/mapping/map_library.hpp"
 #include "pipeline/job/job_spec.hpp"
-#include "stages/plan/job_plan.hpp"
 
 namespace reshard {
 
-/// What the keys of a job ask of its target, for the planner. Errors of kind usage: a mesh or
+/// What the keys of a job ask of the planner. Errors of kind usage: a mesh or
 /// placements that cannot be read.
-TargetRequest target_request(JobSpec const& job,
-                             std::vector<std::filesystem::path> const& map_folders);
+PlanRequest plan_request(JobSpec const& job, MapLibrary const& library);
 
 /// The patterns of model.frozen: "a.*; b.*".
 std::vector<std::string> frozen_patterns(JobSpec const& job);
@@ -23,7 +23,7 @@ OpenChoice open_choice(JobSpec const& job);
 
 /// What asks the planner for a checkpoint's logical tensors and for no target. `map` is as in a job
 /// file; `config`: config.json or its folder, where the checkpoint has none.
-TargetRequest request_without_target(std::string const& map, std::filesystem::path const& config,
-                                     std::vector<std::filesystem::path> const& map_folders);
+PlanRequest request_without_target(std::string const& map, std::filesystem::path const& config,
+                                   MapLibrary const& library);
 
 }  // namespace reshard

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "core/formats/chunk_grid.hpp"
+#include "core/formats/format_option.hpp"
+
+namespace reshard::dcp {
+
+/// What a job says of a plain DCP target.
+struct TargetOptions {
+  ChunkGrid::Kind chunks = ChunkGrid::Kind::source;
+  Index ranks = 1;         ///< with chunks = ranks
+  std::string mesh;        ///< "dp=4 tp=2", with chunks = mesh
+  std::string placements;  ///< "*.experts.*: S0 S0; *: S0 R", with chunks = mesh
+  std::string prefix;      ///< put before every key
+  std::string map;         ///< the map whose names the tensors get; "": those of the source
+  friend bool operator==(TargetOptions const&, TargetOptions const&) = default;
+};
+
+FormatOptions<TargetOptions> target_options();
+
+/// The boxes that they ask for. Errors of kind usage: a mesh or placements that cannot be read.
+ChunkGrid grid_of(TargetOptions const& options);
+
+/// One key for all layers with the layer axis in front, or keys of their own; automatic keeps the
+/// source's form.
+enum class LayerKeys { automatic, stacked, separate };
+
+/// Whether a target gets an integrity.json; automatic: when the source has one.
+enum class IntegrityChoice { automatic, always, never };
+
+/// What a job says of a target of Megatron-Core's distributed checkpointing.
+struct DistOptions {
+  LayerKeys layers = LayerKeys::automatic;
+  IntegrityChoice integrity = IntegrityChoice::automatic;
+  std::uint64_t chunk_bytes = 256ULL << 20U;  ///< the largest chunk, aimed at
+  friend bool operator==(DistOptions const&, DistOptions const&) = default;
+};
+
+FormatOptions<DistOptions> dist_options();
+
+}  // namespace reshard::dcp

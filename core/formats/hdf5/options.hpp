@@ -1,0 +1,22 @@
+#pragma once
+
+#include <cstdint>
+
+#include "core/formats/format_option.hpp"
+
+namespace reshard::hdf5 {
+
+/// How the bytes of a target are written: by the system at the datasets' places, or by libhdf5 over
+/// MPI-IO, each rank for itself or all in step.
+enum class TargetIo { automatic, direct, independent, collective };
+
+/// What a job says of an HDF5 target.
+struct TargetOptions {
+  std::uint64_t part_bytes = 1ULL << 40U;  ///< the most in a file, except for one larger tensor
+  TargetIo io = TargetIo::automatic;       ///< automatic is direct
+  friend bool operator==(TargetOptions const&, TargetOptions const&) = default;
+};
+
+FormatOptions<TargetOptions> target_options();
+
+}  // namespace reshard::hdf5
