@@ -1,5 +1,6 @@
 #include "core/base/key_table.hpp"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 
@@ -81,6 +82,16 @@ std::string text_from_bytes(std::uint64_t bytes) {
     if (bytes != 0 && bytes % unit.bytes == 0)
       return fmt::format("{} {}", bytes / unit.bytes, unit.name);
   return "0 B";
+}
+
+std::optional<std::string> word_in(std::vector<std::string> const& words, Value const& value) {
+  auto const* const text = std::get_if<std::string>(&value);
+  auto const* const flag = std::get_if<bool>(&value);
+  bool const on = flag != nullptr ? *flag : text != nullptr && *text == "true";
+  bool const is_flag = flag != nullptr || (text != nullptr && (on || *text == "false"));
+  std::string const word = is_flag ? (on ? "on" : "off") : text != nullptr ? *text : "";
+  if (std::ranges::find(words, word) == words.end()) return std::nullopt;
+  return word;
 }
 
 std::string expected_one_of(std::vector<std::string> const& words, Value const& value) {

@@ -58,6 +58,10 @@ std::string text_from_bytes(std::uint64_t bytes);
 /// "expected one of keep, drop, found "dorp" (did you mean drop?)".
 std::string expected_one_of(std::vector<std::string> const& words, Value const& value);
 
+/// The word that a value gives to a key with these: for "on" and "off" also true and false. Nothing
+/// where it is none.
+std::optional<std::string> word_in(std::vector<std::string> const& words, Value const& value);
+
 /// Put the value into `into`, or say what is wrong with it.
 std::optional<std::string> read_text(Value const& value, std::string& into);
 std::optional<std::string> read_flag(Value const& value, bool& into);
@@ -132,9 +136,9 @@ Row<Owner> one_of(std::string name, T Owner::*member, std::vector<std::pair<std:
   return bound(
       std::move(row), member,
       [words, choices = row.choices](Value const& value, T& into) -> std::optional<std::string> {
-        auto const* const text = std::get_if<std::string>(&value);
+        auto const given = word_in(choices, value);
         for (auto const& [word, meant] : words)
-          if (text != nullptr && word == *text) {
+          if (given && word == *given) {
             into = meant;
             return std::nullopt;
           }

@@ -30,6 +30,9 @@ struct TargetChoice {
   Mesh mesh;
   std::filesystem::path
       folder;  ///< absolute, where the target will be; empty where none is written
+  TargetDType dtype = TargetDType::keep;
+  std::optional<DType> cast;  ///< what `dtype` means for this source, which the plan fills in;
+                              ///< nothing: dtypes stay
   DataLayout data_layout = DataLayout::usual;
   std::string tool_version;  ///< for the provenance that a target holds
 };

@@ -40,6 +40,7 @@ struct NamedTensor {
   std::uint32_t number = 0;  ///< in StoredTable::tensors, or in Checkpoint::scalars
   bool scalar = false;
   std::optional<DType> stored = std::nullopt;  ///< the boxes' dtype, where values are rounded
+  bool cast = false;                           ///< they are because target.dtype asks for it
 };
 
 /// Where its elements lie.

@@ -7,6 +7,10 @@
 
 namespace reshard {
 
+/// The dtype of the target's floating weights: theirs, a given one, or the one that config.json
+/// states.
+enum class TargetDType { keep, bf16, f16, f32, as_config };
+
 /// The keys of [target] that some formats alone read. They are given before it is known which
 /// format the target has, so a job holds those of all.
 struct TargetOptions {

@@ -225,8 +225,11 @@ struct MapFile {
   std::vector<std::string> registration;  ///< parts of stored names in the order in which the
                                           ///< framework registers modules and parameters
                                           ///< (core/mapping/registration.hpp)
-  std::vector<std::string> buffers;   ///< patterns of stored names that are no parameters: training
-                                      ///< has no optimizer state of them
+  std::vector<std::string> buffers;  ///< patterns of stored names that are no parameters: training
+                                     ///< has no optimizer state of them
+  std::vector<std::string> full_precision;  ///< patterns of logical tensors that a job which makes
+                                            ///< 16-bit weights leaves in F32
+  std::vector<std::string> f32_beside_f16;  ///< those that stay so beside F16 only
   std::vector<NamedExpression> args;  ///< Megatron argument = expression over config.json; an empty
                                       ///< expression takes an inherited one away
   std::vector<NamedExpression> config;    ///< config.json key = expression over `args`

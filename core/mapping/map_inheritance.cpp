@@ -70,6 +70,8 @@ MapFile inherited(MapFile base, MapFile derived) {
   append(result.keep, std::move(derived.keep));
   if (!derived.registration.empty()) result.registration = std::move(derived.registration);
   append(result.buffers, std::move(derived.buffers));
+  append(result.full_precision, std::move(derived.full_precision));
+  append(result.f32_beside_f16, std::move(derived.f32_beside_f16));
   append(result.kept_members, std::move(derived.kept_members));
   for (auto const list : {&MapFile::function_args, &MapFile::layout_args, &MapFile::structure_args,
                           &MapFile::training_args, &MapFile::model_words})

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "core/base/shape_text.hpp"
+#include "core/quant/cast.hpp"
 #include "core/quant/convert.hpp"
 #include "core/quant/low_rank.hpp"
 
@@ -116,6 +117,10 @@ void check_merge(SourceView const& view, std::string const& file) {
         file, view.name, name(view.stored.dtype));
 }
 
+std::string_view largest_of(DType dtype) {
+  return dtype == DType::f16 ? "65504" : dtype == DType::bf16 ? "3.39e38" : "3.4028e38";
+}
+
 }  // namespace
 
 Index elements_of(SourceView const& view) { return volume(view.shape); }
@@ -141,6 +146,7 @@ void check_view(SourceView const& view, std::string const& file) {
   if (view.kind == ViewKind::merge) return check_merge(view, file);
   bool const rounds = view.kind == ViewKind::round;
   RESHARD_EXPECT(!rounds || (view.stored.dtype == DType::f32 && bits(view.dtype) == 16));
+  RESHARD_EXPECT(view.kind != ViewKind::to_dtype || quant::castable(view.stored.dtype, view.dtype));
   if (!quant::convertible(view.stored.dtype, view.dtype))
     fail(ErrorKind::source,
          "{}: '{}' is {} and is requested as {}: only floating-point tensors can be converted, to "
@@ -152,6 +158,12 @@ void check_view(SourceView const& view, std::string const& file) {
 }
 
 void fail_inexact(SourceView const& view, std::string const& file, Index element, double value) {
+  if (view.kind == ViewKind::to_dtype)
+    fail(ErrorKind::source,
+         "{}: '{}': element {} is {}, and the largest number of {} is {}. Choose another "
+         "target.dtype{}.",
+         file, view.name, element, value, name(view.dtype), largest_of(view.dtype),
+         view.dtype == DType::f16 ? ", such as \"bf16\"" : "");
   if (view.kind == ViewKind::cast)
     fail(ErrorKind::source,
          "{}: '{}': element {} is {}, which {} cannot hold. Keep the tensor in {}.", file,

@@ -26,6 +26,8 @@ enum class ViewKind {
          ///< read
   add,   ///< value + constant, exactly, in any dtype that holds it; else an Error when it is read
   round,       ///< BF16 or F16 of F32, each value rounded to the nearest, of two the even one
+  to_dtype,    ///< value + constant, rounded as quant::cast_values() says; a finite value that the
+               ///< dtype has no place for is an Error when it is read
   dequantise,  ///< BF16 of a quantised weight, each value rounded once
   merge,       ///< a weight and what an adapter adds to it, in F32, each value rounded once
 };
@@ -40,7 +42,7 @@ struct SourceView {
   DType dtype = DType::bf16;  ///< of the computed tensor
   std::vector<Index> shape;   ///< of the computed tensor; its last two dimensions are the matrix
                               ///< that blocks count in, those before them a stack
-  int constant = 0;           ///< of add
+  int constant = 0;           ///< of add and to_dtype
   std::shared_ptr<MergedWeight const> merged = nullptr;  ///< of merge
   // The rest is of dequantise.
   quant::Scheme scheme = {};
@@ -54,6 +56,11 @@ struct SourceView {
       std::nullopt;  ///< as quant::Companions says: I8 like the scale, or I32 [.., words of the
                      ///< rows, blocks]
 };
+
+/// Whether the reader computes such a view on the host also where a device computes others.
+constexpr bool only_on_host(ViewKind kind) {
+  return kind == ViewKind::merge || kind == ViewKind::to_dtype;
+}
 
 /// Elements of the computed tensor.
 Index elements_of(SourceView const& view);

@@ -8,6 +8,7 @@ namespace reshard {
 Commands all_commands();
 
 // Each of them, in its own file.
+std::unique_ptr<Command> make_convert_command();
 std::unique_ptr<Command> make_run_command();
 std::unique_ptr<Command> make_plan_command();
 std::unique_ptr<Command> make_init_command();

@@ -1,5 +1,8 @@
 #include "pipeline/commands/job_command.hpp"
 
+#include <array>
+#include <cstdio>
+
 #include <CLI/CLI.hpp>
 
 #include "core/base/file.hpp"
@@ -25,10 +28,23 @@ ProgressStyle progress_style(std::string_view word) {
   return word == "none" ? ProgressStyle::none : ProgressStyle::automatic;
 }
 
+std::string standard_input(std::uint64_t most_bytes) {
+  std::string text;
+  std::array<char, 1U << 14> part;
+  while (std::size_t const bytes = std::fread(part.data(), 1, part.size(), stdin)) {
+    text.append(part.data(), bytes);
+    if (text.size() > most_bytes)
+      fail(ErrorKind::usage,
+           "standard input: more than {} bytes, which is no job file. Check what writes it.",
+           most_bytes);
+  }
+  return text;
+}
+
 /// Options of commands that write.
 void add_writing_options(CLI::App& sub, JobOptions& options) {
   CLI::Option* dry =
-      sub.add_flag("--dry-run", options.dry_run, "only plan, as `reshard plan` does");
+      sub.add_flag("--dry-run,--plan", options.dry_run, "only plan, as `reshard plan` does");
   sub.add_option("--trace", options.trace_file,
                  "write the run's timeline to FILE, for Perfetto or chrome://tracing")
       ->type_name("FILE")
@@ -55,7 +71,15 @@ void add_writing_options(CLI::App& sub, JobOptions& options) {
 CLI::App* add_job_options(CLI::App& app, JobTexts const& texts, JobOptions& options,
                           bool may_dry_run) {
   CLI::App* sub = app.add_subcommand(texts.name, texts.text)->footer(texts.examples);
-  sub->add_option("JOB.toml", options.job_file, "the job file")->required()->type_name("");
+  sub->add_option("JOB.toml", options.job_file, "the job file; - for standard input")
+      ->required()
+      ->type_name("");
+  add_running_options(*sub, options, may_dry_run);
+  return sub;
+}
+
+void add_running_options(CLI::App& app, JobOptions& options, bool may_write) {
+  CLI::App* const sub = &app;
   sub->add_option("--set", options.overrides,
                   "override a key of the job file, such as target.layout.tp=4")
       ->type_name("KEY=VALUE")
@@ -69,13 +93,13 @@ CLI::App* add_job_options(CLI::App& app, JobTexts const& texts, JobOptions& opti
       ->type_name(choices_of("run.device"));
   sub->add_flag("--verbose", options.verbose,
                 "a longer report: also how it is planned, where time goes, the keys that are set");
-  if (!may_dry_run)
+  if (!may_write)
     sub->add_option("--ranks", options.ranks,
                     "plan for N ranks in this one process; --verbose and --json list the least, "
                     "the mean and the most that a rank does (default: the ranks that plan)")
         ->type_name("N")
         ->check(CLI::Range(1, most_planned_ranks));
-  if (may_dry_run)
+  if (may_write)
     sub->add_option_function<std::string>(
            "--self-check",
            [&options](std::string const& value) {
@@ -84,9 +108,8 @@ CLI::App* add_job_options(CLI::App& app, JobTexts const& texts, JobOptions& opti
            "override run.self_check of the job file: how many random elements of each tensor are "
            "compared with the source by a second arithmetic")
         ->type_name("K");
-  if (may_dry_run) add_writing_options(*sub, options);
+  if (may_write) add_writing_options(*sub, options);
   add_json(*sub, options.json);
-  return sub;
 }
 
 JobSpec read_job(std::string const& file, std::vector<std::string> const& overrides, JobUse use,
@@ -102,7 +125,8 @@ JobSpec read_job(std::string const& file, std::vector<std::string> const& overri
            "the checkpoint in it.",
            file, file);
     try {
-      text = read_text_file(file, largest_job_bytes);
+      text =
+          file == "-" ? standard_input(largest_job_bytes) : read_text_file(file, largest_job_bytes);
     } catch (Error const& error) {
       // What the system cannot read is no mistake of whoever wrote it.
       if (error.kind() != ErrorKind::source) throw;
@@ -111,7 +135,8 @@ JobSpec read_job(std::string const& file, std::vector<std::string> const& overri
   });
   text = comm.broadcast(std::move(text), 0);  // one reading: no rank can see another job
   together_seeing(comm, [&] {
-    job = parse_job_spec(text, file, overrides, use, [&library] { return library.mesh_axes(); });
+    job = parse_job_spec(text, file == "-" ? "standard input" : file, overrides, use,
+                         [&library] { return library.mesh_axes(); });
   });
   check_same_folder(comm, job);
   return job;
@@ -150,6 +175,22 @@ RunReport carry_out(JobOptions const& options, JobSpec const& job, Json const& s
                              .set("job", print_spec(job)));
   with_key_places(job, [&] { report = run(job, context, comm); });
   return report;
+}
+
+int run_job(JobOptions const& options, JobSpec const& job, Surroundings const& surroundings,
+            Comm const& comm) {
+  std::unique_ptr<EventFile> const events = open_events(options, job, comm);
+  RunReport report;
+  with_result(events.get(),
+              [&] { report = carry_out(options, job, {}, events.get(), surroundings, comm); });
+  if (events) events->add("result", Json().set("exit_code", 0).set("report", report_json(report)));
+  if (comm.rank() == 0) {
+    warn(report.warnings);
+    if (!options.keeps_report())
+      print_report(options, options.json ? report_json(report).dump(2) + "\n"
+                                         : report_text(report, options.detail()));
+  }
+  return code_of(report, comm);
 }
 
 void with_result(EventFile* events, std::function<void()> const& work) {

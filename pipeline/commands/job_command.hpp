@@ -41,8 +41,12 @@ struct JobTexts {
 CLI::App* add_job_options(CLI::App& app, JobTexts const& texts, JobOptions& options,
                           bool may_dry_run);
 
-/// The job file with its overrides, as rank 0 reads it; the maps say which further parallel axes a
-/// layout may name. Collective; mistakes are Errors of kind usage.
+/// The options of commands that convert, besides those that say what: --set, --device and the like,
+/// and with `may_write` how a run shows what it does.
+void add_running_options(CLI::App& sub, JobOptions& options, bool may_write = true);
+
+/// The job file with its overrides, as rank 0 reads it ("-": its standard input); the maps say
+/// which further parallel axes a layout may name. Collective; mistakes are Errors of kind usage.
 JobSpec read_job(std::string const& file, std::vector<std::string> const& overrides, JobUse use,
                  MapLibrary const& library, Comm const& comm);
 
@@ -54,6 +58,10 @@ std::unique_ptr<EventFile> open_events(JobOptions const& options, JobSpec const&
 /// null. The result is not reported there yet.
 RunReport carry_out(JobOptions const& options, JobSpec const& job, Json const& source_record,
                     EventFile* events, Surroundings const& surroundings, Comm const& comm);
+
+/// carry_out() with events and the report: the exit code. Collective.
+int run_job(JobOptions const& options, JobSpec const& job, Surroundings const& surroundings,
+            Comm const& comm);
 
 /// Does the work and reports a failure as an event.
 void with_result(EventFile* events, std::function<void()> const& work);

@@ -1,4 +1,3 @@
-#include "pipeline/cli/say.hpp"
 #include "pipeline/commands/all_commands.hpp"
 #include "pipeline/commands/job_command.hpp"
 
@@ -30,19 +29,7 @@ class RunCommand : public Command {
   int run(Surroundings const& surroundings, Comm const& comm) override {
     JobSpec const job =
         read_job(options_.job_file, options_.overrides, JobUse::run, surroundings.library, comm);
-    std::unique_ptr<EventFile> const events = open_events(options_, job, comm);
-    RunReport report;
-    with_result(events.get(),
-                [&] { report = carry_out(options_, job, {}, events.get(), surroundings, comm); });
-    if (events)
-      events->add("result", Json().set("exit_code", 0).set("report", report_json(report)));
-    if (comm.rank() == 0) {
-      warn(report.warnings);
-      if (!options_.keeps_report())
-        print_report(options_, options_.json ? report_json(report).dump(2) + "\n"
-                                             : report_text(report, options_.detail()));
-    }
-    return code_of(report, comm);
+    return run_job(options_, job, surroundings, comm);
   }
 
  private:

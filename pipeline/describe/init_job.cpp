@@ -365,18 +365,18 @@ std::string init_job(InitRequest const& request, Comm const& comm) {
   return comm.broadcast(std::move(text), 0);
 }
 
-void write_new_job(fs::path const& path, std::string const& text) {
+void write_new_job(fs::path const& path, std::string const& text, std::string_view option) {
   int const descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   int const reason = errno;
   if (descriptor < 0 && reason == EEXIST)
     fail(ErrorKind::target,
-         "{}: exists already, and is not overwritten. Choose another name with -o, or remove it.",
-         path.string());
+         "{}: exists already, and is not overwritten. Choose another name with {}, or remove it.",
+         path.string(), option);
   if (descriptor < 0 && (reason == ENOSPC || reason == EDQUOT || reason == EIO))
     fail_errno(path, "create", reason);
   if (descriptor < 0)
-    fail(ErrorKind::usage, "-o {}: the job file cannot be written: {}. Choose another path for -o.",
-         path.string(), system_reason(reason));
+    fail(ErrorKind::usage, "{} {}: the job file cannot be written: {}. Choose another path for {}.",
+         option, path.string(), system_reason(reason), option);
   ::close(descriptor);
   auto const error = capture([&] { write_text_file(path, text); });
   if (!error) return;

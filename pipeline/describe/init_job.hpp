@@ -24,7 +24,8 @@ struct InitRequest {
 std::string init_job(InitRequest const& request, Comm const& comm);
 
 /// Writes a new file, whole or not at all. Errors: target, when one exists; usage, when its folder
-/// cannot take one; io, resources.
-void write_new_job(std::filesystem::path const& path, std::string const& text);
+/// cannot take one; io, resources. `option` is the one that names it.
+void write_new_job(std::filesystem::path const& path, std::string const& text,
+                   std::string_view option = "-o");
 
 }  // namespace reshard

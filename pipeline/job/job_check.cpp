@@ -105,7 +105,7 @@ class Checker {
   void check_local(Given const& given) {
     std::string const& path = std::get<std::string>(given.value);
     if (path == "~" || path.starts_with("~/"))
-      add(given, "'~' is not expanded in a job. Write your home folder out");
+      add(given, "'~' is not known, because HOME is not set. Write your home folder out");
     std::string_view const scheme = std::string_view(path).substr(0, path.find("://"));
     if (scheme.size() < path.size() && scheme.find('/') == std::string_view::npos)
       add(given,

@@ -1,6 +1,8 @@
 #include "pipeline/job/job_field.hpp"
 
 #include <algorithm>
+#include <array>
+#include <cstdlib>
 #include <utility>
 
 #include "core/io/io_engines.hpp"
@@ -194,6 +196,19 @@ std::vector<Field> all_fields() {
 }
 
 }  // namespace
+
+bool is_path(std::string_view key) {
+  constexpr std::array<std::string_view, 6> keys = {"source.path",      "source.config",
+                                                    "source.adapter",   "target.path",
+                                                    "target.reference", "target.since"};
+  return std::ranges::find(keys, key) != keys.end();
+}
+
+std::string with_home(std::string path) {
+  char const* const home = std::getenv("HOME");
+  if (home == nullptr || !std::string_view(home).starts_with('/')) return path;
+  return path == "~" || path.starts_with("~/") ? home + path.substr(1) : path;
+}
 
 std::vector<Field> const& fields() {
   static std::vector<Field> const all = all_fields();

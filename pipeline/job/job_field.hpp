@@ -46,6 +46,12 @@ std::vector<Field> fields_of(JobSpec const& spec);
 /// Where the keys of a mesh stand.
 inline constexpr std::string_view layout_table = "target.layout";
 
+/// Whether a key takes the path of a file or folder, and nothing else.
+bool is_path(std::string_view key);
+/// "~" and "~/…" with the home folder of the environment (HOME) in place of the sign, where there
+/// is one.
+std::string with_home(std::string path);
+
 /// Whether a key means something for this target.
 bool has_meaning(Field const& field, FormatId target);
 

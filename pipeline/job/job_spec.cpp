@@ -153,13 +153,13 @@ class JobReader {
       while (part.ends_with(' ')) part.remove_suffix(1);
       return part;
     };
-    std::string_view const key = trimmed(std::string_view(text).substr(0, equals));
+    read_key(trimmed(std::string_view(text).substr(0, equals)),
+             trimmed(std::string_view(text).substr(equals + 1)), place);
+  }
+
+  void read_key(std::string_view key, std::string_view word, std::string const& place) {
     Field const* const field = known_field(key);
-    if (field != nullptr)
-      return take(
-          *field,
-          keys::value_from_word(field->kind, trimmed(std::string_view(text).substr(equals + 1))),
-          place, {});
+    if (field != nullptr) return take(*field, keys::value_from_word(field->kind, word), place, {});
     std::size_t const dot = key.rfind('.');
     std::string_view const table = dot == std::string_view::npos ? "" : key.substr(0, dot);
     std::string_view const member = dot == std::string_view::npos ? key : key.substr(dot + 1);
@@ -235,6 +235,9 @@ class JobReader {
 
   void take(Field const& field, Value value, std::string place, Position position) {
     seen_.insert(field.key());
+    if (auto* const word = std::get_if<std::string>(&value);
+        word != nullptr && job::is_path(field.key()))
+      *word = job::with_home(std::move(*word));
     Given given{.field = &field, .value = std::move(value), .place = std::move(place)};
     if (field.table == job::nightly_table && use_ != JobUse::nightly)
       return mistakes_.push_back(
@@ -292,6 +295,14 @@ JobSpec parse_job_spec(std::string_view text, std::string_view file_name,
   return reader.finish();
 }
 
+JobSpec job_of_keys(std::span<GivenKey const> keys, std::span<std::string const> overrides,
+                    MeshAxisNames const& mesh_axes) {
+  JobReader reader("convert", JobUse::run, mesh_axes);
+  for (GivenKey const& given : keys) reader.read_key(given.key, given.word, given.place);
+  for (std::string const& override_text : overrides) reader.read_override(override_text);
+  return reader.finish();
+}
+
 namespace {
 
 /// The lines of a job file for the keys that `wanted` holds for.
@@ -314,6 +325,12 @@ std::string printed(JobSpec const& spec, std::function<bool(Field const&)> const
 
 std::string print_spec(JobSpec const& spec) {
   return printed(spec, [](Field const& /*field*/) { return true; });
+}
+
+std::string short_job_text(JobSpec const& spec) {
+  return printed(spec, [&spec, defaults = JobSpec()](Field const& field) {
+    return field.required() || field.show(spec) != field.show(defaults);
+  });
 }
 
 std::string job::recorded_text(JobSpec const& spec) {

@@ -100,6 +100,7 @@ struct JobSpec {
     std::string path;
     FormatId format = FormatId::megatron;  ///< never automatic
     bool replace = false;                  ///< an existing target is refused unless this is set
+    TargetDType dtype = TargetDType::keep;
     ReflinkChoice reflink = ReflinkChoice::automatic;
     SumsChoice sha256sums = SumsChoice::automatic;
     std::string since;         ///< a previous target, of which what is unchanged is taken over;
@@ -193,6 +194,20 @@ enum class JobUse { run, nightly };
 JobSpec parse_job_spec(std::string_view text, std::string_view file_name,
                        std::span<std::string const> overrides, JobUse use = JobUse::run,
                        MeshAxisNames const& mesh_axes = {});
+
+/// A key that an option gives: "--layout tp=4", "target.layout.tp", "4".
+struct GivenKey {
+  std::string place;
+  std::string key;
+  std::string word;
+};
+/// A job without a job file. Keys and mistakes as in parse_job_spec(), with the places of the keys.
+JobSpec job_of_keys(std::span<GivenKey const> keys, std::span<std::string const> overrides,
+                    MeshAxisNames const& mesh_axes = {});
+
+/// The spec as a job file with the keys that are not at their default: parsing it gives an equal
+/// spec.
+std::string short_job_text(JobSpec const& spec);
 
 /// The complete spec as a job file for `run`: keys without a meaning for this target, and
 /// [nightly], are left out. Parsing it again gives an equal spec.

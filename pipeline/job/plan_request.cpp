@@ -69,6 +69,8 @@ PlanRequest plan_request(JobSpec const& job, MapLibrary const& library) {
                                     ? with_etp(layout.sizes, 1)
                                     : layout.sizes),
       .folder = std::filesystem::absolute(job.target.path).lexically_normal(),
+      .dtype = job.target.dtype,
+      .cast = {},
       .tool_version = version_number()};
   request.options = job.target.options;
   return request;

@@ -51,6 +51,11 @@ void add_common(std::vector<Field>& out) {
        keys::flag("replace", &Target::replace,
                   "An existing target is refused; true replaces it in one step at the end."),
        keys::choice(
+           "dtype", &Target::dtype, {"keep", "bf16", "fp16", "f32", "as-config"},
+           "The dtype of floating weights, rounded to nearest even; \"as-config\": the one that "
+           "config.json states. Optimizer state, integers, quantised\nweights and what the model map "
+           "keeps in F32 stay as they are."),
+       keys::choice(
            "reflink", &Target::reflink, {"auto", "always", "never"},
            "\"auto\": on a file system that can share extents (XFS, Btrfs), large tensors begin at "
            "whole blocks, and blocks that are equal in the source are cloned instead of written. "

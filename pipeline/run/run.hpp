@@ -2,8 +2,8 @@
 
 #include "core/transport/comm.hpp"
 #include "pipeline/job/job_spec.hpp"
-#include "pipeline/run/run_context.hpp"
 #include "pipeline/run/report/run_report.hpp"
+#include "pipeline/run/run_context.hpp"
 
 namespace reshard {
 

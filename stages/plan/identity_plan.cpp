@@ -12,6 +12,7 @@
 #include "core/formats/dcp/item_layout.hpp"
 #include "core/formats/dcp/named_states.hpp"
 #include "core/formats/hdf5/target.hpp"
+#include "core/formats/huggingface/config_dtype.hpp"
 #include "core/formats/huggingface/shards.hpp"
 #include "core/formats/model_files.hpp"
 #include "core/formats/object_gate.hpp"
@@ -20,6 +21,7 @@
 #include "stages/plan/config/expected_names.hpp"
 #include "stages/plan/source/source_names.hpp"
 #include "stages/plan/source/state_policy.hpp"
+#include "stages/plan/target_dtype.hpp"
 
 namespace reshard {
 namespace {
@@ -52,15 +54,20 @@ class IdentityPlanner {
     if (!holds_objects()) drop_what_safetensors_cannot_hold();
     check_anything_left();
     check_objects();
-    make_source();
     std::optional<huggingface::Folder> files;
     if (!holds_objects()) files = reference();
+    settle_dtypes(files ? files : files_of(source_));
+    make_source();
     if (files) check_names(*files);
     note_config(files ? files : files_of(source_));
     warn_of_adapter();
+    if (files && request_.target.cast)
+      files->config_text = huggingface::config_with_dtype(std::move(files->config_text),
+                                                          *request_.target.cast, source_.place);
     job_.target.tensors.resize(tensors_.size());
     target().lay_out_named({source_, request_, *job_.model, tensors_, objects_, std::move(files)},
                            job_);
+    if (request_.target.cast) state_dtype(*request_.target.cast, job_);
     if (job_.reference) job_.reference->weight_map = {};
     job_.target.shrink();
     tensors_ = {};
@@ -209,11 +216,11 @@ class IdentityPlanner {
     NamedTarget const names{source_, request_, *job_.model, tensors_, objects_, {}};
     for (std::size_t t = 0; t < tensors_.size(); ++t)
       for (SourceBox const& box : boxes_of(source_, tensors_[t])) {
-        Blob blob{box.file, box.offset_bytes, tensors_[t].stored.value_or(tensors_[t].dtype),
-                  tensors_[t].key};
-        if (tensors_[t].stored)
-          blob =
-              job_.source.computed(blob, elements_of(box.box), ViewKind::round, tensors_[t].dtype);
+        auto const& [key, dtype, shape, number, scalar, stored, cast] = tensors_[t];
+        Blob blob{box.file, box.offset_bytes, stored.value_or(dtype), key};
+        if (blob.dtype != dtype)
+          blob = job_.source.computed(blob, elements_of(box),
+                                      cast ? ViewKind::to_dtype : ViewKind::round, dtype);
         job_.source.add(
             std::move(blob),
             {names.piece(t, box.box, box.strides.empty() ? row_major(box.box) : box.strides)},
@@ -222,9 +229,23 @@ class IdentityPlanner {
     note_states();
   }
 
-  static Index elements_of(TensorBox const& box) {
+  /// What target.dtype means for every tensor that keeps its name.
+  void settle_dtypes(std::optional<huggingface::Folder> const& files) {
+    NamedCasts const casts = cast_named(tensors_, source_, request_, files);
+    request_.target.cast = job_.cast = casts.dtype;
+    job_.dtype_changes = casts.changes;
+    job_.warnings.insert(job_.warnings.end(), casts.warnings.begin(), casts.warnings.end());
+  }
+
+  /// From the first to the last element of a box.
+  static Index elements_of(SourceBox const& box) {
     Index elements = 1;
-    for (std::size_t d = 0; d < box.begin.size(); ++d) elements *= box.end[d] - box.begin[d];
+    for (std::size_t d = 0; d < box.box.begin.size(); ++d) {
+      Index const extent = box.box.end[d] - box.box.begin[d];
+      elements = box.strides.empty() || elements * extent == 0
+                     ? elements * extent
+                     : elements + (extent - 1) * box.strides[d];
+    }
     return elements;
   }
 
@@ -329,7 +350,7 @@ class IdentityPlanner {
   }
 
   Checkpoint const& source_;
-  PlanRequest const& request_;
+  PlanRequest request_;
   JobPlan job_;
   std::vector<std::string> unread_;  ///< what source.prefix leaves out
   std::vector<NamedTensor> tensors_;
@@ -366,7 +387,8 @@ bool keeps_names(Checkpoint const& source, PlanRequest const& request) {
       !request.read.config.empty() || (plain && !source.config.is_null()) ||
       // Names that Megatron has need the config, wherever it lies.
       (plain && target.names == NameOwner::megatron && files_of(source).has_value());
-  bool const own = target.keeps_own && has_own_names(source, request);
+  bool const own = target.keeps_own && has_own_names(source, request) &&
+                   request.target.dtype == TargetDType::keep;
   bool const to_plain = own || !target.mapped || (plain && target.names == NameOwner::family);
   return request.read.map == "auto" && (to_plain || (plain && !described)) &&
          source.storage != Storage::shares;

@@ -11,6 +11,7 @@
 #include "core/base/yaml.hpp"
 #include "core/containers/dcp/directory.hpp"
 #include "core/formats/format.hpp"
+#include "core/formats/huggingface/config_dtype.hpp"
 #include "core/formats/model_files.hpp"
 #include "core/formats/target_parts.hpp"
 #include "core/mapping/adapter.hpp"
@@ -112,6 +113,7 @@ class JobPlanner {
     job_.model_config = model_.config;
     job_.incomplete = model_.incomplete;
     dtypes_ = dtypes_of(job_.source);
+    settle_dtypes();
     int const vocab = job_.model->axes().find("vocab");
     if (model_.recorded_vocab && vocab >= 0 && request_.read.true_vocab_size == 0)
       job_.model->mean_only(static_cast<AxisId>(vocab), *model_.recorded_vocab);
@@ -139,6 +141,7 @@ class JobPlanner {
     job_.target.tensors.resize(job_.model->tensors().size());
     target_.lay_out(
         {source_, request_, *job_.model, model_, dtypes_, record_ ? &*record_ : nullptr}, job_);
+    if (request_.target.cast) state_dtype(*request_.target.cast, job_);
     add_run_config();
     restate_vocabulary(request_.read.true_vocab_size, job_);
     job_.target.shrink();
@@ -148,7 +151,7 @@ class JobPlanner {
     if (!adapter) check_reference_names();
     check_stated_args();
     note_casts();
-    change_values(*job_.model, job_.source, job_.target, {model_.adds, job_.target_adds});
+    change_values(*job_.model, job_.source, job_.target, {model_.adds, job_.target_adds}, cast_);
     job_.plan = make_plan(*job_.model, job_.source, job_.target, limits_, job_.opaque);
     return std::move(job_);
   }
@@ -300,7 +303,7 @@ class JobPlanner {
     std::string text;
     if (kept) {
       text = revised_run_config(read_text_file(source_.shape->settings, largest_yaml_bytes),
-                                target.args, target.layers_apart);
+                                target.args, target.layers_apart, request_.target.cast.has_value());
     } else if (!job_.model->adapter_ranks().empty()) {
       fail(ErrorKind::usage,
            "[target] program = \"megatron-bridge\": settings for a LoRA adapter cannot be made. "
@@ -353,22 +356,30 @@ class JobPlanner {
            lacking_sentence(*expected, names, config_name_of(*model_.reference)));
   }
 
-  /// Weights whose dtype becomes the one that a map states.
+  /// What target.dtype means for every logical tensor.
+  void settle_dtypes() {
+    request_.target.cast = job_.cast = asked_dtype(request_, source_, model_);
+    if (!request_.target.cast) return;
+    for (std::string* const text :
+         {model_.reference ? &model_.reference->config_text : nullptr,
+          model_.files ? &model_.files->config_text : nullptr, &model_.config_text})
+      if (text != nullptr)
+        *text =
+            huggingface::config_with_dtype(std::move(*text), *request_.target.cast, source_.place);
+    cast_ = cast_weights(model_, *job_.model, job_.source, *request_.target.cast, dtypes_);
+    if (job_.model->slots().size() > 1 && to_megatron() && std::ranges::count(cast_, true) > 0)
+      fail(ErrorKind::usage,
+           "[target] dtype: weights of another dtype have other optimizer state in {}, which is "
+           "never cast. Set source.optimizer = \"drop\", or remove the key.",
+           target_.name());
+  }
+
+  /// Weights whose dtype becomes the one that a map states, or the job.
   void note_casts() {
-    std::map<std::pair<DType, DType>, std::vector<std::string>> changed;
-    for (std::size_t t = 0; t < job_.model->tensors().size(); ++t) {
-      auto const from = job_.source.tensors[t].blobs();
-      auto const to = job_.target.tensors[t].blobs();
-      if (from.empty() || to.empty() || job_.model->tensors()[t].slot != SlotId::weight) continue;
-      DType const source = job_.source.blobs[from.front()].dtype;
-      DType const target = job_.target.blobs[to.front()].dtype;
-      if (source != target) changed[{source, target}].push_back(job_.model->tensors()[t].name);
-    }
-    for (auto const& [dtypes, names] : changed)
-      job_.warnings.push_back(
-          fmt::format("{} {} {} in the source and {} {} in the target, as the map states",
-                      listed(names, 3), agreeing(names.size(), "is", "are"), name(dtypes.first),
-                      agreeing(names.size(), "becomes", "become"), name(dtypes.second)));
+    std::vector<std::string> notes;
+    job_.dtype_changes =
+        dtype_changes(*job_.model, job_.source, job_.target, cast_, job_.cast, notes);
+    job_.warnings.insert(job_.warnings.end(), notes.begin(), notes.end());
   }
 
   /// Args that a family's map is behind must say what the target holds: a later job, and
@@ -390,6 +401,7 @@ class JobPlanner {
   JobPlan job_;
   SourceModel model_;
   std::vector<std::optional<DType>> dtypes_;
+  std::vector<bool> cast_;  ///< by logical tensor: target.dtype gives it another dtype
   std::optional<RunRecord> record_;
   std::optional<Model> plain_;  ///< the model with every weight as it is, where a family's map
                                 ///< describes a Megatron target

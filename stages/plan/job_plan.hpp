@@ -10,6 +10,7 @@
 #include "core/formats/left_out.hpp"
 #include "core/formats/target.hpp"
 #include "core/plan/unread.hpp"
+#include "stages/plan/target_dtype.hpp"
 
 namespace reshard {
 
@@ -40,6 +41,8 @@ struct JobPlan : TargetDraft {
   /// Where names are kept: stored tensors that by the config beside the target are copies of others
   /// (a tied output layer), and these.
   std::vector<std::pair<TensorId, TensorId>> declared_copies;
+  std::optional<DType> cast;               ///< what target.dtype means; nothing: dtypes stay
+  std::vector<DTypeChange> dtype_changes;  ///< of weights, by target.dtype or by a map
   Plan plan;
   /// What the plan leaves unread, and the digests of its tensors (Plan::unread), by DigestId.
   UnreadBytes unread;

@@ -11,18 +11,19 @@ namespace {
 
 class ValueChanger {
  public:
-  ValueChanger(Model const& model, Catalog& source, Catalog const& target)
-      : model_(model), source_(source), target_(target) {}
+  ValueChanger(Model const& model, Catalog& source) : model_(model), source_(source) {}
 
-  void change(std::size_t tensor, int add) {
+  /// `cast`: values are rounded.
+  void change(std::size_t tensor, DType dtype, int add, bool cast) {
     TensorPieces& pieces = source_.tensors[tensor];
-    auto const wanted = target_.tensors[tensor].blobs();
-    if (pieces.empty() || wanted.empty()) return;
-    DType const dtype = target_.blobs[wanted.front()].dtype;
     std::map<std::uint32_t, Index> length;
     for (std::size_t i = 0; i < pieces.size(); ++i) {
       Blob const& blob = source_.blobs[pieces.blob(i)];
       if (add == 0 && blob.dtype == dtype) continue;
+      if (cast && is_rounded(blob)) {
+        length[pieces.blob(i)] = std::max(length[pieces.blob(i)], pieces.reach_of(i));
+        continue;
+      }
       if (!quant::convertible(blob.dtype, dtype))
         fail(
             ErrorKind::usage,
@@ -37,25 +38,40 @@ class ValueChanger {
       length[pieces.blob(i)] = std::max(length[pieces.blob(i)], pieces.reach_of(i));
     }
     std::map<std::uint32_t, std::uint32_t> computed;
+    ViewKind const kind = cast ? ViewKind::to_dtype : add == 0 ? ViewKind::cast : ViewKind::add;
     for (auto const& [blob, elements] : length)
-      computed[blob] = source_.add_computed(blob, elements,
-                                            add == 0 ? ViewKind::cast : ViewKind::add, dtype, add);
+      computed[blob] =
+          source_.add_computed(cast ? unrounded(blob) : blob, elements, kind, dtype, add);
     for (std::size_t i = 0; i < pieces.size(); ++i)
       if (auto const found = computed.find(pieces.blob(i)); found != computed.end())
         pieces.set_blob(i, found->second);
   }
 
  private:
+  /// Whether it is made of F32 values by rounding: then these are what is rounded.
+  bool is_rounded(Blob const& blob) const {
+    return blob.file >= source_.real_files() &&
+           source_.views[blob.file - source_.real_files()].kind == ViewKind::round;
+  }
+
+  /// The number of a blob with the stored values of another.
+  std::uint32_t unrounded(std::uint32_t number) {
+    Blob const blob = source_.blobs[number];
+    if (!is_rounded(blob)) return number;
+    StoredPlace const& stored = source_.views[blob.file - source_.real_files()].stored;
+    source_.blobs.emplace_back(stored.file, stored.offset_bytes, stored.dtype, blob.name);
+    return narrow<std::uint32_t>(source_.blobs.size() - 1);
+  }
+
   Model const& model_;
   Catalog& source_;
-  Catalog const& target_;
 };
 
 }  // namespace
 
 void change_values(Model const& model, Catalog& source, Catalog const& target,
-                   StoredAdds const& adds) {
-  ValueChanger changer(model, source, target);
+                   StoredAdds const& adds, std::vector<bool> const& cast) {
+  ValueChanger changer(model, source);
   auto const add_of = [](std::vector<int> const& list, std::size_t tensor) {
     return tensor < list.size() ? list[tensor] : 0;
   };
@@ -64,9 +80,15 @@ void change_values(Model const& model, Catalog& source, Catalog const& target,
     auto const wanted = target.tensors[t].blobs();
     auto const held = source.tensors[t].blobs();
     if (wanted.empty() || held.empty()) continue;
-    if (add != 0 || target.blobs[wanted.front()].dtype != source.blobs[held.front()].dtype)
-      changer.change(t, add);
+    bool const casts = t < cast.size() && cast[t];
+    DType const dtype = target.blobs[wanted.front()].dtype;
+    if (add != 0 || casts || dtype != source.blobs[held.front()].dtype)
+      changer.change(t, dtype, add, casts);
   }
+}
+
+void change_values_of(Model const& model, Catalog& source, TensorId tensor, DType dtype, int add) {
+  ValueChanger(model, source).change(index(tensor), dtype, add, true);
 }
 
 }  // namespace reshard

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/quant/cast.hpp"
 #include "core/quant/convert.hpp"
 
 namespace reshard {
@@ -52,7 +53,11 @@ void ViewReader::convert(SourceView const& view, Index first, Index count, std::
       quant::round_values(slice_, view.dtype, to);
       continue;
     }
-    if (auto const inexact = quant::convert(view.stored.dtype, slice_, constant, view.dtype, to))
+    auto const inexact =
+        view.kind == ViewKind::to_dtype
+            ? quant::cast_values(view.stored.dtype, slice_, view.constant, view.dtype, to)
+            : quant::convert(view.stored.dtype, slice_, constant, view.dtype, to);
+    if (inexact)
       fail_inexact(view, files_.path(view.stored.file).string(),
                    first + done - part + static_cast<Index>(inexact->element), inexact->value);
   }

@@ -11,6 +11,7 @@
 #include "core/formats/dcp/dist_files.hpp"
 #include "core/formats/hdf5/parts.hpp"
 #include "core/formats/hdf5/source.hpp"
+#include "core/formats/huggingface/config_dtype.hpp"
 #include "core/formats/megatron/args.hpp"
 #include "core/formats/megatron/hybrid_pattern.hpp"
 #include "core/formats/megatron/paired_layers.hpp"
@@ -343,7 +344,13 @@ void Hdf5Format::lay_out_named(NamedTarget const& job, TargetDraft& draft) const
   // file: its names may be no family's.
   bool const inside = !job.source.config.is_null() && job.source.names == NameOwner::family;
   if (inside && files && !files->config_text.empty())
-    target.objects.push_back({std::string(huggingface::config_name), files->config_text, {}});
+    target.objects.push_back(
+        {std::string(huggingface::config_name),
+         job.request.target.cast
+             ? huggingface::config_with_dtype(files->config_text, *job.request.target.cast,
+                                              job.source.place)
+             : files->config_text,
+         {}});
   for (StoredObject const* object : job.objects)
     target.objects.push_back({job.renamed(object->name), {}, object->item});
   for (auto& [name, bytes] : job.made_objects())

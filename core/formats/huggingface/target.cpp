@@ -2,6 +2,7 @@
 #include <array>
 #include <limits>
 #include <map>
+#include <tuple>
 #include <utility>
 
 #include "core/base/counted.hpp"
@@ -238,22 +239,34 @@ void lay_out_adapter(MappedTarget const& job, TargetDraft& draft) {
 
 /// transformers loads weights in the dtype that config.json names, except scales of
 /// quantised ones.
-void warn_of_dtype(Checkpoint const& source, TargetDraft& draft, bool quantised) {
+void warn_of_dtype(Checkpoint const& source, PlanRequest const& request, TargetDraft& draft,
+                   bool quantised) {
   TextFile const* config = config_text(draft);
-  if (config == nullptr || dynamic_cast<HuggingFaceFormat const*>(source.format) != nullptr) return;
+  if (config == nullptr || request.target.cast ||
+      dynamic_cast<HuggingFaceFormat const*>(source.format) != nullptr)
+    return;
   Json const read = parse_config(config->text, config_name);
   if (quantised || !fact(read, "quantization_config").is_null()) return;
   Json named = fact(read, "dtype");
   if (named.is_null()) named = fact(read, "torch_dtype");
-  if (named.text() == nullptr || (*named.text() != "bfloat16" && *named.text() != "float16"))
-    return;
-  auto const full = std::ranges::count(draft.target.blobs, DType::f32, &Blob::dtype);
-  if (2 * full <= std::ssize(draft.target.blobs)) return;
-  draft.warnings.push_back(fmt::format(
-      "{} of the {} in the target are F32, as in the source, and its config.json says "
-      "dtype = \"{}\": transformers rounds them when it loads them. Set dtype to \"float32\" there "
-      "to use them as they are",
-      full, counted(draft.target.blobs.size(), "tensor"), *named.text()));
+  constexpr std::array<std::tuple<std::string_view, DType, std::string_view>, 3> known = {
+      {{"bfloat16", DType::bf16, "bf16"},
+       {"float16", DType::f16, "fp16"},
+       {"float32", DType::f32, "f32"}}};
+  auto const stated = std::ranges::find_if(known, [&](auto const& one) {
+    return named.text() != nullptr && *named.text() == std::get<0>(one);
+  });
+  if (stated == known.end()) return;
+  for (auto const& [word, dtype, key] : known) {
+    auto const count = std::ranges::count(draft.target.blobs, dtype, &Blob::dtype);
+    if (dtype == std::get<1>(*stated) || 2 * count <= std::ssize(draft.target.blobs)) continue;
+    draft.warnings.push_back(fmt::format(
+        "{} of the {} in the target are {}, as in the source, and its config.json says dtype = "
+        "\"{}\": transformers converts them when it loads them. Set target.dtype = \"{}\" to write "
+        "{}, or target.dtype = \"{}\" to have config.json say {}",
+        count, counted(draft.target.blobs.size(), "tensor"), name(dtype), std::get<0>(*stated),
+        std::get<2>(*stated), name(std::get<1>(*stated)), key, word));
+  }
 }
 
 /// Of the source's safetensors files, else of those that a reference folder tells of.
@@ -310,9 +323,9 @@ void HuggingFaceFormat::lay_out(MappedTarget const& job, TargetDraft& draft) con
   if (!job.model.schemes().empty()) names = side.names(nullptr);  // else nothing is quantised
   describe_quantised(draft, job.model, side, names, fact(job.read.args, "quantization_config"),
                      job.read.maps.family->facts, describes_source(job));
-  warn_of_dtype(job.source, draft, std::ranges::any_of(names, [&](StoredName const& name) {
-                  return !side.part(name.entry).empty();
-                }));
+  warn_of_dtype(job.source, job.request, draft,
+                std::ranges::any_of(
+                    names, [&](StoredName const& name) { return !side.part(name.entry).empty(); }));
   add_tokenizer(job.source, job.request.options.huggingface.reference, draft);
 }
 
@@ -337,7 +350,8 @@ void HuggingFaceFormat::lay_out_named(NamedTarget const& job, TargetDraft& draft
     draft.texts.push_back(
         {std::string(adapter_config_name), job.reference->adapter_text, false, {}});
   }
-  warn_of_dtype(job.source, draft, std::ranges::any_of(job.tensors, [](NamedTensor const& tensor) {
+  warn_of_dtype(job.source, job.request, draft,
+                std::ranges::any_of(job.tensors, [](NamedTensor const& tensor) {
                   return tensor.dtype == DType::f8_e4m3 || tensor.dtype == DType::f8_e5m2;
                 }));
   add_tokenizer(job.source, job.request.options.huggingface.reference, draft);

@@ -183,6 +183,15 @@ void MegatronNames::warn_of_unknown_padding(std::vector<std::string>& warnings) 
       job_.read.traits.padded_vocab));
 }
 
+/// What a run computes in.
+MegatronNames::Args MegatronNames::dtype_args(DType dtype) {
+  return {{"params_dtype", dtype == DType::bf16  ? "torch.bfloat16"
+                           : dtype == DType::f16 ? "torch.float16"
+                                                 : "torch.float32"},
+          {"bf16", dtype == DType::bf16},
+          {"fp16", dtype == DType::f16}};
+}
+
 /// Where no Megatron file is: what a container kept of one, else what the family makes of
 /// config.json.
 MegatronNames::Args MegatronNames::made_args() const {
@@ -202,12 +211,9 @@ MegatronNames::Args MegatronNames::made_args() const {
   if (!yarn) std::erase_if(args, [](auto const& arg) { return arg.first.starts_with("yarn_"); });
   std::optional<TensorId> const embed = job_.model.find_tensor("embed");
   std::optional<DType> const stored = embed ? job_.dtypes[index(*embed)] : std::nullopt;
-  DType const dtype = job_.read.computing.value_or(stored.value_or(DType::bf16));
-  args.emplace_back("params_dtype", dtype == DType::bf16  ? "torch.bfloat16"
-                                    : dtype == DType::f16 ? "torch.float16"
-                                                          : "torch.float32");
-  args.emplace_back("bf16", dtype == DType::bf16);
-  args.emplace_back("fp16", dtype == DType::f16);
+  for (auto& value : dtype_args(job_.request.target.cast.value_or(
+           job_.read.computing.value_or(stored.value_or(DType::bf16)))))
+    args.push_back(std::move(value));
   args.emplace_back("make_vocab_size_divisible_by", 128);
   args.emplace_back("iteration", job_.record ? job_.record->iteration : 0);
   args.emplace_back("consumed_train_samples", job_.record ? job_.record->samples : 0);
@@ -230,6 +236,8 @@ int MegatronNames::release() const {
 MegatronNames::Args MegatronNames::args() const {
   bool const made = makes_args();
   Args result = made ? made_args() : Args();
+  if (job_.request.target.cast && (!made || job_.read.args.members() != nullptr))
+    for (auto& value : dtype_args(*job_.request.target.cast)) result.push_back(std::move(value));
   if (made && release() >= 17)
     for (auto& value : newer_args(result)) result.push_back(std::move(value));
   Json const vocab = fact(job_.read.args, "vocab_size");

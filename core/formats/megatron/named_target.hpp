@@ -63,6 +63,7 @@ class MegatronNames {
   std::string source_form() const;
   bool all_rows_are_data() const;
   std::optional<Index> repadded() const;
+  static Args dtype_args(DType dtype);
   Args made_args() const;
   Args class_args() const;
   void check_counted_layers(Json const& args) const;

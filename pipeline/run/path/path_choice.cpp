@@ -123,10 +123,10 @@ PathLoad load_of(Plan const& plan, CellRange cells, std::span<SourceView const> 
     for (Region const& region : plan.regions_of(cell)) {
       auto const dims = plan.dims_of(region);
       std::uint64_t const bytes = bytes_of(region, dims);
-      // Adapters are merged on the host in any case.
+      // Adapters are merged, and values rounded to target.dtype, on the host in any case.
       bool const computed = region.src_file >= first_view_file &&
                             region.src_file - first_view_file < views.size() &&
-                            views[region.src_file - first_view_file].kind != ViewKind::merge;
+                            !only_on_host(views[region.src_file - first_view_file].kind);
       bool const straight = dims.empty() && region.run_bytes >= straight_bytes;
       if (computed) {
         load.computed_bytes += bytes;

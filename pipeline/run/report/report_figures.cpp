@@ -81,6 +81,17 @@ Json list(std::vector<std::string> const& words) {
   return Json(Json::Array(words.begin(), words.end()));
 }
 
+Json dtype_changes(R r) {
+  Json changes = Json::array();
+  for (DTypeChange const& change : r.dtype_changes)
+    changes.push(Json()
+                     .set("from", name(change.from))
+                     .set("to", name(change.to))
+                     .set("tensors", static_cast<std::uint64_t>(change.tensors))
+                     .set("names", list(change.names)));
+  return changes;
+}
+
 Json left_out(R r) {
   return Json()
       .set("tensors", r.left_out.tensors)
@@ -155,6 +166,7 @@ std::vector<Figure> const& figures() {
     {"plan.target_files", count, planned([](P p) { return p.job.plan.files.size(); })},
     {"plan.target_tensors", count, planned([](P p) { return p.job.plan.target.blobs.size(); })},
     {"plan.left_out", any, stated(left_out)},
+    {"plan.dtype_changes", any, stated(dtype_changes)},
     {"plan.trained_padding", any, stated([](R r) { return list(r.trained_padding); })},
     {"plan.regions", count, planned([](P p) { return p.job.plan.plan.joined_regions; })},
     {"plan.rounds", count},
@@ -237,10 +249,11 @@ struct Condition {
   bool (*holds)(R);
 };
 
-constexpr std::array<Condition, 13> conditions = {{
+constexpr std::array<Condition, 14> conditions = {{
     {"parts", [](R r) { return !r.figures.text("parts").empty(); }},
     {"plan.state", [](R r) { return r.figures.count("plan.state_bytes") > 0; }},
     {"plan.left_out", [](R r) { return r.left_out.tensors > 0; }},
+    {"plan.dtype_changes", [](R r) { return !r.dtype_changes.empty(); }},
     {"plan.trained_padding", [](R r) { return !r.trained_padding.empty(); }},
     {"plan.per_rank", [](R r) { return r.per_rank.has_value(); }},
     {"since.", [](R r) { return !r.job.target.since.empty(); }},

@@ -37,6 +37,7 @@ class Lines {
                                 n("plan.logical_tensors"), n("plan.source_tensors"),
                                 many("plan.source_files", "file"), n("plan.target_tensors"),
                                 many("plan.replicas_not_read", "replica"), left_out()));
+    if (r_.job.target.dtype != TargetDType::keep) dtypes();
     for (std::string const& note : r_.trained_padding) line("padding", note);
     std::uint64_t const state = n("plan.state_bytes");
     if (state == 0) return;
@@ -156,6 +157,16 @@ class Lines {
   std::string bytes(std::string_view key) const { return human_bytes(n(key)); }
   std::string many(std::string_view key, std::string_view noun) const {
     return counted(n(key), noun);
+  }
+
+  /// What target.dtype changes.
+  void dtypes() {
+    std::vector<std::string> changes;
+    for (DTypeChange const& change : r_.dtype_changes)
+      changes.push_back(fmt::format("{} {} -> {} ({})", counted(change.tensors, "tensor"),
+                                    name(change.from), name(change.to), listed_names(change)));
+    line("dtype", changes.empty() ? "no tensor needs another one"
+                                  : fmt::format("{}", fmt::join(changes, "; ")));
   }
 
   /// By `drop` of the map or of the job; "" for nothing.

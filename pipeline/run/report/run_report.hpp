@@ -16,6 +16,7 @@
 #include "pipeline/publication/claim/interrupted_run.hpp"
 #include "pipeline/run/path/rank_loads.hpp"
 #include "pipeline/verify/self_check/self_check.hpp"
+#include "stages/plan/target_dtype.hpp"
 
 namespace reshard {
 
@@ -54,6 +55,7 @@ struct RunReport {
                                  ///< before it writes anything
   Figures figures;
   std::vector<std::string> warnings;
+  std::vector<DTypeChange> dtype_changes;     ///< of weights
   LeftOut left_out;                           ///< of the source, by the map
   std::vector<std::string> trained_padding;   ///< sentences: rows behind the vocabulary that have
                                               ///< values, all of them, and are left out

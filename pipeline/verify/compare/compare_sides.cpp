@@ -17,6 +17,7 @@
 #include "pipeline/job/option_words.hpp"
 #include "pipeline/job/plan_request.hpp"
 #include "pipeline/verify/compare/header_members.hpp"
+#include "pipeline/verify/compare/matched_casts.hpp"
 #include "pipeline/verify/compare/reading_choices.hpp"
 #include "stages/plan/config/expected_names.hpp"
 #include "stages/plan/source/master_weights.hpp"
@@ -448,6 +449,7 @@ ComparedSides open_sides(CompareRequest const& request, Comm const& comm) {
     if (side->recorded_rows > 0) side->checkpoint.vocab = side->recorded_rows;
   together_seeing(comm, [&] {
     SidesOpener(request, choices, sides).run();
+    match_casts(sides, request.comparison == Comparison::values);
     ModelDescription a;
     ModelDescription b;
     with_option_words("--config-a", [&] {

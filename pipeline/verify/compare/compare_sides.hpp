@@ -15,8 +15,11 @@ struct ComparedSide {
   std::filesystem::path path;
   Checkpoint checkpoint;
   JobPlan catalogue;
-  PlanRequest request;      ///< with which the catalogue was made
-  ReadingTerms terms;       ///< as given, and as records say
+  PlanRequest request;  ///< with which the catalogue was made
+  ReadingTerms terms;   ///< as given, and as records say
+  std::string
+      made_dtype;  ///< target.dtype of its job, by its own manifest; "" where dtypes were
+                   ///< kept, where that is not known, and where the other side is made of it
   Index recorded_rows = 0;  ///< of the vocabulary, by the own manifest of a checkpoint that pads it
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "pipeline/records/own_manifest.hpp"
+#include "pipeline/verify/compare/matched_casts.hpp"
 
 namespace reshard {
 namespace {
@@ -23,6 +24,15 @@ std::vector<ReadingChoice> reading_choices(CompareRequest const& request, Compar
   for (auto const& [side, own] : {std::pair(&sides.a, &of_a), std::pair(&sides.b, &of_b)})
     if (*own && side->checkpoint.names == NameOwner::megatron)
       side->recorded_rows = vocab_in(**own);
+  for (auto const& [side, own] : {std::pair(&sides.a, &of_a), std::pair(&sides.b, &of_b)})
+    if (*own) side->made_dtype = recorded_dtype(**own);
+  // Of two that were made so, one of the other, it is the later one.
+  if (!sides.a.made_dtype.empty() && !sides.b.made_dtype.empty()) {
+    bool const a_of_b = is_made_from(*of_a, sides.b.path);
+    bool const b_of_a = is_made_from(*of_b, sides.a.path);
+    if (a_of_b && !b_of_a) sides.b.made_dtype.clear();
+    if (b_of_a && !a_of_b) sides.a.made_dtype.clear();
+  }
   std::vector<ReadingChoice> choices{{request.terms_a, request.terms_b, {}, 1}};
   if (!request.by_records) return choices;
   auto const add = [&](bool anywhere) {

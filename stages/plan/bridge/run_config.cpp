@@ -90,6 +90,34 @@ Json with_members(Json document, Members const& members) {
   return document;
 }
 
+/// What names the dtype of a section, where it has it: as a word, or as a call.
+void set_dtypes(Json& section, Json const& args) {
+  Json const dtype = fact(args, "params_dtype");
+  for (auto& [key, value] : *section.members()) {
+    if (key == "bf16" || key == "fp16") value = fact(args, key);
+    if (key != "params_dtype" && key != "pipeline_dtype" && key != "autocast_dtype") continue;
+    if (value.text() != nullptr) value = dtype;
+    if (value.members() != nullptr) value.set("_target_", dtype);
+  }
+}
+
+/// The document computing in what args state.
+Json with_dtypes(Json document, Json const& args) {
+  bool const bf16 = fact(args, "bf16") == Json(true);
+  bool const fp16 = fact(args, "fp16") == Json(true);
+  for (auto& [key, section] : *document.members()) {
+    if (key == "mixed_precision" && section.text() != nullptr)
+      section = bf16 ? Json("bf16_mixed") : fp16 ? Json("fp16_mixed") : Json();
+    if ((key != "model" && key != "mixed_precision" && key != "optimizer") ||
+        section.members() == nullptr)
+      continue;
+    set_dtypes(section, args);
+    for (auto& [name, inner] : *section.members())
+      if (name == "transformer" && inner.members() != nullptr) set_dtypes(inner, args);
+  }
+  return document;
+}
+
 /// Sets a member of a member: "transformer_layer_spec._target_".
 void set_in(Json& object, std::string_view path, Json value) {
   std::size_t const dot = path.find('.');
@@ -149,9 +177,11 @@ std::string run_config_text(BridgeTarget const& target, MapLibrary const& librar
   return yaml_text(result);
 }
 
-std::string revised_run_config(std::string const& text, Json const& args, bool layers_apart) {
+std::string revised_run_config(std::string const& text, Json const& args, bool layers_apart,
+                               bool dtypes) {
   Json const document = parse_yaml(text, run_config_name);
   Members const members = members_of_layout(args, fact(document, "model"), layers_apart);
+  if (dtypes) return yaml_text(with_dtypes(with_members(document, members), args));
   Json const wanted = with_members(document, members);
   std::string edited = with_lines(text, members);
   Json read;

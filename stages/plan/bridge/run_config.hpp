@@ -36,8 +36,10 @@ std::string run_config_text(BridgeTarget const& target, MapLibrary const& librar
 
 /// The run_config.yaml of a source with the members of its section `model` in which the target
 /// differs: the parallel sizes that `args` state, whether layers have keys of their own, and
-/// whether rows follow the vocabulary. The rest of the text stays as it is, except in flow style or
+/// whether rows follow the vocabulary; with `dtypes` also what it computes in, as `args` state. The
+/// rest of the text stays as it is, except in flow style or
 /// with quoted keys, where the whole document is written in block style.
-std::string revised_run_config(std::string const& text, Json const& args, bool layers_apart);
+std::string revised_run_config(std::string const& text, Json const& args, bool layers_apart,
+                               bool dtypes = false);
 
 }  // namespace reshard

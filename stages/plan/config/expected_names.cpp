@@ -143,6 +143,34 @@ std::map<std::string, DType, std::less<>> cast_names(Json const& config, Names c
   return result;
 }
 
+std::set<std::string, std::less<>> full_precision_names(Json const& config, Names const& stored,
+                                                        MapLibrary const& library, bool in_f16) {
+  Names result;
+  for (std::string const& name : stored)
+    for (std::string_view const ending :
+         {"e_score_correction_bias", "expert_bias", "A_log", "dt_bias"})
+      if (name.ends_with(ending)) result.insert(name);
+  where_described(config, library, [&](MapChoice const& maps) {
+    DescribedNames const described(maps, config, stored, std::nullopt);
+    auto const is_listed = [&](TensorId const tensor) {
+      std::string const& name = described.model.tensor(tensor).name;
+      for (MapFile const* const map : {&maps.core, &*maps.family}) {
+        auto const matches = [&](std::string const& one) { return matches_glob(one, name); };
+        if (std::ranges::any_of(map->full_precision, matches) ||
+            (in_f16 && std::ranges::any_of(map->f32_beside_f16, matches)))
+          return true;
+      }
+      return false;
+    };
+    for (StoredName const& name : described.side.names(nullptr))
+      if (described.side.cast(name.entry) ||
+          std::ranges::any_of(described.side.tensors(name.entry), is_listed))
+        result.insert(name.name);
+  });
+  std::erase_if(result, [&](std::string const& name) { return !stored.contains(name); });
+  return result;
+}
+
 std::optional<ExpectedNames> expected_names(Json const& config, Names const& stored,
                                             MapLibrary const& library) {
   try {

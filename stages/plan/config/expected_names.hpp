@@ -53,6 +53,13 @@ std::map<std::string, DType, std::less<>> cast_names(
     Json const& config, std::set<std::string, std::less<>> const& stored,
     MapLibrary const& library);
 
+/// Of `stored`, those that stay F32 where weights become 16-bit ones: whose dtype the map states,
+/// and that it lists as such; with `in_f16` also those that stay so beside F16 only. Where no map
+/// describes the config, names that are such in every family.
+std::set<std::string, std::less<>> full_precision_names(
+    Json const& config, std::set<std::string, std::less<>> const& stored, MapLibrary const& library,
+    bool in_f16);
+
 /// "27 of the 39 tensors that …/config.json asks for (map 'llama') are missing under their names
 /// (…)".
 std::string lacking_sentence(ExpectedNames const& expected,

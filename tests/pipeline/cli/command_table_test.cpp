@@ -187,6 +187,7 @@ TEST(CommandLine, AnEmptyPathIsNone) {
                               "suspects", "verify", "view"})
     EXPECT_TRUE(says(mistake({command, ""}), "the path is empty")) << command;
   EXPECT_TRUE(says(mistake({"diff", "a", ""}), "the path is empty"));
+  EXPECT_TRUE(says(mistake({"convert", "", "b"}), "the path is empty"));
   EXPECT_TRUE(says(mistake({"extract", "", "*", "-o", "b"}), "the path is empty"));
   EXPECT_TRUE(says(mistake({"extract", "a", "*", "-o", ""}), "the path is empty"));
   EXPECT_TRUE(

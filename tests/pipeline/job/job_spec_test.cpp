@@ -1,5 +1,6 @@
 #include "pipeline/job/job_spec.hpp"
 
+#include <cstdlib>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -294,9 +295,89 @@ TEST(JobSpec, RefusesATargetThatIsOrHoldsOrLiesInTheSource) {
   EXPECT_TRUE(says(refusal(small_megatron, {"source.path=out/deep"}),
                    "the source \"out/deep\" is inside it"));
   EXPECT_TRUE(says(refusal(small_megatron, {"target.path="}), "the string is empty"));
-  EXPECT_TRUE(says(refusal(small_megatron, {"target.path=~/x"}), "'~' is not expanded in a job"));
   EXPECT_TRUE(says(refusal(small_megatron, {"source.path=s3://b/x"}), "only local paths"));
   EXPECT_EQ(refusal(small_megatron, {"target.path=in2"}), "");
+}
+
+/// The environment with another HOME, nullptr for none.
+class OtherHome {
+ public:
+  explicit OtherHome(char const* home) {
+    if (char const* const own = std::getenv("HOME")) own_ = own;
+    home == nullptr ? ::unsetenv("HOME") : ::setenv("HOME", home, 1);
+  }
+  ~OtherHome() { own_.empty() ? ::unsetenv("HOME") : ::setenv("HOME", own_.c_str(), 1); }
+  OtherHome(OtherHome const&) = delete;
+  OtherHome& operator=(OtherHome const&) = delete;
+
+ private:
+  std::string own_;
+};
+
+TEST(JobSpec, ATildeIsTheHomeFolder) {
+  {
+    OtherHome const home("/home/a");
+    JobSpec const job = parse(small_megatron, {"target.path=~/x", "source.path=~/in"});
+    EXPECT_EQ(job.target.path, "/home/a/x");
+    EXPECT_EQ(job.source.path, "/home/a/in");
+    EXPECT_EQ(parse(small_megatron, {"target.path=~b/x"}).target.path, "~b/x");
+    EXPECT_EQ(parse(small_megatron, {"target.names=~"}).target.options.named.names, "~");
+  }
+  OtherHome const none(nullptr);
+  EXPECT_TRUE(says(refusal(small_megatron, {"target.path=~/x"}), "HOME is not set"));
+}
+
+TEST(JobSpec, TrueAndFalseAreOnAndOff) {
+  std::string const key = "overlap_grad_reduce = ";
+  auto const overlaps = [](JobSpec const& job) {
+    return job.target.options.megatron.overlap_grad_reduce;
+  };
+  EXPECT_EQ(overlaps(parse(with(small_megatron, key + "false"))), false);
+  EXPECT_EQ(overlaps(parse(with(small_megatron, key + "true"))), true);
+  EXPECT_EQ(overlaps(parse(small_megatron, {"target.overlap_grad_reduce=true"})), true);
+  EXPECT_TRUE(says(refusal(with(small_megatron, "chunks = true")), "expected one of"));
+}
+
+TEST(JobSpec, OptionsMakeAJob) {
+  std::vector<GivenKey> const keys = {{"SOURCE in", "source.path", "in"},
+                                      {"TARGET out", "target.path", "out"},
+                                      {"--format torch_dist", "target.format", "torch_dist"},
+                                      {"--layout tp=4", "target.layout.tp", "4"},
+                                      {"--dtype bf16", "target.dtype", "bf16"}};
+  std::vector<std::string> const more = {"source.rng=drop"};
+  JobSpec const job = job_of_keys(keys, more);
+  EXPECT_EQ(job.target.layout.size("tp"), 4);
+  EXPECT_EQ(job.target.dtype, TargetDType::bf16);
+  std::string const text = short_job_text(job);
+  EXPECT_EQ(text,
+            "[source]\npath = \"in\"\nrng = \"drop\"\n\n[target]\npath = \"out\"\nformat = "
+            "\"torch_dist\"\ndtype = \"bf16\"\nlayout.tp = 4\n");
+  EXPECT_EQ(parse(text), job);
+}
+
+TEST(JobSpec, MistakesOfOptionsNameTheOption) {
+  auto const refused = [](std::string const& option, std::string const& key,
+                          std::string const& word) {
+    std::vector<GivenKey> const keys = {{"SOURCE in", "source.path", "in"},
+                                        {"TARGET out", "target.path", "out"},
+                                        {"--format dcp", "target.format", "dcp"},
+                                        {option, key, word}};
+    try {
+      job_of_keys(keys, {});
+    } catch (Error const& error) {
+      return error.sentence();
+    }
+    return std::string();
+  };
+  EXPECT_EQ(refused("--dtype bf17", "target.dtype", "bf17"),
+            "--dtype bf17: [target] dtype = \"bf17\": expected one of keep, bf16, fp16, f32, "
+            "as-config, found \"bf17\" (did you mean bf16?)");
+  EXPECT_TRUE(says(refused("--layout tp=0", "target.layout.tp", "0"),
+                   "--layout tp=0: [target] layout.tp = 0: expected a number from 1"));
+  EXPECT_TRUE(
+      says(refused("--layout zp=2", "target.layout.zp", "2"), "--layout zp=2: unknown key"));
+  EXPECT_TRUE(says(refused("--format hugginface", "target.format", "hugginface"),
+                   "(did you mean huggingface?)"));
 }
 
 TEST(JobSpec, RefusesAnExpertTensorSizeThatTheFoldersCannotHold) {

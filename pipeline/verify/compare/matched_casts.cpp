@@ -1,0 +1,77 @@
+#include "pipeline/verify/compare/matched_casts.hpp"
+
+#include <algorithm>
+
+#include "core/base/capture.hpp"
+#include "core/base/counted.hpp"
+#include "core/quant/cast.hpp"
+#include "pipeline/job/job_field.hpp"
+#include "stages/plan/value_changes.hpp"
+
+namespace reshard {
+namespace {
+
+std::optional<DType> dtype_of(Catalog const& catalog, TensorId tensor) {
+  auto const blobs = catalog.tensors[index(tensor)].blobs();
+  return blobs.empty() ? std::nullopt : std::optional(catalog.blobs[blobs.front()].dtype);
+}
+
+int add_of(std::vector<int> const& adds, TensorId tensor) {
+  return index(tensor) < adds.size() ? adds[index(tensor)] : 0;
+}
+
+/// How many tensors of `side` are rounded to the dtypes of `made`.
+std::size_t round_as(ComparedSide& side, ComparedSide const& made) {
+  JobPlan& plan = side.catalogue;
+  std::size_t rounded = 0;
+  for (std::size_t t = 0; t < plan.model->tensors().size(); ++t) {
+    LogicalTensor const& tensor = plan.model->tensors()[t];
+    auto const other = made.catalogue.model->find_tensor(tensor.name);
+    if (!other || tensor.slot != SlotId::weight) continue;
+    auto const from = dtype_of(plan.source, TensorId(t));
+    auto const to = dtype_of(made.catalogue.source, *other);
+    if (!from || !to || from == to || !quant::castable(*from, *to)) continue;
+    int const wanted = add_of(made.catalogue.adds, *other);
+    int const own = add_of(plan.adds, TensorId(t));
+    change_values_of(*plan.model, plan.source, TensorId(t), *to, wanted - own);
+    if (wanted != own) plan.adds[t] = wanted;
+    ++rounded;
+  }
+  return rounded;
+}
+
+}  // namespace
+
+std::string recorded_dtype(Manifest const& manifest) {
+  std::string const* text = manifest.job.text();
+  if (text == nullptr) return "";
+  std::string word;
+  (void)capture([&] {
+    JobSpec const job = parse_job_spec(*text, std::string(manifest_name), {});
+    if (job.target.dtype == TargetDType::keep) return;
+    for (job::Field const& field : job::fields())
+      if (field.key() == "target.dtype")
+        word = field.choices[static_cast<std::size_t>(job.target.dtype)];
+  });
+  return word;
+}
+
+void match_casts(ComparedSides& sides, bool values) {
+  if (sides.a.made_dtype.empty() == sides.b.made_dtype.empty()) return;
+  bool const of_a = !sides.a.made_dtype.empty();
+  ComparedSide const& made = of_a ? sides.a : sides.b;
+  ComparedSide& side = of_a ? sides.b : sides.a;
+  std::string const record = fmt::format("{} was made with target.dtype = \"{}\" (by its {})",
+                                         made.path.string(), made.made_dtype, manifest_name);
+  if (values) {
+    sides.notes.push_back(record + ": differences are those of the rounding, too");
+    return;
+  }
+  std::size_t const rounded = round_as(side, made);
+  if (rounded > 0)
+    sides.notes.push_back(fmt::format("{}: {} of {} {} rounded as it rounds", record,
+                                      counted(rounded, "tensor"), side.path.string(),
+                                      agreeing(rounded, "is", "are")));
+}
+
+}  // namespace reshard
