@@ -104,6 +104,7 @@ struct MapQuantPart {
                      ///< every layout ("weight_shape")
   bool optional = false;
   bool fused = false;  ///< QuantPart::fused
+  Expression when;     ///< over facts: the form has the part only where this holds
 };
 
 /// How values are computed: (code - zero point) * scale, then times or divided by a number for the

@@ -102,10 +102,12 @@ class QuantReader {
         part.optional = reader_.flag(*member, key);
       else if (key == "fused")
         part.fused = reader_.flag(*member, key);
+      else if (key == "when")
+        part.when = reader_.expression(*member);
       else
         reader_.mistake(*member,
                         fmt::format("'{}' is not a key of a part. Known: name, dtype, blocks, "
-                                    "global_blocks, vector, optional, fused.",
+                                    "global_blocks, vector, optional, fused, when.",
                                     key));
     }
     if (!part.global_dims.empty() && part.global_dims.size() != part.dims.size())

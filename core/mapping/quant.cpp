@@ -40,6 +40,7 @@ class SchemeMaker {
     QuantScheme scheme{
         quant_.name, quant_.decode, quant_.label, {}, quant_.parts.front().name != "values"};
     for (MapQuantPart const& written : quant_.parts) {
+      if (!written.when.empty() && !written.when.holds(scope_)) continue;
       QuantPart part{written.name,
                      written.stored,
                      {},
@@ -80,15 +81,20 @@ class SchemeMaker {
 };
 
 bool have_equal_parts(QuantScheme const& a, QuantScheme const& b) {
-  return std::ranges::equal(a.parts, b.parts, {}, &QuantPart::dims, &QuantPart::dims);
+  return std::ranges::equal(a.parts, b.parts, [](QuantPart const& x, QuantPart const& y) {
+    return x.name == y.name && x.dims == y.dims;
+  });
 }
 
-/// "int4_packed_1x64": what a scale of it is for.
+/// "int4_packed_1x64", "int4_packed_1x64_zero": what a scale of it is for, and whether it has zero
+/// points.
 std::string name_with_block(QuantScheme const& scheme) {
   std::string name = scheme.name;
   for (QuantPart const& part : scheme.parts)
     if (part.name == "scale" && part.dims.size() == 2)
       name += fmt::format("_{}x{}", part.dims[0].block, part.dims[1].block);
+  if (std::ranges::find(scheme.parts, "zero_point", &QuantPart::name) != scheme.parts.end())
+    name += "_zero";
   return name;
 }
 

@@ -100,10 +100,12 @@ class ConvertCommand : public Command {
     });
   }
 
+  /// Hugging Face, but not a copy of such a folder.
   void settle_format(Comm const& comm) {
     if (!format_.empty() || sets_format()) return;
+    bool const changes_values = !dtype_.empty() || !options_.overrides.empty();
     together_seeing(comm, [&] {
-      if (choose_format(source_).id() == FormatId::huggingface)
+      if (!changes_values && choose_format(source_).id() == FormatId::huggingface)
         fail(ErrorKind::usage,
              "convert: {} is a Hugging Face folder, so the target's format is not known. Give "
              "--format {}.",

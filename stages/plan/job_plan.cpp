@@ -6,9 +6,7 @@
 
 #include "core/base/capture.hpp"
 #include "core/base/counted.hpp"
-#include "core/base/file.hpp"
 #include "core/base/text.hpp"
-#include "core/base/yaml.hpp"
 #include "core/containers/dcp/directory.hpp"
 #include "core/formats/format.hpp"
 #include "core/formats/huggingface/config_dtype.hpp"
@@ -19,7 +17,7 @@
 #include "stages/plan/adapter/adapter_places.hpp"
 #include "stages/plan/adapter/merged_adapter.hpp"
 #include "stages/plan/adapter/shared_matrices.hpp"
-#include "stages/plan/bridge/run_config.hpp"
+#include "stages/plan/bridge/run_settings.hpp"
 #include "stages/plan/check/args_proof.hpp"
 #include "stages/plan/config/carried_config.hpp"
 #include "stages/plan/config/config_conflicts.hpp"
@@ -134,7 +132,7 @@ class JobPlanner {
           "(consumed_train_samples = 0)");
     if (record_) settle_foreign_classes(*record_, request_.read.foreign_classes, job_.warnings);
     complete_request();
-    settle_program();
+    settle_program(source_, request_);
     model_.target_names = target_names(model_, *job_.model, request_);
     if (to_megatron()) carry_config();
     tensors_read();
@@ -142,7 +140,7 @@ class JobPlanner {
     target_.lay_out(
         {source_, request_, *job_.model, model_, dtypes_, record_ ? &*record_ : nullptr}, job_);
     if (request_.target.cast) state_dtype(*request_.target.cast, job_);
-    add_run_config();
+    add_run_config(source_, request_, model_, record_, job_);
     restate_vocabulary(request_.read.true_vocab_size, job_);
     job_.target.shrink();
     if (adapter) check_adapter_places(*job_.model, model_.maps.core, job_.target);
@@ -243,86 +241,6 @@ class JobPlanner {
     std::string const lost = unheld_warning(*model_.maps.family, model_.maps.core, model_.config,
                                             job_.reference.has_value());
     if (!lost.empty()) job_.warnings.push_back(lost);
-  }
-
-  /// The map whose layers a target has. Between Megatron's formats no job needs to know it; where
-  /// a config.json travels with the source, that says it.
-  std::string bridge_family() const {
-    std::string name = job_.map_name;
-    if (name.empty() && model_.files && !model_.files->config.is_null())
-      capture([&] {
-        name = request_.read.library.choose("auto", model_.files->config, {}, true).family->name;
-      });
-    return std::filesystem::path(name).stem().string();
-  }
-
-  /// Whether the source has settings of Megatron-Bridge that describe its model.
-  bool has_run_config() const {
-    return source_.shape && source_.format->id() == FormatId::torch_dist &&
-           source_.shape->settings.ends_with(run_config_name) && !source_.shape->facts.is_null();
-  }
-
-  /// Megatron-Bridge and ms-swift build models with Transformer Engine's modules. Where a job asks
-  /// for others, what came from it goes on in Megatron-LM.
-  void settle_program() {
-    if (request_.target.format != FormatId::torch_dist) return;
-    bool const hybrid = request_.options.named.model == megatron::TargetModel::hybrid;
-    if (request_.options.named.program == megatron::TargetProgram::as_source && has_run_config() &&
-        (request_.options.named.transformer_impl == "local" ||
-         request_.options.named.model != megatron::TargetModel::as_source))
-      request_.options.named.program = megatron::TargetProgram::megatron_lm;
-    bool const swift = request_.options.named.program == megatron::TargetProgram::ms_swift;
-    if (request_.options.named.program != megatron::TargetProgram::megatron_bridge && !swift)
-      return;
-    if (request_.options.named.transformer_impl == "local" || hybrid)
-      fail(
-          ErrorKind::usage,
-          "[target] program = \"{}\" and {}: it does not build such a model. Remove one of the keys.",
-          swift ? "ms-swift" : "megatron-bridge",
-          hybrid ? "model = \"hybrid\"" : "transformer_impl = \"local\"");
-    request_.options.named.transformer_impl = "te";
-  }
-
-  /// What Megatron-Bridge reads a model from: that of a source of Megatron-Bridge, or one that is
-  /// made.
-  void add_run_config() {
-    bool const asked = request_.options.named.program == megatron::TargetProgram::megatron_bridge;
-    bool const kept =
-        has_run_config() && request_.options.named.model == megatron::TargetModel::as_source;
-    if (request_.target.format != FormatId::torch_dist || !job_.stated ||
-        !(asked || (kept && request_.options.named.program == megatron::TargetProgram::as_source)))
-      return;
-    BridgeTarget target{.args = job_.stated->args,
-                        .family = {},
-                        .own_args = model_.maps.core.own_args,
-                        .config = job_.model_config,
-                        .folder = request_.target.folder};
-    target.layers_apart = std::ranges::any_of(job_.target.blobs, [](Blob const& blob) {
-      return blob.name.find("decoder.layers.0.") != std::string::npos;
-    });
-    std::string text;
-    if (kept) {
-      text = revised_run_config(read_text_file(source_.shape->settings, largest_yaml_bytes),
-                                target.args, target.layers_apart, request_.target.cast.has_value());
-    } else if (!job_.model->adapter_ranks().empty()) {
-      fail(ErrorKind::usage,
-           "[target] program = \"megatron-bridge\": settings for a LoRA adapter cannot be made. "
-           "Leave the key out: Megatron-Bridge takes the adapter's settings from its own job.");
-    } else {
-      if (job_.reference && !job_.reference->config.is_null())
-        target.hf_folder = request_.target.folder / job_.reference_to;
-      target.has_optimizer = job_.model->slots().size() > 1;
-      target.has_random_state =
-          source_.format->id() == FormatId::torch_dist && !request_.read.drop_rng &&
-          std::ranges::any_of(source_.stored.objects, [](StoredObject const& object) {
-            return object.name.starts_with("rng_state");
-          });
-      target.has_parts = !model_.target_trainer.root.empty();
-      target.family = bridge_family();
-      text = run_config_text(target, request_.read.library);
-    }
-    std::filesystem::path const folder = run_folder(record_ ? &*record_ : nullptr, asked);
-    job_.texts.push_back({folder / run_config_name, std::move(text), false, {}});
   }
 
   /// Whether any layer has routed experts: a config can count experts that no layer uses.

@@ -80,7 +80,8 @@ def quantisation_config(scheme):
     if scheme == WIDE_BLOCKS:
         return {"quant_method": "compressed-tensors", "config_groups": {"group_0": {"weights": {"strategy": "block", "block_structure": [128, 128]}}}}
     method = "modelopt" if scheme in MODELOPT else "compressed-tensors"
-    return {"quant_method": method, "config_groups": {"group_0": {"weights": {"group_size": 32}}}}
+    symmetric = scheme not in ("int4_packed_asymmetric", "int8_channel")
+    return {"quant_method": method, "config_groups": {"group_0": {"weights": {"group_size": 32, "symmetric": symmetric}}}}
 
 
 def is_projection(name):

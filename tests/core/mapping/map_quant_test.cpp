@@ -37,7 +37,7 @@ TEST(MapQuant, MistakesNameFileAndLine) {
            {"values = 'weight'", "m.toml:3: a part must be a table."},
            {"values = { name = 'weight', dtype = 'F8_E4M3', block = [1, 1] }",
             "m.toml:3: 'block' is not a key of a part. Known: name, dtype, blocks, global_blocks, "
-            "vector, optional, fused."},
+            "vector, optional, fused, when."},
            {"values = { name = 'weight', dtype = 'F8_E4M3', blocks = [1, 1], global_blocks = [1] }",
             "m.toml:3: global_blocks has as many items as blocks"},
            {"values = { dtype = 'F8_E4M3', blocks = [1, 1] }",

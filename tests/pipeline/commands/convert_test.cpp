@@ -68,6 +68,13 @@ TEST_F(Recorded, Convert) {
                   "tp=2,pp=2", "--dtype", "f32", "--save", "saved.toml", "--replace", "--quiet"});
 }
 
+TEST_F(ConvertCommand, OtherValuesOfAFolderGoIntoAFolder) {
+  Said const said =
+      test::run_words({"convert", "in/llama", "out/cast", "--dtype", "f32", "--quiet"});
+  EXPECT_EQ(said.code, 0) << said.error;
+  EXPECT_TRUE(std::filesystem::exists("out/cast/model.safetensors"));
+}
+
 TEST_F(ConvertCommand, Refused) {
   auto const expect = [](std::vector<std::string> const& words, int code,
                          std::string_view sentence) {
