@@ -138,6 +138,17 @@ std::vector<std::string> resolved_paths(std::vector<fs::path> const& paths) {
   return full;
 }
 
+fs::path hidden_beside(fs::path const& path, std::string_view ending) {
+  return path.parent_path() / fmt::format(".{}{}", path.filename().string(), ending);
+}
+
+std::optional<std::string> hidden_for(std::string_view file_name, std::string_view ending) {
+  if (!file_name.starts_with('.') || !file_name.ends_with(ending) ||
+      file_name.size() < ending.size() + 2)
+    return std::nullopt;
+  return std::string(file_name.substr(1, file_name.size() - ending.size() - 1));
+}
+
 bool holds(fs::path const& folder, fs::path const& path) {
   return std::mismatch(folder.begin(), folder.end(), path.begin(), path.end()).first ==
          folder.end();

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <vector>
 
@@ -24,6 +26,11 @@ std::filesystem::path resolved_path(std::filesystem::path const& path);
 
 /// The same of many as texts, many at a time; their folders are resolved once each.
 std::vector<std::string> resolved_paths(std::vector<std::filesystem::path> const& paths);
+
+/// ".NAME" and the ending, in the folder of `path`, whose name is NAME.
+std::filesystem::path hidden_beside(std::filesystem::path const& path, std::string_view ending);
+/// The NAME of such a file name; nullopt for any other.
+std::optional<std::string> hidden_for(std::string_view file_name, std::string_view ending);
 
 /// Whether `path` is `folder` or lies below it. Both are of one form, full or resolved.
 bool holds(std::filesystem::path const& folder, std::filesystem::path const& path);

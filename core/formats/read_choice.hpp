@@ -11,7 +11,7 @@
 
 namespace reshard {
 
-/// What happens to stored tensors that a map lists under `keep`: they stop the job, are carried
+/// The treatment of stored tensors that a map lists under `keep`: they stop the job, are carried
 /// byte for byte, or are left out.
 enum class Unmapped { refuse, keep, drop };
 

@@ -22,7 +22,7 @@
 
 namespace reshard {
 
-/// What the target shall be, whatever its format.
+/// The properties of a target that every format has.
 struct TargetChoice {
   FormatId format = FormatId::megatron;  ///< never automatic
   PipelineSpec pipeline;  ///< ranks, chunks, first/last stage layers or layout string; layer counts
@@ -37,7 +37,7 @@ struct TargetChoice {
   std::string tool_version;  ///< for the provenance that a target holds
 };
 
-/// What a plan is made for, independent of how a job file says it.
+/// The request for a plan, independent of the job file's form.
 struct PlanRequest {
   ReadChoice read;
   TargetChoice target;

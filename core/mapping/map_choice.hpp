@@ -1,6 +1,7 @@
 #pragma once
 
 #include <optional>
+#include <string_view>
 
 #include "core/mapping/map_file.hpp"
 
@@ -11,6 +12,10 @@ namespace reshard {
 struct MapChoice {
   MapFile core;
   std::optional<MapFile> family;
+
+  /// Whether a logical tensor of this name stays F32 beside weights of BF16, or of F16
+  /// (full_precision, f32_beside_f16).
+  bool keeps_f32(std::string_view tensor, bool beside_f16) const;
 };
 
 }  // namespace reshard

@@ -97,7 +97,7 @@ class Offer {
  public:
   explicit Offer(std::string_view begun) : begun_(begun) {}
 
-  /// What follows are candidates for the part of the word behind `head`.
+  /// The next candidates are for the part of the word behind `head`.
   void behind(std::string_view head) { head_ = head; }
 
   void word(std::string const& word, std::string const& text = "") {
@@ -257,8 +257,7 @@ class Completer {
       for (std::string const& choice : field.choices) offer_.word(head + choice);
       if (field.kind == keys::Kind::flag)
         for (char const* const choice : {"true", "false"}) offer_.word(head + choice);
-      if (field.name == "path" || field.name == "reference" || field.name == "config")
-        offer_.files("*");
+      if (job::is_path(field.key())) offer_.files("*");
     }
   }
 

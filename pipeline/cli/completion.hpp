@@ -17,9 +17,9 @@ std::vector<std::string> completion_shells();
 /// shell is one of the list.
 std::string completion_script(std::string_view shell);
 
-/// What can stand for the last word of a command line, `words` without the program; a line each,
-/// as the script of the shell reads it. A line ":files GLOB" stands for files whose names match,
-/// and for folders. Names of maps are those of the files *.toml in `map_folders`.
+/// The candidates for the last word of a command line, `words` without the program; a line each,
+/// as the script of the shell reads it. A line ":files GLOB" means files whose names match, and
+/// folders. Names of maps are those of the files *.toml in `map_folders`.
 std::string candidates(std::string_view shell, std::span<std::string const> words,
                        CommandTable const& table,
                        std::span<std::filesystem::path const> map_folders);

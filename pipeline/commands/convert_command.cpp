@@ -114,7 +114,7 @@ class ConvertCommand : public Command {
     format_ = name(FormatId::huggingface);
   }
 
-  /// What the options say, in the words of a job file.
+  /// The options as keys of a job file.
   std::vector<GivenKey> keys() const {
     std::vector<GivenKey> keys{{fmt::format("SOURCE {}", source_), "source.path", source_},
                                {fmt::format("TARGET {}", target_), "target.path", target_}};

@@ -4,6 +4,7 @@
 
 #include "core/base/capture.hpp"
 #include "core/base/file.hpp"
+#include "core/base/paths.hpp"
 #include "core/base/xxh3.hpp"
 #include "core/formats/manifest/manifest.hpp"
 
@@ -34,15 +35,10 @@ std::string text_of(fs::path const& memory) {
 
 }  // namespace
 
-fs::path after_memory_of(fs::path const& target) {
-  return target.parent_path() / fmt::format(".{}{}", target.filename().string(), ending);
-}
+fs::path after_memory_of(fs::path const& target) { return hidden_beside(target, ending); }
 
 std::optional<std::string> target_of_memory(std::string_view file_name) {
-  if (!file_name.starts_with('.') || !file_name.ends_with(ending) ||
-      file_name.size() < ending.size() + 2)
-    return std::nullopt;
-  return std::string(file_name.substr(1, file_name.size() - ending.size() - 1));
+  return hidden_for(file_name, ending);
 }
 
 bool after_has_succeeded(fs::path const& target) {

@@ -9,6 +9,7 @@
 #include "core/base/capture.hpp"
 #include "core/base/file.hpp"
 #include "core/base/json.hpp"
+#include "core/base/paths.hpp"
 #include "stages/write/leftovers.hpp"
 
 namespace reshard {
@@ -69,15 +70,10 @@ Json parsed(fs::path const& file) {
 
 }  // namespace
 
-fs::path reading_record_of(fs::path const& checkpoint) {
-  return checkpoint.parent_path() / fmt::format(".{}{}", checkpoint.filename().string(), ending);
-}
+fs::path reading_record_of(fs::path const& checkpoint) { return hidden_beside(checkpoint, ending); }
 
 std::optional<std::string> target_of_readings(std::string_view file_name) {
-  if (!file_name.starts_with('.') || !file_name.ends_with(ending) ||
-      file_name.size() < ending.size() + 2)
-    return std::nullopt;
-  return std::string(file_name.substr(1, file_name.size() - ending.size() - 1));
+  return hidden_for(file_name, ending);
 }
 
 ReadingRecord load_readings(fs::path const& file, std::string const& listed) {

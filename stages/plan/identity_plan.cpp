@@ -229,7 +229,7 @@ class IdentityPlanner {
     note_states();
   }
 
-  /// What target.dtype means for every tensor that keeps its name.
+  /// Applies target.dtype to the tensors, which keep their names.
   void settle_dtypes(std::optional<huggingface::Folder> const& files) {
     NamedCasts const casts = cast_named(tensors_, source_, request_, files);
     request_.target.cast = job_.cast = casts.dtype;

@@ -274,7 +274,7 @@ class JobPlanner {
            lacking_sentence(*expected, names, config_name_of(*model_.reference)));
   }
 
-  /// What target.dtype means for every logical tensor.
+  /// Applies target.dtype to the logical tensors.
   void settle_dtypes() {
     request_.target.cast = job_.cast = asked_dtype(request_, source_, model_);
     if (!request_.target.cast) return;

@@ -65,11 +65,6 @@ class CodedModules {
   std::set<std::string, std::less<>> modules_;
 };
 
-bool matches_one(std::vector<std::string> const& patterns, std::string_view name) {
-  return std::ranges::any_of(patterns,
-                             [&](std::string const& one) { return matches_glob(one, name); });
-}
-
 /// Numbers of stored tensors that are optimizer state.
 std::set<std::size_t> stored_states(Checkpoint const& source, PlanRequest const& request) {
   std::set<std::size_t> states;
@@ -177,13 +172,6 @@ std::vector<bool> cast_weights(SourceModel const& read, Model const& model, Cata
                                DType wanted, std::vector<std::optional<DType>>& dtypes) {
   CodedModules coded;
   for (Blob const& blob : source.blobs) coded.add(blob.name, blob.dtype);
-  MapFile const* const family = read.maps.family ? &*read.maps.family : nullptr;
-  auto const stays = [&](std::string_view name) {
-    return std::ranges::any_of(std::array{&read.maps.core, family}, [&](MapFile const* const map) {
-      return map != nullptr && (matches_one(map->full_precision, name) ||
-                                (wanted == DType::f16 && matches_one(map->f32_beside_f16, name)));
-    });
-  };
   std::vector<bool> cast(dtypes.size(), false);
   for (std::size_t t = 0; t < dtypes.size(); ++t) {
     LogicalTensor const& tensor = model.tensors()[t];
@@ -191,7 +179,9 @@ std::vector<bool> cast_weights(SourceModel const& read, Model const& model, Cata
         is_part(model, tensor.name))
       continue;
     bool const stated = t < read.casts.size() && read.casts[t].has_value();
-    if (!only_widens(*dtypes[t], wanted) && (stated || stays(tensor.name))) continue;
+    if (!only_widens(*dtypes[t], wanted) &&
+        (stated || read.maps.keeps_f32(tensor.name, wanted == DType::f16)))
+      continue;
     auto const blobs = source.tensors[t].blobs();
     if (std::ranges::any_of(blobs, [&](std::uint32_t const blob) {
           return coded.holds_scale(source.blobs[blob].name);

@@ -36,10 +36,11 @@ class DTypeChanges {
 std::string listed_names(DTypeChange const& change);
 
 /// The dtype that config.json states for the weights: "dtype" or "torch_dtype", its own or that of
-/// text_config. Nothing where it states none; an unknown word is one of kind source.
+/// text_config. nullopt where it states none; an unknown word is an Error of kind source.
 std::optional<DType> stated_dtype(Json const& config, std::string const& place);
 
-/// What target.dtype means for a job whose source is read through maps: nothing to keep dtypes.
+/// The dtype that target.dtype asks for in a job whose source is read through maps; nullopt to keep
+/// dtypes.
 /// Errors of kind usage: "as-config" without a stated dtype.
 std::optional<DType> asked_dtype(PlanRequest const& request, Checkpoint const& source,
                                  SourceModel const& read);
@@ -57,7 +58,7 @@ std::vector<DTypeChange> dtype_changes(Model const& model, Catalog const& source
                                        Catalog const& target, std::vector<bool> const& cast,
                                        std::optional<DType> asked, std::vector<std::string>& notes);
 
-/// What target.dtype means for a job that keeps names.
+/// The casts of a job that keeps names.
 struct NamedCasts {
   std::optional<DType> dtype;  ///< that is asked for; nothing: dtypes stay
   std::vector<DTypeChange> changes;

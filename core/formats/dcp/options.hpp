@@ -8,7 +8,7 @@
 
 namespace reshard::dcp {
 
-/// What a job says of a plain DCP target.
+/// The keys of a plain DCP target.
 struct TargetOptions {
   ChunkGrid::Kind chunks = ChunkGrid::Kind::source;
   Index ranks = 1;         ///< with chunks = ranks
@@ -31,7 +31,7 @@ enum class LayerKeys { automatic, stacked, separate };
 /// Whether a target gets an integrity.json; automatic: when the source has one.
 enum class IntegrityChoice { automatic, always, never };
 
-/// What a job says of a target of Megatron-Core's distributed checkpointing.
+/// The keys of a target of Megatron-Core's distributed checkpointing.
 struct DistOptions {
   LayerKeys layers = LayerKeys::automatic;
   IntegrityChoice integrity = IntegrityChoice::automatic;

@@ -10,7 +10,7 @@ namespace reshard::hdf5 {
 /// MPI-IO, each rank for itself or all in step.
 enum class TargetIo { automatic, direct, independent, collective };
 
-/// What a job says of an HDF5 target.
+/// The keys of an HDF5 target.
 struct TargetOptions {
   std::uint64_t part_bytes = 1ULL << 40U;  ///< the most in a file, except for one larger tensor
   TargetIo io = TargetIo::automatic;       ///< automatic is direct

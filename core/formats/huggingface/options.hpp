@@ -7,7 +7,7 @@
 
 namespace reshard::huggingface {
 
-/// What a job says of a Hugging Face target.
+/// The keys of a Hugging Face target.
 struct TargetOptions {
   std::string reference;  ///< a folder whose config and tokenizer files are taken; "" for none
   std::uint64_t shard_bytes = 5'000'000'000;  ///< the most in a file, except for one larger tensor

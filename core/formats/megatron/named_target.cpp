@@ -183,7 +183,7 @@ void MegatronNames::warn_of_unknown_padding(std::vector<std::string>& warnings) 
       job_.read.traits.padded_vocab));
 }
 
-/// What a run computes in.
+/// The args that state the dtype in which a run computes.
 MegatronNames::Args MegatronNames::dtype_args(DType dtype) {
   return {{"params_dtype", dtype == DType::bf16  ? "torch.bfloat16"
                            : dtype == DType::f16 ? "torch.float16"

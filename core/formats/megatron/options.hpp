@@ -27,7 +27,7 @@ struct AdapterNames {
   friend bool operator==(AdapterNames const&, AdapterNames const&) = default;
 };
 
-/// What a job says of every target with Megatron's names.
+/// The keys of every target with Megatron's names.
 struct NameOptions {
   std::string names = "auto";    ///< whose names a language model and the parts beside it have:
                                  ///< [kept.NAME] of a map, "huggingface", or "auto"
@@ -48,7 +48,7 @@ FormatOptions<NameOptions> adapter_options();
 /// distributed optimizer; automatic: as in the source.
 enum class OptimizerFiles { automatic, in_model_files, distributed };
 
-/// What a job says of mp_rank folders, and of the run that loads them: its gradient buckets decide
+/// The keys of mp_rank folders, and of the run that loads them: its gradient buckets decide
 /// where state lies in files of the distributed optimizer.
 struct TargetOptions {
   NameStyle mp_rank_style = NameStyle::megatron;

@@ -38,7 +38,7 @@ enum class Unit { count, bytes, seconds, text, words, any };
 /// How what each rank has becomes one figure: it is the same everywhere, or rank 0's counts.
 enum class Join { same, sum, most };
 
-/// What a job is before anything is written.
+/// A job before anything is written.
 struct Planned {
   JobSpec const& spec;
   PlannedJob const& job;

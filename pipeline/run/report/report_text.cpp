@@ -159,7 +159,7 @@ class Lines {
     return counted(n(key), noun);
   }
 
-  /// What target.dtype changes.
+  /// The changes of target.dtype.
   void dtypes() {
     std::vector<std::string> changes;
     for (DTypeChange const& change : r_.dtype_changes)

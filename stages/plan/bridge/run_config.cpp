@@ -90,7 +90,7 @@ Json with_members(Json document, Members const& members) {
   return document;
 }
 
-/// What names the dtype of a section, where it has it: as a word, or as a call.
+/// The member that names the dtype of a section, where it has it: as a word, or as a call.
 void set_dtypes(Json& section, Json const& args) {
   Json const dtype = fact(args, "params_dtype");
   for (auto& [key, value] : *section.members()) {

@@ -153,14 +153,7 @@ std::set<std::string, std::less<>> full_precision_names(Json const& config, Name
   where_described(config, library, [&](MapChoice const& maps) {
     DescribedNames const described(maps, config, stored, std::nullopt);
     auto const is_listed = [&](TensorId const tensor) {
-      std::string const& name = described.model.tensor(tensor).name;
-      for (MapFile const* const map : {&maps.core, &*maps.family}) {
-        auto const matches = [&](std::string const& one) { return matches_glob(one, name); };
-        if (std::ranges::any_of(map->full_precision, matches) ||
-            (in_f16 && std::ranges::any_of(map->f32_beside_f16, matches)))
-          return true;
-      }
-      return false;
+      return maps.keeps_f32(described.model.tensor(tensor).name, in_f16);
     };
     for (StoredName const& name : described.side.names(nullptr))
       if (described.side.cast(name.entry) ||

@@ -92,5 +92,13 @@ TEST(Paths, AFolderHoldsItselfAndWhatLiesBelow) {
   EXPECT_FALSE(holds("/a/b", "/a/bc"));
 }
 
+TEST(Paths, HiddenFilesBesideOthersAreKnownByTheirNames) {
+  EXPECT_EQ(hidden_beside("/a/b", ".verified"), "/a/.b.verified");
+  EXPECT_EQ(hidden_beside("b", ".after"), ".b.after");
+  EXPECT_EQ(hidden_for(".b.after", ".after"), "b");
+  for (char const* const other : {"b.after", ".after", ".b.afterwards", "", ".b"})
+    EXPECT_EQ(hidden_for(other, ".after"), std::nullopt) << other;
+}
+
 }  // namespace
 }  // namespace reshard
