@@ -84,9 +84,9 @@ class TensorPieces {
     return (capacity_ > 1 ? many() : here_.data()) + which * capacity_;
   }
   std::uint32_t* many() const {
-    std::uint32_t* columns = nullptr;
-    std::memcpy(&columns, here_.data(), sizeof columns);
-    return columns;
+    std::uint32_t* first = nullptr;
+    std::memcpy(&first, here_.data(), sizeof first);
+    return first;
   }
   Rare& rare();
   void set_capacity(std::uint32_t capacity);

@@ -33,8 +33,8 @@ struct Trace {
 /// works on.
 class Builder {
  public:
-  Builder(std::string_view place, Limits const& limits, Trace* trace = nullptr)
-      : trace(trace), place_(place), limits_(limits) {}
+  Builder(std::string_view place, Limits const& limits, Trace* recorded = nullptr)
+      : trace(recorded), place_(place), limits_(limits) {}
 
   NodeId add(Node node);
   /// Accounts for memory of the document; beyond the limit is an Error.

@@ -149,10 +149,10 @@ void MegatronNames::name_adapters(SideOptions& options) const {
   auto const first = std::ranges::find(job_.model.adapter_forms(), false, &MapAdapter::family);
   AdapterNames const& asked = job_.request.options.named.adapter;
   options.adapter = !asked.form.empty() ? asked.form : source.family ? first->name : source.name;
-  MapAdapter const& form = adapter_form(job_.model.adapter_forms(), options.adapter);
+  MapAdapter const& names = adapter_form(job_.model.adapter_forms(), options.adapter);
   bool const usual =
       source.family || options.adapter != source.name ? true : job_.read.adapters_apart;
-  options.adapters_apart = !form.parts.empty() && asked.apart.value_or(usual);
+  options.adapters_apart = !names.parts.empty() && asked.apart.value_or(usual);
 }
 
 /// The rows that the target has whatever the vocabulary is.
