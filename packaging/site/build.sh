@@ -16,7 +16,8 @@ if ! cmp -s "$here/requirements.txt" "$environment/requirements.txt"; then
 fi
 python3 "$here/stage.py" "$root/build/site-pages"
 rm -rf "$out/$version"
-RESHARD_SITE_VERSION=$version "$environment/bin/sphinx-build" --quiet --fail-on-warning --keep-going --fresh-env -c "$here" -d "$root/build/site-cache" "$root/build/site-pages" "$out/$version"
+RESHARD_SITE_VERSION=$version "$environment/bin/sphinx-build" --quiet --fail-on-warning --keep-going --fresh-env \
+  -c "$here" -d "$root/build/site-cache" "$root/build/site-pages" "$out/$version"
 python3 - "$out" <<'END'
 import json, pathlib, sys
 out = pathlib.Path(sys.argv[1])

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes the sources of the site: the pages of docs/ as they are, a contents list by section, and a page for each file or folder outside docs/ that a page links to.
+"""Makes the sources of the site: the pages of docs/, a contents list by section, and a page for each file or folder outside docs/ that they link to.
 
     stage.py FOLDER
 """
