@@ -111,7 +111,8 @@ std::string known(fs::path const& path, Names const& names) {
   if (names.has("_CHECKPOINT_METADATA") || names.has("manifest.ocdbt") || names.has("_METADATA") ||
       holds_orbax_steps(path, names))
     return "is an Orbax checkpoint (JAX), which is not supported. Save the model as a Hugging "
-           "Face folder.";
+           "Face folder: of MaxText's checkpoints python3 -m "
+           "maxtext.checkpoint_conversion.to_huggingface makes one.";
   if (auto const file = names.first("consolidated.*.pth"); !file.empty())
     return fmt::format(
         "holds {}, the format of Meta's own releases, which is not supported. Use the Hugging "
