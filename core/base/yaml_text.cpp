@@ -5,6 +5,8 @@
 #include <cmath>
 #include <string_view>
 
+#include <fmt/format.h>
+
 namespace reshard {
 namespace {
 
@@ -29,8 +31,8 @@ std::string number(Json const& value) {
   std::string tail = exponent == std::string::npos ? "" : text.substr(exponent);
   text.resize(text.size() - tail.size());
   if (text.find('.') == std::string::npos) text += ".0";
-  if (!tail.empty() && tail[1] != '-' && tail[1] != '+') tail.insert(1, "+");
-  return text + tail;
+  bool const unsigned_exponent = !tail.empty() && tail[1] != '-' && tail[1] != '+';
+  return unsigned_exponent ? fmt::format("{}e+{}", text, tail.substr(1)) : text + tail;
 }
 
 class Writer {
