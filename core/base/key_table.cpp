@@ -41,12 +41,29 @@ std::string expected(std::string_view what, Value const& value) {
   return fmt::format("expected {}, found {}", what, shown(value));
 }
 
+/// Of "a,b" and of ["a", "b"].
+std::vector<std::string> texts_between_commas(std::string_view word) {
+  if (word.starts_with('[') && word.ends_with(']')) word = word.substr(1, word.size() - 2);
+  std::vector<std::string> texts;
+  while (!word.empty()) {
+    std::string_view text = word.substr(0, word.find(','));
+    word.remove_prefix(std::min(word.size(), text.size() + 1));
+    while (text.starts_with(' ')) text.remove_prefix(1);
+    while (text.ends_with(' ')) text.remove_suffix(1);
+    if (text.size() >= 2 && text.front() == '"' && text.back() == '"')
+      text = text.substr(1, text.size() - 2);
+    if (!text.empty()) texts.emplace_back(text);
+  }
+  return texts;
+}
+
 }  // namespace
 
 std::string shown(Value const& value) {
   if (auto const* number = std::get_if<std::int64_t>(&value)) return std::to_string(*number);
   if (auto const* flag = std::get_if<bool>(&value)) return *flag ? "true" : "false";
   if (auto const* word = std::get_if<std::string>(&value)) return json_quoted(shortened(*word));
+  if (std::holds_alternative<std::vector<std::string>>(value)) return "an array";
   return std::get<Foreign>(value).what;
 }
 
@@ -54,6 +71,7 @@ Value value_from_word(Kind kind, std::string_view word) {
   if (word.size() >= 2 && word.front() == '"' && word.back() == '"')
     return std::string(word.substr(1, word.size() - 2));
   if (kind == Kind::flag && (word == "true" || word == "false")) return word == "true";
+  if (kind == Kind::texts) return texts_between_commas(word);
   std::int64_t count = 0;
   char const* const end = word.data() + word.size();
   bool const takes_numbers = kind == Kind::number || kind == Kind::size;
@@ -111,6 +129,20 @@ std::optional<std::string> read_text(Value const& value, std::string& into) {
   return std::nullopt;
 }
 
+std::optional<std::string> read_texts(Value const& value, std::vector<std::string>& into) {
+  std::vector<std::string> texts;
+  if (auto const* const list = std::get_if<std::vector<std::string>>(&value))
+    texts = *list;
+  else if (auto const* const word = std::get_if<std::string>(&value))
+    texts.assign(word->empty() ? 0 : 1, *word);
+  else
+    return expected("an array of strings in double quotes", value);
+  for (std::string& text : texts)
+    if (auto problem = read_text(Value(text), text)) return problem;
+  into = std::move(texts);
+  return std::nullopt;
+}
+
 std::optional<std::string> read_flag(Value const& value, bool& into) {
   auto const* on = std::get_if<bool>(&value);
   if (on == nullptr) return expected("true or false", value);
@@ -151,6 +183,12 @@ std::optional<std::string> read_number(Value const& value, std::int64_t least, s
 }
 
 std::string text_shown(std::string const& value) { return json_quoted(value); }
+
+std::string texts_shown(std::vector<std::string> const& value) {
+  std::string list;
+  for (std::string const& text : value) list += (list.empty() ? "" : ", ") + text_shown(text);
+  return "[" + list + "]";
+}
 
 std::string flag_shown(bool value) { return value ? "true" : "false"; }
 

@@ -14,14 +14,14 @@
 /// value is read, shown and explained. The functions at the end make rows.
 namespace reshard::keys {
 
-/// A value that no key takes; the text says what it is: "an array".
+/// A value that no key takes; the text says what it is: "a table".
 struct Foreign {
   std::string what;
 };
-/// A value as a job file or the command line gave it.
-using Value = std::variant<std::int64_t, bool, std::string, Foreign>;
+/// A value as a job file or the command line gave it; an array is one of texts.
+using Value = std::variant<std::int64_t, bool, std::string, std::vector<std::string>, Foreign>;
 
-enum class Kind { text, choice, number, flag, size };
+enum class Kind { text, texts, choice, number, flag, size };
 
 /// One key of a table whose values an Owner holds.
 template <class Owner>
@@ -45,7 +45,7 @@ struct Row {
 std::string shown(Value const& value);
 
 /// The value that a word of the command line is for a key of this kind: a number or a flag where
-/// the key takes one and the word is one, else the text.
+/// the key takes one and the word is one, the texts between commas for a list, else the text.
 Value value_from_word(Kind kind, std::string_view word);
 
 /// "512 MiB", "5 GB", "4096": a whole number and a unit (B, KB, MB, GB, TB, KiB, MiB, GiB, TiB);
@@ -64,6 +64,8 @@ std::optional<std::string> word_in(std::vector<std::string> const& words, Value 
 
 /// Put the value into `into`, or say what is wrong with it.
 std::optional<std::string> read_text(Value const& value, std::string& into);
+/// A list of texts; one text is a list of it, and an empty one the empty list.
+std::optional<std::string> read_texts(Value const& value, std::vector<std::string>& into);
 std::optional<std::string> read_flag(Value const& value, bool& into);
 std::optional<std::string> read_size(Value const& value, std::uint64_t& into);
 std::optional<std::string> read_size_or_auto(Value const& value, std::uint64_t& into);
@@ -71,6 +73,7 @@ std::optional<std::string> read_number(Value const& value, std::int64_t least, s
                                        std::int64_t& into);
 /// Values as TOML.
 std::string text_shown(std::string const& value);
+std::string texts_shown(std::vector<std::string> const& value);
 std::string flag_shown(bool value);
 std::string size_shown(std::uint64_t bytes);
 std::string size_or_auto_shown(std::uint64_t bytes);
@@ -90,6 +93,13 @@ Row<Owner> bound(Row<Owner> row, T Owner::*member, Read read, Show show) {
 template <class Owner>
 Row<Owner> text(std::string name, std::string Owner::*member, std::string_view comment) {
   return bound(Row<Owner>{std::move(name), Kind::text, comment}, member, read_text, text_shown);
+}
+
+/// A list of texts without control characters.
+template <class Owner>
+Row<Owner> texts(std::string name, std::vector<std::string> Owner::*member,
+                 std::string_view comment) {
+  return bound(Row<Owner>{std::move(name), Kind::texts, comment}, member, read_texts, texts_shown);
 }
 
 /// true or false.

@@ -146,6 +146,9 @@ struct Checkpoint {
   /// An adapter that is merged into the weights while they are read. Its files are the last of
   /// `files`.
   std::shared_ptr<Checkpoint const> adapter;
+  /// Checkpoints with the same tensors in the same boxes: what is read is the mean of all. Their
+  /// files are the last of `files`, in this order.
+  std::vector<std::shared_ptr<Checkpoint const>> averaged;
 
   std::optional<std::int64_t> iteration;  ///< of the folder; nothing for a release or no run
   std::int64_t stated_iteration = 0;      ///< in the files
@@ -170,7 +173,11 @@ struct Checkpoint {
   void forget_tensors();
 
   /// How many of `files` are its own.
-  std::size_t own_files() const { return files.size() - (adapter ? adapter->files.size() : 0); }
+  std::size_t own_files() const {
+    std::size_t others = adapter ? adapter->files.size() : 0;
+    for (auto const& one : averaged) others += one->files.size();
+    return files.size() - others;
+  }
 };
 
 }  // namespace reshard

@@ -130,6 +130,7 @@ std::vector<std::uint32_t> files_of(SourceView const& view) {
   for (auto const* const place : {&view.scale, &view.second, &view.zero_points})
     if (*place) files.insert((*place)->file);
   if (view.merged) files.insert(view.merged->files.begin(), view.merged->files.end());
+  for (StoredPlace const& other : view.averaged) files.insert(other.file);
   return {files.begin(), files.end()};
 }
 
@@ -147,6 +148,9 @@ void check_view(SourceView const& view, std::string const& file) {
   bool const rounds = view.kind == ViewKind::round;
   RESHARD_EXPECT(!rounds || (view.stored.dtype == DType::f32 && bits(view.dtype) == 16));
   RESHARD_EXPECT(view.kind != ViewKind::to_dtype || quant::castable(view.stored.dtype, view.dtype));
+  for (StoredPlace const& other : view.averaged)
+    RESHARD_EXPECT(view.kind == ViewKind::to_dtype && quant::castable(other.dtype, DType::f32) &&
+                   other.shape == view.stored.shape);
   if (!quant::convertible(view.stored.dtype, view.dtype))
     fail(ErrorKind::source,
          "{}: '{}' is {} and is requested as {}: only floating-point tensors can be converted, to "

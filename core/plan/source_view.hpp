@@ -27,7 +27,8 @@ enum class ViewKind {
   add,   ///< value + constant, exactly, in any dtype that holds it; else an Error when it is read
   round,       ///< BF16 or F16 of F32, each value rounded to the nearest, of two the even one
   to_dtype,    ///< value + constant, rounded as quant::cast_values() says; a finite value that the
-               ///< dtype has no place for is an Error when it is read
+               ///< dtype has no place for is an Error when it is read. With further tensors the
+               ///< value is their mean
   dequantise,  ///< BF16 of a quantised weight, each value rounded once
   merge,       ///< a weight and what an adapter adds to it, in F32, each value rounded once
 };
@@ -43,6 +44,9 @@ struct SourceView {
   std::vector<Index> shape;   ///< of the computed tensor; its last two dimensions are the matrix
                               ///< that blocks count in, those before them a stack
   int constant = 0;           ///< of add and to_dtype
+  /// Of to_dtype: tensors with the elements of `stored` that are summed with it in F32, in this
+  /// order, and the sum divided by their number.
+  std::vector<StoredPlace> averaged = {};
   std::shared_ptr<MergedWeight const> merged = nullptr;  ///< of merge
   // The rest is of dequantise.
   quant::Scheme scheme = {};

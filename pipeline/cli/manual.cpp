@@ -53,6 +53,7 @@ std::string_view title_of(std::string_view table) {
 std::string value_of(Field const& field) {
   switch (field.kind) {
     case keys::Kind::text: return "a string";
+    case keys::Kind::texts: return "an array of strings";
     case keys::Kind::choice: {
       std::string words;
       for (std::string const& word : field.choices)

@@ -31,6 +31,7 @@ class Checker {
     check_kept_names();
     check_target_names();
     check_adapter();
+    check_average();
     check_transport();
     check_sums();
     return std::move(found_);
@@ -83,7 +84,10 @@ class Checker {
         add(*given, "the string is empty");
     for (std::string_view const key : {"source.path", "source.config", "source.adapter",
                                        "target.path", "target.reference", "target.since"})
-      if (Given const* const given = find(key); given != nullptr) check_local(*given);
+      if (Given const* const given = find(key); given != nullptr)
+        check_local(*given, std::get<std::string>(given->value));
+    if (Given const* const given = find("source.average"); given != nullptr)
+      for (std::string const& path : spec_.source.average) check_averaged(*given, path);
     Given const* const target = find("target.path");
     if (target == nullptr || spec_.source.path.empty() || spec_.target.path.empty()) return;
     auto const from = resolved_path(spec_.source.path);
@@ -102,8 +106,20 @@ class Checker {
   }
 
   /// What a shell would expand, and addresses of other storage, are folders of such names here.
-  void check_local(Given const& given) {
-    std::string const& path = std::get<std::string>(given.value);
+  void check_averaged(Given const& given, std::string const& path) {
+    if (path.empty()) return add(given, "a string in it is empty");
+    check_local(given, path);
+    if (spec_.target.path.empty()) return;
+    auto const from = resolved_path(path);
+    auto const to = resolved_path(spec_.target.path);
+    if (from == to || holds(to, from) || holds(from, to))
+      add(given,
+          fmt::format("{} and target.path are one folder, or one is inside the other. Choose "
+                      "another folder for the target",
+                      json_quoted(path)));
+  }
+
+  void check_local(Given const& given, std::string const& path) {
     if (path == "~" || path.starts_with("~/"))
       add(given, "'~' is not known, because HOME is not set. Write your home folder out");
     std::string_view const scheme = std::string_view(path).substr(0, path.find("://"));
@@ -140,6 +156,26 @@ class Checker {
       add(*reference,
           "with target.format = \"dcp\" it applies only with target.map, which gives the tensors "
           "the names of a model. Add that key, or remove this one");
+  }
+
+  /// Neither the state of the optimizer nor a merge has a mean.
+  void check_average() {
+    if (spec_.source.average.empty()) return;
+    if (!spec_.source.adapter.empty())
+      add(*find("source.average"),
+          "is not combined with source.adapter. Merge the adapter in a job of its own");
+    if (spec_.run.self_check > 0)
+      add(*find("source.average"),
+          "is not combined with run.self_check, which looks for values of one source. Remove one of "
+          "the keys");
+    if (!spec_.target.since.empty() && spec_.target.since != no_previous)
+      add(*find("source.average"),
+          "is not combined with target.since, which compares one source with what was made of it "
+          "before. Remove one of the keys");
+    if (spec_.model.quant == QuantChoice::dequantise_bf16)
+      add(*find("source.average"),
+          "is not combined with model.quant = \"dequantise-bf16\". Dequantise each checkpoint in "
+          "a job of its own");
   }
 
   /// The two keys of a merge stand together.

@@ -46,6 +46,10 @@ void add_source(std::vector<Field>& out) {
            "adapter", &Source::adapter,
            "With model.adapter = \"merge\": the folder of the adapter (LoRA) whose weights are merged "
            "into the source's."),
+       keys::texts(
+           "average", &Source::average,
+           "Further checkpoints of the same model, in the source's format and layout: every weight of the target is the mean of the source's and "
+           "theirs, summed in F32 in this order and rounded once. Optimizer state has no mean: source.optimizer = \"drop\"."),
        keys::choice(
            "verify", &Source::verify, {"auto", "files", "off"},
            "\"auto\" compares what is read with the CRCs of .pt and .distcp files and with the source's reshard.json, and refuses files of\n"
@@ -198,9 +202,9 @@ std::vector<Field> all_fields() {
 }  // namespace
 
 bool is_path(std::string_view key) {
-  constexpr std::array<std::string_view, 6> keys = {"source.path",      "source.config",
-                                                    "source.adapter",   "target.path",
-                                                    "target.reference", "target.since"};
+  constexpr std::array<std::string_view, 7> keys = {
+      "source.path", "source.config",    "source.adapter", "source.average",
+      "target.path", "target.reference", "target.since"};
   return std::ranges::find(keys, key) != keys.end();
 }
 

@@ -46,7 +46,13 @@ Value value_of(toml::node const& node) {
   if (node.is_string()) return node.as_string()->get();
   if (node.is_floating_point())
     return keys::Foreign{fmt::format("{:#}", node.as_floating_point()->get())};
-  if (node.is_array()) return keys::Foreign{"an array"};
+  if (toml::array const* const array = node.as_array(); array != nullptr) {
+    std::vector<std::string> texts;
+    for (toml::node const& element : *array)
+      if (auto const* const text = element.as_string()) texts.push_back(text->get());
+    if (texts.size() == array->size()) return texts;
+    return keys::Foreign{"an array"};
+  }
   if (node.is_table()) return keys::Foreign{"a table"};
   return keys::Foreign{"a date or a time"};
 }
@@ -238,6 +244,9 @@ class JobReader {
     if (auto* const word = std::get_if<std::string>(&value);
         word != nullptr && job::is_path(field.key()))
       *word = job::with_home(std::move(*word));
+    if (auto* const words = std::get_if<std::vector<std::string>>(&value);
+        words != nullptr && job::is_path(field.key()))
+      for (std::string& word : *words) word = job::with_home(std::move(word));
     Given given{.field = &field, .value = std::move(value), .place = std::move(place)};
     if (field.table == job::nightly_table && use_ != JobUse::nightly)
       return mistakes_.push_back(

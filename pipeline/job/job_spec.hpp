@@ -73,6 +73,7 @@ struct JobSpec {
     ReplicaChoice replicas = ReplicaChoice::compare;
     int tp = 1;  ///< Megatron Lite only: its tensor parallelism, which the files do not say
     std::string adapter;  ///< an adapter's folder, with model.adapter = merge; "" for none
+    std::vector<std::string> average;  ///< further checkpoints: the mean of all is written
     int etp = 1;  ///< Megatron Lite only: its expert tensor parallelism, which the files do not say
     friend bool operator==(Source const&, Source const&) = default;
   };

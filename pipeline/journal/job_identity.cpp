@@ -66,6 +66,7 @@ std::string job_text(JobSpec spec) {
   for (std::string* const path : {&spec.source.path, &spec.source.config, &spec.source.adapter,
                                   &spec.target.path, &spec.target.options.huggingface.reference})
     *path = resolved(*path);
+  for (std::string& path : spec.source.average) path = resolved(path);
   if (spec.target.since != no_previous) spec.target.since = resolved(spec.target.since);
   return print_spec(spec);
 }

@@ -109,6 +109,8 @@ LayoutView job_view(ViewQuery const& query, Comm const& comm) {
   JobSpec const& job = *query.job;
   Checkpoint source = open_source(job.source.path, job.source.format, open_choice(job), comm);
   if (!job.source.adapter.empty()) add_adapter(source, job.source.adapter, comm);
+  for (std::string const& path : job.source.average)
+    add_averaged(source, path, job.source.format, open_choice(job), comm);
   PlanRequest const request = plan_request(job, query.library);
   PlanLimits limits;
   limits.digests = false;

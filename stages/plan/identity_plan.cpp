@@ -17,6 +17,7 @@
 #include "core/formats/model_files.hpp"
 #include "core/formats/object_gate.hpp"
 #include "core/formats/target_parts.hpp"
+#include "stages/plan/averaged_weights.hpp"
 #include "stages/plan/config/config_conflicts.hpp"
 #include "stages/plan/config/expected_names.hpp"
 #include "stages/plan/source/source_names.hpp"
@@ -71,7 +72,10 @@ class IdentityPlanner {
     if (job_.reference) job_.reference->weight_map = {};
     job_.target.shrink();
     tensors_ = {};
-    tensors_read();
+    if (source_.averaged.empty()) tensors_read();
+    average_weights(source_, *job_.model, job_.source, job_.warnings);
+    if (!source_.averaged.empty()) tensors_read();
+    job_.averaged = average_record(source_);
     job_.plan = make_plan(*job_.model, job_.source, job_.target, limits, job_.opaque);
     return std::move(job_);
   }

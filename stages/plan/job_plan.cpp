@@ -17,6 +17,7 @@
 #include "stages/plan/adapter/adapter_places.hpp"
 #include "stages/plan/adapter/merged_adapter.hpp"
 #include "stages/plan/adapter/shared_matrices.hpp"
+#include "stages/plan/averaged_weights.hpp"
 #include "stages/plan/bridge/run_settings.hpp"
 #include "stages/plan/check/args_proof.hpp"
 #include "stages/plan/config/carried_config.hpp"
@@ -135,7 +136,7 @@ class JobPlanner {
     settle_program(source_, request_);
     model_.target_names = target_names(model_, *job_.model, request_);
     if (to_megatron()) carry_config();
-    tensors_read();
+    if (source_.averaged.empty()) tensors_read();
     job_.target.tensors.resize(job_.model->tensors().size());
     target_.lay_out(
         {source_, request_, *job_.model, model_, dtypes_, record_ ? &*record_ : nullptr}, job_);
@@ -150,6 +151,9 @@ class JobPlanner {
     check_stated_args();
     note_casts();
     change_values(*job_.model, job_.source, job_.target, {model_.adds, job_.target_adds}, cast_);
+    average_weights(source_, *job_.model, job_.source, job_.warnings);
+    if (!source_.averaged.empty()) tensors_read();
+    job_.averaged = average_record(source_);
     job_.plan = make_plan(*job_.model, job_.source, job_.target, limits_, job_.opaque);
     return std::move(job_);
   }

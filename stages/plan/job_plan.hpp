@@ -29,6 +29,7 @@ struct JobPlan : TargetDraft {
   std::optional<Catalog> weights;  ///< the source before master weights took the place of weights
                                    ///< (Catalog::masters); nothing where they did not
   Json merged_adapter;             ///< what was merged into the source's weights; null for nothing
+  Json averaged;          ///< the checkpoints that the source was averaged with; null for none
   std::vector<int> adds;  ///< of catalogue(): what stored values of the source have over logical
                           ///< ones (Side::adds); empty: nothing
   std::vector<std::optional<DType>> casts;  ///< of catalogue(): dtypes that the source's map states

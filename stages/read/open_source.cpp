@@ -3,6 +3,17 @@
 #include "core/transport/shared_sight.hpp"
 
 namespace reshard {
+namespace {
+
+/// Appends the files of another checkpoint with what is known of each.
+void add_files(Checkpoint const& other, Checkpoint& source) {
+  source.files.insert(source.files.end(), other.files.begin(), other.files.end());
+  source.stamps.insert(source.stamps.end(), other.stamps.begin(), other.stamps.end());
+  source.stamped_by.insert(source.stamped_by.end(), other.stamped_by.begin(),
+                           other.stamped_by.end());
+}
+
+}  // namespace
 
 void RankReaders::together(std::function<void()> const& work) const {
   reshard::together(comm_, work);
@@ -22,12 +33,15 @@ Checkpoint open_source(std::filesystem::path const& path, FormatId wanted, OpenC
 }
 
 void add_adapter(Checkpoint& source, std::filesystem::path const& adapter, Comm const& comm) {
-  auto opened = std::make_shared<Checkpoint>(open_source(adapter, comm));
-  source.files.insert(source.files.end(), opened->files.begin(), opened->files.end());
-  source.stamps.insert(source.stamps.end(), opened->stamps.begin(), opened->stamps.end());
-  source.stamped_by.insert(source.stamped_by.end(), opened->stamped_by.begin(),
-                           opened->stamped_by.end());
-  source.adapter = std::move(opened);
+  source.adapter = std::make_shared<Checkpoint const>(open_source(adapter, comm));
+  add_files(*source.adapter, source);
+}
+
+void add_averaged(Checkpoint& source, std::filesystem::path const& path, FormatId wanted,
+                  OpenChoice const& choice, Comm const& comm) {
+  source.averaged.push_back(
+      std::make_shared<Checkpoint const>(open_source(path, wanted, choice, comm)));
+  add_files(*source.averaged.back(), source);
 }
 
 Checkpoint open_source(std::filesystem::path const& path, Comm const& comm) {

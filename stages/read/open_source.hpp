@@ -30,6 +30,10 @@ Checkpoint open_source(std::filesystem::path const& path, FormatId wanted, OpenC
 /// Opens an adapter that is to be merged into an opened source: its files become files of the
 /// source (Checkpoint::adapter). Collective.
 void add_adapter(Checkpoint& source, std::filesystem::path const& adapter, Comm const& comm);
+/// Opens a checkpoint that the source is to be averaged with: its files become files of the source
+/// (Checkpoint::averaged). Collective.
+void add_averaged(Checkpoint& source, std::filesystem::path const& path, FormatId wanted,
+                  OpenChoice const& choice, Comm const& comm);
 /// What is found there.
 Checkpoint open_source(std::filesystem::path const& path, Comm const& comm);
 

@@ -27,6 +27,8 @@ void ViewReader::read(std::size_t view, std::uint64_t offset_bytes, std::span<st
     dequantise(view, first, count, into.data());
   else if (views_[view].kind == ViewKind::merge)
     merge(views_[view], first, count, into.data());
+  else if (!views_[view].averaged.empty())
+    average(views_[view], first, count, into.data());
   else
     convert(views_[view], first, count, into.data());
 }
@@ -60,6 +62,35 @@ void ViewReader::convert(SourceView const& view, Index first, Index count, std::
     if (inexact)
       fail_inexact(view, files_.path(view.stored.file).string(),
                    first + done - part + static_cast<Index>(inexact->element), inexact->value);
+  }
+}
+
+void ViewReader::read_f32(StoredPlace const& place, Index first, std::span<float> into) {
+  auto const size = static_cast<std::size_t>(element_bytes(place.dtype));
+  slice_.resize(into.size() * size);
+  read_bytes(place, static_cast<std::uint64_t>(first) * size, slice_);
+  quant::cast_values(place.dtype, slice_, 0, DType::f32, std::as_writable_bytes(into));
+}
+
+void ViewReader::average(SourceView const& view, Index first, Index count, std::byte* into) {
+  Index const size = element_bytes(view.dtype);
+  auto const terms = static_cast<float>(1 + view.averaged.size());
+  for (Index done = 0; done < count;) {
+    Index const part = std::min<Index>(count - done, slice_bytes / sizeof(float));
+    sums_.resize(static_cast<std::size_t>(part));
+    terms_.resize(static_cast<std::size_t>(part));
+    read_f32(view.stored, first + done, sums_);
+    for (StoredPlace const& other : view.averaged) {
+      read_f32(other, first + done, terms_);
+      for (std::size_t i = 0; i < sums_.size(); ++i) sums_[i] += terms_[i];
+    }
+    for (float& sum : sums_) sum /= terms;
+    std::span const to(into + done * size, static_cast<std::size_t>(part * size));
+    if (auto const inexact = quant::cast_values(DType::f32, std::as_bytes(std::span(sums_)),
+                                                view.constant, view.dtype, to))
+      fail_inexact(view, files_.path(view.stored.file).string(),
+                   first + done + static_cast<Index>(inexact->element), inexact->value);
+    done += part;
   }
 }
 

@@ -56,6 +56,9 @@ class ViewReader {
   };
 
   void convert(SourceView const& view, Index first, Index count, std::byte* into);
+  void average(SourceView const& view, Index first, Index count, std::byte* into);
+  /// Elements of a stored tensor as F32; `first` is the first one.
+  void read_f32(StoredPlace const& place, Index first, std::span<float> into);
   void merge(SourceView const& view, Index first, Index count, std::byte* into);
   void dequantise(std::size_t number, Index first, Index count, std::byte* into);
   void run_part(SourceView const& view, quant::RowPart const& part, std::span<std::byte> into);
@@ -68,6 +71,8 @@ class ViewReader {
   ReadStats& stats_;
   StoredBytesObserver observer_;
   std::vector<std::byte> slice_;
+  std::vector<float> sums_;   ///< of a mean
+  std::vector<float> terms_;  ///< one tensor's elements of it
   std::optional<Opened> opened_;
   WeightMerger merger_;
 };

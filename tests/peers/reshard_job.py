@@ -27,6 +27,8 @@ def settings(options):
 
 
 def shown(value):
+    if isinstance(value, list):
+        return json.dumps(value)
     return str(value).lower() if isinstance(value, (int, bool)) else quoted(value)
 
 

@@ -105,7 +105,10 @@ std::string source_layout(P p) {
          (modules == nullptr
               ? ""
               : fmt::format(" · {} of {} merged", counted(*modules->integer(), "module"),
-                            p.spec.source.adapter));
+                            p.spec.source.adapter)) +
+         (p.spec.source.average.empty()
+              ? ""
+              : fmt::format(" · mean of {} checkpoints", 1 + p.spec.source.average.size()));
 }
 
 /// Of the source, not read: both the source and the previous target have recorded the tensor.

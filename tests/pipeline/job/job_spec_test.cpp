@@ -327,6 +327,26 @@ TEST(JobSpec, ATildeIsTheHomeFolder) {
   EXPECT_TRUE(says(refusal(small_megatron, {"target.path=~/x"}), "HOME is not set"));
 }
 
+TEST(JobSpec, AListIsAnArrayOrTextsBetweenCommas) {
+  using Paths = std::vector<std::string>;
+  std::string const one =
+      "[source]\npath = \"in\"\naverage = [\"a\", \"~/b\"]\n[target]\npath = \"out\"\nformat = "
+      "\"huggingface\"\n";
+  OtherHome const home("/home/a");
+  JobSpec const job = parse(one);
+  EXPECT_EQ(job.source.average, (Paths{"a", "/home/a/b"}));
+  EXPECT_EQ(parse(print_spec(job)).source.average, job.source.average);
+  EXPECT_EQ(parse(one, {"source.average=x,~/y"}).source.average, (Paths{"x", "/home/a/y"}));
+  EXPECT_EQ(parse(one, {"source.average=[\"x\", \"y\"]"}).source.average, (Paths{"x", "y"}));
+  EXPECT_EQ(parse(one, {"source.average=\"x,y\""}).source.average, Paths{"x,y"});
+  EXPECT_EQ(parse(one, {"source.average="}).source.average, Paths{});
+  std::string const wrong =
+      "[source]\npath = \"in\"\naverage = [1]\n" + one.substr(one.find("[target]"));
+  EXPECT_TRUE(says(refusal(wrong), "average = an array: expected an array of strings"));
+  EXPECT_TRUE(says(refusal(one, {"source.average=out/x"}), "is inside the other"));
+  EXPECT_TRUE(says(refusal(one, {"model.quant=dequantise-bf16"}), "is not combined with"));
+}
+
 TEST(JobSpec, TrueAndFalseAreOnAndOff) {
   std::string const key = "overlap_grad_reduce = ";
   auto const overlaps = [](JobSpec const& job) {

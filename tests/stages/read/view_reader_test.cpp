@@ -1,5 +1,6 @@
 #include "stages/read/view_reader.hpp"
 
+#include <bit>
 #include <cstring>
 #include <random>
 
@@ -163,6 +164,45 @@ Error error_of(SourceView const& view, std::filesystem::path const& path) {
     return error;
   }
   return {ErrorKind::internal, "no error"};
+}
+
+/// Larger than a slice; terms of several dtypes; the sum is rounded once: 1 + 2^-8 + 2^-8 is exact
+/// in F32, a third of it is not.
+TEST(ViewReader, AMeanIsSummedInF32AndRoundedOnce) {
+  constexpr std::size_t count = 600'000;
+  std::mt19937_64 random(33);
+  std::uniform_real_distribution<float> values(-3, 3);
+  std::vector<float> f32(count);
+  std::vector<std::uint16_t> bf16(count);
+  std::vector<float> more(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    f32[i] = values(random);
+    bf16[i] = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(values(random)) >> 16U);
+    more[i] = values(random);
+  }
+  auto const bytes_of = [](auto const& list) {
+    auto const bytes = std::as_bytes(std::span(list));
+    return Bytes(bytes.begin(), bytes.end());
+  };
+  Contents contents;
+  SourceView view{.kind = ViewKind::to_dtype,
+                  .name = "w",
+                  .stored = contents.add(DType::f32, {count}, bytes_of(f32)),
+                  .dtype = DType::bf16,
+                  .shape = {count}};
+  view.averaged.push_back(contents.add(DType::bf16, {count}, bytes_of(bf16)));
+  view.averaged.push_back(contents.add(DType::f32, {count}, bytes_of(more)));
+  EXPECT_EQ(files_of(view), std::vector<std::uint32_t>{0});
+  ScratchFolder const folder("mean_views");
+  FileSet files({folder.file("weights", contents.bytes)}, FileSet::Access::read);
+  std::vector<SourceView> const views{view};
+  ExtentReader reader(files, views);
+  std::vector<std::uint16_t> const found = read_in_parts(reader, 1, count, 400'000, random);
+  for (std::size_t i = 0; i < count; ++i) {
+    float const second = std::bit_cast<float>(std::uint32_t{bf16[i]} << 16U);
+    auto const sum = std::bit_cast<std::uint32_t>(((f32[i] + second) + more[i]) / 3.0F);
+    ASSERT_EQ(found[i], (sum + 0x7fffU + ((sum >> 16U) & 1U)) >> 16U) << "element " << i;
+  }
 }
 
 TEST(ViewReader, AnInexactValueIsNamedWithItsTensorAndPlace) {
