@@ -7,6 +7,7 @@ namespace reshard {
 /// Where the bytes of tensors begin in a file that is to be written.
 enum class DataLayout {
   usual,      ///< where the libraries of the format put them
+  as_given,   ///< in the order in which the tensors are given
   for_clones  ///< those of large tensors at multiples of clone_block_bytes, so that a file system
               ///< can share them with another checkpoint
 };

@@ -74,6 +74,7 @@ struct TargetDraft {
   std::vector<TargetFile> files;
   Mesh file_mesh;      ///< along which files stand; without axes where they do not
   std::string layout;  ///< that mesh in words, with what no file has a number for
+  std::vector<SharedShape> shapes;  ///< of a Hugging Face target's tensors, by blob
   std::vector<TextFile> texts;
   std::vector<OpaqueCopy> opaque;  ///< what the plan copies besides tensors
   std::vector<int> target_adds;    ///< what stored values of the target have over logical ones, by

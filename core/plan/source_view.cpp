@@ -129,6 +129,7 @@ std::vector<std::uint32_t> files_of(SourceView const& view) {
   std::set<std::uint32_t> files{view.stored.file};
   for (auto const* const place : {&view.scale, &view.second, &view.zero_points})
     if (*place) files.insert((*place)->file);
+  if (view.gathered) return view.gathered->files;
   if (view.merged) files.insert(view.merged->files.begin(), view.merged->files.end());
   for (StoredPlace const& other : view.averaged) files.insert(other.file);
   return {files.begin(), files.end()};
@@ -145,6 +146,7 @@ quant::Dequantiser dequantiser_of(SourceView const& view) {
 void check_view(SourceView const& view, std::string const& file) {
   if (view.kind == ViewKind::dequantise) return check_dequantise(view, file);
   if (view.kind == ViewKind::merge) return check_merge(view, file);
+  if (view.gathered) return;
   bool const rounds = view.kind == ViewKind::round;
   RESHARD_EXPECT(!rounds || (view.stored.dtype == DType::f32 && bits(view.dtype) == 16));
   RESHARD_EXPECT(view.kind != ViewKind::to_dtype || quant::castable(view.stored.dtype, view.dtype));
@@ -162,6 +164,12 @@ void check_view(SourceView const& view, std::string const& file) {
 }
 
 void fail_inexact(SourceView const& view, std::string const& file, Index element, double value) {
+  if (view.gathered)
+    fail(ErrorKind::source,
+         "{}: '{}': element {} is {}, and no scale is for that. Name the module with "
+         "target.quant_ignore, or write the weights without target.quant and look at them with "
+         "reshard suspects.",
+         file, view.name, element, value);
   if (view.kind == ViewKind::to_dtype)
     fail(ErrorKind::source,
          "{}: '{}': element {} is {}, and the largest number of {} is {}. Choose another "

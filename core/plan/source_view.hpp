@@ -8,8 +8,10 @@
 
 #include "core/base/dtype.hpp"
 #include "core/base/integers.hpp"
+#include "core/plan/gathered.hpp"
 #include "core/plan/merged_weight.hpp"
 #include "core/quant/dequantise.hpp"
+#include "core/quant/encode.hpp"
 
 namespace reshard {
 
@@ -31,6 +33,10 @@ enum class ViewKind {
                ///< value is their mean
   dequantise,  ///< BF16 of a quantised weight, each value rounded once
   merge,       ///< a weight and what an adapter adds to it, in F32, each value rounded once
+  gather,      ///< a tensor from several places, which may be views
+  encode,      ///< the codes of a gathered weight that is quantised
+  scales,      ///< and its scales
+  sizes,       ///< and the numbers of its rows and columns, I64
 };
 
 /// A tensor that no file holds: it is computed from a stored tensor while that is read. Everything
@@ -47,7 +53,9 @@ struct SourceView {
   /// Of to_dtype: tensors with the elements of `stored` that are summed with it in F32, in this
   /// order, and the sum divided by their number.
   std::vector<StoredPlace> averaged = {};
-  std::shared_ptr<MergedWeight const> merged = nullptr;  ///< of merge
+  std::shared_ptr<MergedWeight const> merged = nullptr;      ///< of merge
+  std::shared_ptr<GatheredTensor const> gathered = nullptr;  ///< of gather, encode, scales, sizes
+  quant::Encoding encoding = {};                             ///< of encode, scales
   // The rest is of dequantise.
   quant::Scheme scheme = {};
   /// One number for each block: [.., rows / block_rows, columns / block_columns], rounded up;
@@ -63,7 +71,7 @@ struct SourceView {
 
 /// Whether the reader computes such a view on the host also where a device computes others.
 constexpr bool only_on_host(ViewKind kind) {
-  return kind == ViewKind::merge || kind == ViewKind::to_dtype;
+  return kind >= ViewKind::merge || kind == ViewKind::to_dtype;
 }
 
 /// Elements of the computed tensor.

@@ -98,7 +98,7 @@ void add_model(std::vector<Field>& out) {
                   "The alpha of a LoRA adapter, a number, where the source does not state it."),
        keys::choice(
            "quant", &Model::quant, {"keep", "dequantise-bf16"},
-           "Quantised weights: keep every byte, or compute BF16 values. Nothing is ever quantised."),
+           "Quantised weights of the source: keep every byte, or compute BF16 values. target.quant quantises those of the target."),
        keys::choice(
            "adapter", &Model::adapter, {"keep", "merge"},
            "\"merge\" adds the LoRA adapter in source.adapter to the weights, computed in F32 and "

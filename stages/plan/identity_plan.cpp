@@ -20,6 +20,7 @@
 #include "stages/plan/averaged_weights.hpp"
 #include "stages/plan/config/config_conflicts.hpp"
 #include "stages/plan/config/expected_names.hpp"
+#include "stages/plan/made_quant.hpp"
 #include "stages/plan/source/source_names.hpp"
 #include "stages/plan/source/state_policy.hpp"
 #include "stages/plan/target_dtype.hpp"
@@ -76,6 +77,7 @@ class IdentityPlanner {
     average_weights(source_, *job_.model, job_.source, job_.warnings);
     if (!source_.averaged.empty()) tensors_read();
     job_.averaged = average_record(source_);
+    quantise(job_, request_, source_);
     job_.plan = make_plan(*job_.model, job_.source, job_.target, limits, job_.opaque);
     return std::move(job_);
   }

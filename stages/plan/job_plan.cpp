@@ -25,6 +25,7 @@
 #include "stages/plan/config/config_members.hpp"
 #include "stages/plan/config/expected_names.hpp"
 #include "stages/plan/identity_plan.hpp"
+#include "stages/plan/made_quant.hpp"
 #include "stages/plan/source/master_weights.hpp"
 #include "stages/plan/source/megatron_form.hpp"
 #include "stages/plan/source/settled_configs.hpp"
@@ -154,6 +155,7 @@ class JobPlanner {
     average_weights(source_, *job_.model, job_.source, job_.warnings);
     if (!source_.averaged.empty()) tensors_read();
     job_.averaged = average_record(source_);
+    quantise(job_, request_, source_);
     job_.plan = make_plan(*job_.model, job_.source, job_.target, limits_, job_.opaque);
     return std::move(job_);
   }
@@ -333,6 +335,7 @@ class JobPlanner {
 
 JobPlan make_job_plan(Checkpoint const& source, PlanRequest const& request,
                       PlanLimits const& limits, std::function<void()> const& tensors_read) {
+  check_quantisable(source, request);
   bool const named = keeps_names(source, request);
   if (named && source.adapter)
     fail(

@@ -44,6 +44,7 @@ struct JobPlan : TargetDraft {
   std::vector<std::pair<TensorId, TensorId>> declared_copies;
   std::optional<DType> cast;               ///< what target.dtype means; nothing: dtypes stay
   std::vector<DTypeChange> dtype_changes;  ///< of weights, by target.dtype or by a map
+  DTypeChanges quantised;                  ///< weights that target.quant makes codes of
   Plan plan;
   /// What the plan leaves unread, and the digests of its tensors (Plan::unread), by DigestId.
   UnreadBytes unread;

@@ -37,7 +37,7 @@ ExtentReader::ExtentReader(FileSet& files, std::span<SourceView const> views,
       observer(file, offset_bytes, bytes);
     };
   auto const open = [&](Lane& lane) {
-    lane.views = std::make_unique<ViewReader>(files, views, lane.stats, tiles_, alone);
+    lane.views = std::make_unique<ViewReader>(files, views, lane.stats, tiles_, scales_, alone);
   };
   for (Lane& lane : lanes_) open(lane);
   for (Lane& lane : carried_) open(lane);
@@ -60,12 +60,20 @@ void ExtentReader::read(std::span<Extent const> extents, std::byte* staging) {
       sorted, [this](Extent const& extent) { return extent.file < files_.size(); });
   std::vector<ExtentBatch> const batches = batches_of({sorted.begin(), stored}, rules_);
   std::vector<Group> const groups = groups_of({stored, sorted.end()});
+  // Scales come with the codes of their weights.
+  auto const of_scales = [this](Group const& group) {
+    return views_[view_of(group)].kind == ViewKind::scales;
+  };
   workers_.run(groups.size() + batches.size(), [&](std::size_t item, std::size_t worker) {
-    if (item < groups.size())  // first, because they take longer
-      compute(groups[item], staging, lane_of(groups, item, worker));
-    else
+    if (item >= groups.size())
       read_batch(batches[item - groups.size()], staging, lanes_[worker]);
+    else if (!of_scales(groups[item]))  // first, because they take longer
+      compute(groups[item], staging, lane_of(groups, item, worker));
   });
+  if (std::ranges::any_of(groups, of_scales))
+    workers_.run(groups.size(), [&](std::size_t item, std::size_t worker) {
+      if (of_scales(groups[item])) compute(groups[item], staging, lane_of(groups, item, worker));
+    });
   if (groups.empty() || is_merged(groups.back())) return;
   if (view_of(groups.back()) != carried_view_) std::swap(carried_[0], carried_[1]);
   carried_view_ = view_of(groups.back());

@@ -60,6 +60,7 @@ class ExtentReader {
   std::size_t carried_view_;     ///< none: the number of views
   ReadStats tile_stats_;
   FactorTiles tiles_;
+  KeptScales scales_;
   Workers workers_;  // last: it uses what is above
 };
 

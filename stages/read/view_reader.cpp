@@ -1,6 +1,7 @@
 #include "stages/read/view_reader.hpp"
 
 #include <algorithm>
+#include <cstring>
 
 #include "core/quant/cast.hpp"
 #include "core/quant/convert.hpp"
@@ -25,6 +26,8 @@ void ViewReader::read(std::size_t view, std::uint64_t offset_bytes, std::span<st
   RESHARD_EXPECT(first + count <= elements_of(views_[view]));
   if (views_[view].kind == ViewKind::dequantise)
     dequantise(view, first, count, into.data());
+  else if (views_[view].gathered)
+    gather(view, first, count, into.data());
   else if (views_[view].kind == ViewKind::merge)
     merge(views_[view], first, count, into.data());
   else if (!views_[view].averaged.empty())
@@ -39,6 +42,40 @@ void ViewReader::read_bytes(StoredPlace const& place, std::uint64_t offset_bytes
   if (observer_) observer_(place.file, place.offset_bytes + offset_bytes, into);
   stats_.bytes += into.size();
   stats_.calls += 1;
+}
+
+void ViewReader::gather(std::size_t number, Index first, Index count, std::byte* into) {
+  SourceView const& view = views_[number];
+  if (view.kind == ViewKind::sizes) {
+    std::memcpy(into, view.gathered->shape.data() + first,
+                static_cast<std::size_t>(count) * sizeof(Index));
+    return;
+  }
+  if (view.kind == ViewKind::gather) return gatherer_.gather(*view.gathered, first, count, into);
+  auto const special = view.kind == ViewKind::encode ? encoder_.codes(view, first, count, into)
+                                                     : encoder_.scales(view, first, count, into);
+  if (special)
+    fail_inexact(view, files_.path(view.gathered->files.front()).string(),
+                 static_cast<Index>(special->element), special->value);
+}
+
+/// Of a file, or of a view, which is read as such.
+void ViewReader::read_parts(std::uint32_t file, std::uint64_t offset_bytes,
+                            std::span<iovec const> parts) {
+  bool const computed = file >= files_.size();
+  if (!computed) {
+    files_.open(file)->read_parts_at(offset_bytes, parts);
+    stats_.calls += 1;
+  }
+  for (iovec const& part : parts) {
+    std::span const bytes(static_cast<std::byte*>(part.iov_base), part.iov_len);
+    if (computed)
+      read(file - files_.size(), offset_bytes, bytes);
+    else if (observer_)
+      observer_(file, offset_bytes, bytes);
+    if (!computed) stats_.bytes += bytes.size();
+    offset_bytes += bytes.size();
+  }
 }
 
 void ViewReader::convert(SourceView const& view, Index first, Index count, std::byte* into) {

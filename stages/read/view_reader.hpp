@@ -10,7 +10,9 @@
 
 #include "core/io/file_set.hpp"
 #include "core/plan/source_view.hpp"
+#include "stages/read/gatherer.hpp"
 #include "stages/read/read_stats.hpp"
+#include "stages/read/weight_encoder.hpp"
 #include "stages/read/weight_merger.hpp"
 
 namespace reshard {
@@ -24,15 +26,20 @@ using StoredBytesObserver = std::function<void(std::uint32_t file, std::uint64_t
 /// These are read ahead, because neighbouring slices need neighbours. Used by one thread.
 class ViewReader {
  public:
-  /// `files`, `views`, `stats` and `tiles`, those of adapters, outlive the reader; files of views
-  /// count in `files`. `observer` may be empty.
+  /// `files`, `views`, `stats`, `tiles`, those of adapters, and `scales` outlive the reader; files
+  /// of views count in `files`. `observer` may be empty.
   ViewReader(FileSet& files, std::span<SourceView const> views, ReadStats& stats,
-             FactorTiles& tiles, StoredBytesObserver observer = {})
+             FactorTiles& tiles, KeptScales& scales, StoredBytesObserver observer = {})
       : files_(files),
         views_(views),
         stats_(stats),
         observer_(std::move(observer)),
-        merger_(tiles) {}
+        merger_(tiles),
+        gatherer_([this](std::uint32_t file, std::uint64_t offset_bytes,
+                         std::span<iovec const> parts) { read_parts(file, offset_bytes, parts); }),
+        encoder_(gatherer_, scales) {}
+  ViewReader(ViewReader const&) = delete;
+  ViewReader& operator=(ViewReader const&) = delete;
 
   /// Fills `into` with the bytes of the computed tensor from `offset_bytes` on. Both are whole
   /// elements.
@@ -64,6 +71,8 @@ class ViewReader {
   void run_part(SourceView const& view, quant::RowPart const& part, std::span<std::byte> into);
   std::span<std::byte const> taken(std::optional<StoredPlace> const& place,
                                    quant::FlatRange const& range, Window& window);
+  void gather(std::size_t number, Index first, Index count, std::byte* into);
+  void read_parts(std::uint32_t file, std::uint64_t offset_bytes, std::span<iovec const> parts);
   void read_bytes(StoredPlace const& place, std::uint64_t offset_bytes, std::span<std::byte> into);
 
   FileSet& files_;
@@ -75,6 +84,8 @@ class ViewReader {
   std::vector<float> terms_;  ///< one tensor's elements of it
   std::optional<Opened> opened_;
   WeightMerger merger_;
+  Gatherer gatherer_;
+  WeightEncoder encoder_;
 };
 
 }  // namespace reshard

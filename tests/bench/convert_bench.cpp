@@ -9,6 +9,7 @@
 
 #include "core/quant/convert.hpp"
 #include "core/quant/dequantise.hpp"
+#include "core/quant/encode.hpp"
 
 namespace {
 
@@ -196,6 +197,34 @@ BENCHMARK_CAPTURE(packed, int3_by_128, 3, 128, std::nullopt);
 BENCHMARK_CAPTURE(packed, int5_by_128, 5, 128, std::nullopt);
 BENCHMARK_CAPTURE(packed, int6_by_128, 6, 128, std::nullopt);
 BENCHMARK_CAPTURE(packed, int7_by_128, 7, 128, std::nullopt);
+
+/// 128 rows of weights at a time. The bytes are those of the weights, as many as are copied.
+void encode(benchmark::State& state, quant::Encoding const& encoding, DType dtype) {
+  constexpr Index rows = 128;
+  Index const columns = static_cast<Index>(result_bytes) / (bits(dtype) / 8) / rows;
+  std::vector<std::byte> const from =
+      weights(static_cast<std::size_t>(rows * columns), dtype, dtype);
+  quant::Encoder const encoder(encoding, dtype, columns);
+  std::vector<std::byte> of_blocks(
+      static_cast<std::size_t>(rows / encoding.block_rows * encoder.scale_row_bytes()));
+  over_results(state, [&](std::span<std::byte> to) {
+    auto const codes = to.first(static_cast<std::size_t>(rows * encoder.code_row_bytes()));
+    if (encoder.run(rows, from, codes, of_blocks)) state.SkipWithError("not finite");
+  });
+}
+using quant::CodeKind;
+using quant::ScaleRule;
+BENCHMARK_CAPTURE(encode, fp8_128_by_128,
+                  {CodeKind::e4m3, ScaleRule::reciprocal, 128, 128, DType::f32}, DType::bf16);
+BENCHMARK_CAPTURE(encode, fp8_128_by_128_f32,
+                  {CodeKind::e4m3, ScaleRule::reciprocal, 128, 128, DType::f32}, DType::f32);
+BENCHMARK_CAPTURE(encode, fp8_128_by_128_quotient,
+                  {CodeKind::e4m3, ScaleRule::quotient, 128, 128, DType::bf16}, DType::bf16);
+BENCHMARK_CAPTURE(encode, fp8_rows, {CodeKind::e4m3, ScaleRule::quotient, 1, 0, DType::bf16},
+                  DType::bf16);
+BENCHMARK_CAPTURE(encode, mxfp8, {CodeKind::e4m3, ScaleRule::power, 1, 32, DType::u8}, DType::bf16);
+BENCHMARK_CAPTURE(encode, int4_by_128, {CodeKind::int4, ScaleRule::quotient, 1, 128, DType::bf16},
+                  DType::bf16);
 
 void int8_zero_bytes(benchmark::State& state) {
   dequantise(state, {.codes = CodeFormat::i8, .block_rows = 1, .block_columns = 128},

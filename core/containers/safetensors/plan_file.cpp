@@ -40,6 +40,7 @@ DType stated(DType dtype) { return dtype == DType::f4_x2 ? DType::f4 : dtype; }
 std::vector<std::size_t> file_order(std::span<TensorSpec const> tensors, DataLayout data_layout) {
   std::vector<std::size_t> order(tensors.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
+  if (data_layout == DataLayout::as_given) return order;
   std::ranges::sort(order, {}, [&](std::size_t i) {
     bool const is_behind =
         data_layout == DataLayout::for_clones && tensor_bytes(tensors[i]) % clone_block_bytes != 0;

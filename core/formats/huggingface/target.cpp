@@ -152,6 +152,7 @@ void place_in_shards(TargetDraft& job, std::span<TensorSpec const> specs, std::u
       std::size_t const t = shards[f].tensors[i];
       job.target.add({f, shards[f].plan.offset_bytes[i], specs[t].dtype, specs[t].name}, pieces(t),
                      !copies.empty() && copies[t]);
+      job.shapes.emplace_back(specs[t].shape);
     }
   }
   add_sidecars(job, target);
@@ -303,6 +304,30 @@ FormatOptions<TargetOptions> target_options() {
                   "Hugging Face only: the maximum size of a safetensors file. A larger tensor gets "
                   "its own file. Files of a source or reference with the same tensors stay as they "
                   "are.")},
+      {{FormatId::huggingface},
+       keys::choice(
+           "quant", &TargetOptions::quant,
+           {"none", "fp8-block", "fp8-channel", "mxfp8", "int4-group"},
+           "Hugging Face only: quantise the weights of linear layers, to nearest and without "
+           "calibration. Activations are quantised by the\nengine while it runs.")},
+      {{FormatId::huggingface},
+       keys::choice(
+           "quant_for", &TargetOptions::quant_for, {"auto", "compressed-tensors", "transformers"},
+           "The library whose names, config.json and arithmetic a target with target.quant "
+           "has. \"auto\": transformers for fp8-block, else\ncompressed-tensors.")},
+      {{FormatId::huggingface},
+       keys::text(
+           "quant_block", &TargetOptions::quant_block,
+           "Rows and columns of a block of fp8-block, such as \"1x32\", or columns of a group of "
+           "int4-group; \"\" means: 128x128, and 128.")},
+      {{FormatId::huggingface},
+       keys::choice("quant_scales", &TargetOptions::quant_scales, {"auto", "f32", "e8m0"},
+                    "Scales of fp8-block for transformers: F32, or powers of two (\"e8m0\").")},
+      {{FormatId::huggingface},
+       keys::text(
+           "quant_ignore", &TargetOptions::quant_ignore,
+           "Modules that target.quant leaves as they are, besides those that no engine reads "
+           "quantised: \"*.o_proj; model.layers.0.*\".")},
   };
 }
 
@@ -312,7 +337,11 @@ void HuggingFaceFormat::lay_out(MappedTarget const& job, TargetDraft& draft) con
   if (!job.model.adapter_ranks().empty()) return lay_out_adapter(job, draft);
   ReferenceWeights reference(job.read.reference);
   SideOptions options;
-  options.has = [&reference](std::string_view name) { return reference.has(name); };
+  // Quantised experts have tensors of their own in every library.
+  bool const apart = job.request.options.huggingface.quant != MadeQuant::none;
+  options.has = [&reference, apart](std::string_view name) {
+    return reference.has(name) && !(apart && name.find("experts.gate_up_proj") != name.npos);
+  };
   Side const side(job.model, *job.read.maps.family, std::move(options));
   draft.target_adds = side.adds();
   plan_huggingface_target(

@@ -114,6 +114,7 @@ RunReport report_of_plan(JobSpec const& spec, PlannedJob const& job, Comm const&
   report.warnings = job.plan.warnings;
   report.left_out = job.plan.left_out;
   if (job.plan.cast) report.dtype_changes = job.plan.dtype_changes;
+  std::ranges::move(job.plan.quantised.list(), std::back_inserter(report.dtype_changes));
   set_planned(report.figures, spec, job);
   if (std::string save = taken_save(spec.source.path, job.source.folder); !save.empty())
     report.figures.set("source.save", std::move(save));

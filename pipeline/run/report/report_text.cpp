@@ -37,7 +37,7 @@ class Lines {
                                 n("plan.logical_tensors"), n("plan.source_tensors"),
                                 many("plan.source_files", "file"), n("plan.target_tensors"),
                                 many("plan.replicas_not_read", "replica"), left_out()));
-    if (r_.job.target.dtype != TargetDType::keep) dtypes();
+    if (r_.job.target.dtype != TargetDType::keep || !r_.dtype_changes.empty()) dtypes();
     for (std::string const& note : r_.trained_padding) line("padding", note);
     std::uint64_t const state = n("plan.state_bytes");
     if (state == 0) return;
@@ -159,7 +159,7 @@ class Lines {
     return counted(n(key), noun);
   }
 
-  /// The changes of target.dtype.
+  /// The changes of target.dtype and target.quant.
   void dtypes() {
     std::vector<std::string> changes;
     for (DTypeChange const& change : r_.dtype_changes)

@@ -18,6 +18,7 @@
 #include "pipeline/job/plan_request.hpp"
 #include "pipeline/verify/compare/header_members.hpp"
 #include "pipeline/verify/compare/matched_casts.hpp"
+#include "pipeline/verify/compare/matched_quant.hpp"
 #include "pipeline/verify/compare/reading_choices.hpp"
 #include "stages/plan/config/expected_names.hpp"
 #include "stages/plan/source/master_weights.hpp"
@@ -448,8 +449,12 @@ ComparedSides open_sides(CompareRequest const& request, Comm const& comm) {
   for (ComparedSide* side : {&sides.a, &sides.b})
     if (side->recorded_rows > 0) side->checkpoint.vocab = side->recorded_rows;
   together_seeing(comm, [&] {
-    SidesOpener(request, choices, sides).run();
-    match_casts(sides, request.comparison == Comparison::values);
+    bool const values = request.comparison == Comparison::values;
+    bool const by_map = request.terms_a.map != "none" && request.terms_b.map != "none";
+    if (values || !by_map || !match_quantised_target(sides, request)) {
+      SidesOpener(request, choices, sides).run();
+      match_casts(sides, values);
+    }
     ModelDescription a;
     ModelDescription b;
     with_option_words("--config-a", [&] {

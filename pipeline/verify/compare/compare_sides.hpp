@@ -1,9 +1,11 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "core/formats/manifest/manifest.hpp"
 #include "pipeline/verify/compare/compare.hpp"
 #include "stages/plan/config/config_comparison.hpp"
 #include "stages/plan/job_plan.hpp"
@@ -20,6 +22,8 @@ struct ComparedSide {
   std::string
       made_dtype;  ///< target.dtype of its job, by its own manifest; "" where dtypes were
                    ///< kept, where that is not known, and where the other side is made of it
+  std::optional<Manifest> quantised_by;  ///< of a job with target.quant; nothing where there was
+                                         ///< none, and where the other side is made of it
   Index recorded_rows = 0;  ///< of the vocabulary, by the own manifest of a checkpoint that pads it
 };
 

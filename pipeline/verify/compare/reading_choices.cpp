@@ -4,6 +4,7 @@
 
 #include "pipeline/records/own_manifest.hpp"
 #include "pipeline/verify/compare/matched_casts.hpp"
+#include "pipeline/verify/compare/matched_quant.hpp"
 
 namespace reshard {
 namespace {
@@ -25,13 +26,22 @@ std::vector<ReadingChoice> reading_choices(CompareRequest const& request, Compar
     if (*own && side->checkpoint.names == NameOwner::megatron)
       side->recorded_rows = vocab_in(**own);
   for (auto const& [side, own] : {std::pair(&sides.a, &of_a), std::pair(&sides.b, &of_b)})
-    if (*own) side->made_dtype = recorded_dtype(**own);
+    if (*own) {
+      side->made_dtype = recorded_dtype(**own);
+      if (has_quantised(**own)) side->quantised_by = *own;
+    }
   // Of two that were made so, one of the other, it is the later one.
   if (!sides.a.made_dtype.empty() && !sides.b.made_dtype.empty()) {
     bool const a_of_b = is_made_from(*of_a, sides.b.path);
     bool const b_of_a = is_made_from(*of_b, sides.a.path);
     if (a_of_b && !b_of_a) sides.b.made_dtype.clear();
     if (b_of_a && !a_of_b) sides.a.made_dtype.clear();
+  }
+  if (sides.a.quantised_by && sides.b.quantised_by) {
+    bool const a_of_b = is_made_from(*of_a, sides.b.path);
+    bool const b_of_a = is_made_from(*of_b, sides.a.path);
+    if (a_of_b && !b_of_a) sides.b.quantised_by.reset();
+    if (b_of_a && !a_of_b) sides.a.quantised_by.reset();
   }
   std::vector<ReadingChoice> choices{{request.terms_a, request.terms_b, {}, 1}};
   if (!request.by_records) return choices;

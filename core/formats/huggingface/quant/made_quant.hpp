@@ -1,0 +1,49 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/dtype.hpp"
+#include "core/base/integers.hpp"
+#include "core/base/json.hpp"
+#include "core/formats/huggingface/options.hpp"
+
+namespace reshard::huggingface {
+
+/// What target.quant and the keys beside it mean together.
+struct QuantRecipe {
+  MadeQuant form = MadeQuant::none;
+  QuantFor library = QuantFor::compressed_tensors;  ///< never automatic
+  Index block_rows = 1;
+  Index block_columns = 0;    ///< 0: all
+  bool power_scales = false;  ///< of fp8-block: E8M0
+  std::vector<std::string> ignored;
+
+  /// Whether each row must be so many complete blocks.
+  bool needs_complete_blocks() const;
+  DType code_dtype() const;
+  /// The last parts of names, behind that of the module: "weight", "weight_scale_inv".
+  std::string_view codes_name() const;
+  std::string_view scales_name() const;
+  /// Whether rows and columns are stored as well ("weight_shape").
+  bool states_sizes() const { return form == MadeQuant::int4_group; }
+};
+
+/// Errors of kind usage: keys that do not fit each other.
+QuantRecipe recipe_of(TargetOptions const& options);
+
+/// Whether a module ("model.layers.0.mlp.gate") keeps its weight: output layers and embeddings,
+/// routers, what is not of the language model, layers of multi-token prediction (those from
+/// `layers` on too; 0 where their number is not known), small projections that engines do not read
+/// quantised, and those that match a pattern of `ignored`.
+bool keeps_weight(std::string_view module, Index layers, std::vector<std::string> const& ignored);
+
+/// Whether it is an embedding, which no list of linear layers has.
+bool is_embedding(std::string_view module);
+
+/// quantization_config of config.json, as the library writes it. `left`: linear layers that keep
+/// their weights.
+Json quantization_config(QuantRecipe const& recipe, std::vector<std::string> const& left);
+
+}  // namespace reshard::huggingface
