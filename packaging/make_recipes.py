@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes the recipes of a release: container files for Debian, Ubuntu and Rocky Linux, Apptainer, Spack, EasyBuild and conda.
 
-packaging/make_recipes.py --source reshard-0.1.0.tar.gz [--url URL] --out FOLDER
+packaging/make_recipes.py --source reshard-0.2.0.tar.gz [--url URL] --out FOLDER
 They build the archive SOURCE, whose SHA-256 they name, from URL (default: the file itself). What they need is in packaging/libraries.tsv; the texts are
 in packaging/recipes. For each `@NAME@` in a text, a value of `values()` is put in."""
 

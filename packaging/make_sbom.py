@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes a bill of materials as CycloneDX 1.5 (JSON), from what the program says of itself and the files that were made.
 
-packaging/make_sbom.py --facts VERSION.json --out reshard-0.1.0.cdx.json FILE…
+packaging/make_sbom.py --facts VERSION.json --out reshard-0.2.0.cdx.json FILE…
 VERSION.json is what `reshard --version --json` prints. Licences are those of packaging/libraries.tsv."""
 
 import argparse

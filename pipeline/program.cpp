@@ -1,4 +1,6 @@
 #include "pipeline/program.hpp"
+#include "pipeline/messages/log.hpp"
+#include "pipeline/messages/phase_line.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -6,12 +8,12 @@
 #include <cstdlib>
 #include <optional>
 
+#include "core/base/activity.hpp"
 #include "core/base/heap.hpp"
 #include "core/base/json.hpp"
 #include "core/transport/heartbeat.hpp"
 #include "pipeline/cli/command_line.hpp"
 #include "pipeline/cli/map_folders.hpp"
-#include "pipeline/cli/say.hpp"
 #include "pipeline/cli/standard_output.hpp"
 #include "pipeline/run/agreement.hpp"
 
@@ -31,20 +33,11 @@ int execute(Command& command, std::vector<std::string> const& words, Comm const&
     heartbeat.emplace(comm, usual_silence_seconds);
     check_same_start(comm, words);
     if (command.is_job()) heartbeat.reset();
+    begin_phase("reading headers");
     code = command.run({MapLibrary(map_folders()), &stop_requested}, comm);
   });
   if (error) comm.end_with(*error);
   return code;
-}
-
-/// Several mistakes have a line each: a search of a log for "error: " finds all.
-std::string each_line_an_error(std::string_view text) {
-  std::string lines;
-  for (char const c : text) {
-    lines += c;
-    if (c == '\n' && text.starts_with(error_word)) lines += error_word;
-  }
-  return lines;
 }
 
 /// Whether a launcher has started other processes of this program, and another one is the first.
@@ -56,10 +49,8 @@ bool is_later_process() {
 }
 
 /// Told on stderr. With --json a script finds the reason where it looks for the answer, too.
-void tell_failure(std::vector<std::string> const& words, int code, std::string_view line) {
-  say(each_line_an_error(line) + "\n");
-  std::string_view const sentence =
-      line.substr(line.starts_with(error_word) ? error_word.size() : 0);
+void tell_failure(std::vector<std::string> const& words, int code, std::string_view sentence) {
+  log(LogLevel::error, sentence);
   if (std::find(words.begin(), words.end(), "--json") == words.end()) return;
   capture([&] {
     write_to_stdout(Json().set("exit_code", code).set("error", sentence).dump(2) + "\n");
@@ -70,6 +61,7 @@ void tell_failure(std::vector<std::string> const& words, int code, std::string_v
 int print_only(CommandLine const& line, std::vector<std::string> const& words) {
   if (line.code != 0) {
     std::string_view text = line.text;
+    if (text.starts_with(error_word)) text.remove_prefix(error_word.size());
     while (text.ends_with('\n')) text.remove_suffix(1);
     // Every process has found the same: stdout shall have one document.
     tell_failure(is_later_process() ? std::vector<std::string>() : words, line.code, text);
@@ -77,7 +69,7 @@ int print_only(CommandLine const& line, std::vector<std::string> const& words) {
   }
   auto const error = capture([&] { write_to_stdout(line.text); });
   if (!error) return 0;
-  say("error: " + error->sentence() + "\n");
+  log(LogLevel::error, error->sentence());
   return exit_code(error->kind());
 }
 
@@ -92,6 +84,8 @@ int understand_and_run(int argc, char** argv, Commands const& commands) {
   if (line.command == nullptr) return print_only(line, words);
   return_large_memory_at_once();
   if (line.command->is_job()) take_signals();
+  begin_phase("starting");
+  PhaseLine const phases(is_later_process() ? PhaseLine::Style::none : line.command->phases());
   int code = 0;
   int rank = 0;
   auto const error = capture([&] {
@@ -102,10 +96,10 @@ int understand_and_run(int argc, char** argv, Commands const& commands) {
     if (!failed) return;
     // Every rank has this error: the lowest one reports it.
     code = exit_code(failed->kind());
-    if (rank == 0) tell_failure(words, code, fmt::format("{}{}", error_word, failed->sentence()));
+    if (rank == 0) tell_failure(words, code, failed->sentence());
   });
   if (!error) return code;
-  tell_failure(words, exit_code(error->kind()), fmt::format("{}{}", error_word, error->sentence()));
+  tell_failure(words, exit_code(error->kind()), error->sentence());
   return exit_code(error->kind());
 }
 
@@ -113,9 +107,10 @@ int understand_and_run(int argc, char** argv, Commands const& commands) {
 
 int run_program(int argc, char** argv, Commands const& commands) {
   int code = 0;
+  set_log_format(LogFormat::automatic);
   auto const error = capture([&] { code = understand_and_run(argc, argv, commands); });
   if (!error) return code;
-  say(fmt::format("{}{}\n", error_word, error->sentence()));
+  log(LogLevel::error, error->sentence());
   return exit_code(error->kind());
 }
 

@@ -6,6 +6,7 @@
 #   RESHARD_BIN=PROGRAM scripts/quickstart.sh [FOLDER]   takes a program that is there already
 # build/quick is for a first look: it compiles in a fraction of the time of build/release, and runs somewhat slower (scripts/build.sh release for work).
 # FOLDER (new or empty) keeps the results; default: a new one in the folder of temporary files. Each step is one line; what it printed is in FOLDER/log.
+# On a terminal, a step that builds shows how far it is.
 set -euo pipefail
 here=$PWD
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -72,16 +73,29 @@ else
   work=$(mktemp -d "${TMPDIR:-/tmp}/reshard-quickstart-XXXXXX")
 fi
 
+# how_far CHILD TEXT: while the process lives, ninja's last "[n/m]" in the log, on a terminal.
+how_far() {
+  local far
+  while [[ -t 1 ]] && kill -0 "$1" 2>/dev/null; do
+    sleep 0.3
+    far=$(tail -c 2000 "$work/log" | grep -oE '^\[[0-9]+/[0-9]+\]' | tail -1) || continue
+    printf '\r%d/%d  %-67s' "$number" "$steps" "${2:0:50}  $far"
+  done
+  [[ ! -t 1 ]] || printf '\r%d/%d  %-67s' "$number" "$steps" "$2"
+}
+
+echo "log: $work/log"
 number=0
 # step TEXT COMMAND…: one line on the screen; ends the script if the command fails.
 step() {
   local text=$1 code=0 began
   shift
   number=$((number + 1))
-  printf '%d/%d  %-74s' "$number" "$steps" "$text"
+  printf '%d/%d  %-67s' "$number" "$steps" "$text"
   began=$(date +%s%N)
   printf '\n== %s: %s\n' "$text" "$*" >>"$work/log"
   (set -euo pipefail && "$@") >>"$work/log" 2>&1 &
+  how_far $! "$text"
   wait $! || code=$? # a function in a condition would not end at its first failure
   if [[ $code -ne 0 ]]; then
     echo "failed"

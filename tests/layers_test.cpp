@@ -59,18 +59,20 @@ std::map<std::string, std::set<std::string>> const allowed_libraries = {
 /// The rooms that each room of pipeline/ may include. All of them may include the program's
 /// version; what stands in no room includes any.
 std::map<std::string, std::set<std::string>> const allowed_rooms = {
+    {"messages", {}},
     {"job", {}},
     {"journal", {"job"}},
     {"records", {"job"}},
     {"publication", {"job", "journal", "records"}},
     {"verify", {"job", "records"}},
     {"extract", {"job", "publication", "verify"}},
-    {"run", {"job", "journal", "publication", "records", "verify"}},
+    {"run", {"job", "journal", "messages", "publication", "records", "verify"}},
     {"view", {"job"}},
-    {"cli", {"job"}},
+    {"cli", {"job", "messages"}},
     {"describe", {"cli", "job", "verify"}},
     {"nightly", {"describe", "job", "publication", "records"}},
-    {"commands", {"cli", "describe", "extract", "job", "nightly", "run", "verify", "view"}},
+    {"commands",
+     {"cli", "describe", "extract", "job", "messages", "nightly", "run", "verify", "view"}},
 };
 
 constexpr std::string_view program = "pipeline/";

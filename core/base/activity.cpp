@@ -10,12 +10,15 @@ namespace {
 
 std::atomic<std::uint64_t> ended_steps = 0;
 std::atomic<int> waits = 0;
+std::atomic<std::uint64_t> phase_done = 0;
+std::atomic<std::uint64_t> phase_total = 0;
 std::mutex mutex;  // of what follows
 FileStep* newest = nullptr;
 std::string& phase_name() {
   static std::string name;
   return name;
 }
+std::chrono::steady_clock::time_point phase_began;
 
 }  // namespace
 
@@ -38,9 +41,15 @@ Waiting::Waiting() { ++waits; }
 Waiting::~Waiting() { --waits; }
 
 Activity Activity::now() {
-  Activity activity{.steps = ended_steps, .waiting = waits > 0, .phase = {}, .step = {}};
+  Activity activity;
+  activity.steps = ended_steps;
+  activity.waiting = waits > 0;
+  activity.done_bytes = phase_done;
+  activity.total_bytes = phase_total;
   std::lock_guard const lock(mutex);
   activity.phase = phase_name();
+  activity.phase_seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - phase_began).count();
   FileStep const* oldest = newest;
   for (FileStep const* step = newest; step != nullptr; step = step->before_)
     if (step->began_ <= oldest->began_) oldest = step;
@@ -52,6 +61,13 @@ Activity Activity::now() {
 void begin_phase(std::string_view name) {
   std::lock_guard const lock(mutex);
   phase_name() = name;
+  phase_began = std::chrono::steady_clock::now();
+  phase_done = phase_total = 0;
+}
+
+void advance_phase(std::uint64_t done_bytes, std::uint64_t total_bytes) {
+  phase_done = done_bytes;
+  phase_total = total_bytes;
 }
 
 }  // namespace reshard

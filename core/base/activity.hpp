@@ -40,12 +40,17 @@ class Waiting {
 struct Activity {
   std::uint64_t steps = 0;  ///< file steps that have ended
   bool waiting = false;
-  std::string phase;  ///< "planning"
-  std::string step;   ///< the file step that has lasted longest: "fsync of /data/x"; "" for none
+  std::string phase;              ///< "planning"
+  double phase_seconds = 0;       ///< since it began
+  std::uint64_t done_bytes = 0;   ///< of the phase, of this process
+  std::uint64_t total_bytes = 0;  ///< 0: not known
+  std::string step;  ///< the file step that has lasted longest: "fsync of /data/x"; "" for none
   static Activity now();
 };
 
 /// Names what comes next, for Activity.
 void begin_phase(std::string_view name);
+/// How far it is. Any thread.
+void advance_phase(std::uint64_t done_bytes, std::uint64_t total_bytes);
 
 }  // namespace reshard

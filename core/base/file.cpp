@@ -366,16 +366,28 @@ void sync_directory(std::filesystem::path const& path) {
   if (result != 0 && reason != EINVAL) fail_errno(path, "fsync of directory", reason);
 }
 
+ByteUnit unit_of(std::uint64_t bytes) {
+  constexpr std::array<std::string_view, 7> names = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  ByteUnit unit{names[0], 1};
+  for (std::size_t n = 1; n < names.size() && static_cast<double>(bytes) >= 1024 * unit.bytes; ++n)
+    unit = {names[n], 1024 * unit.bytes};
+  return unit;
+}
+
 std::string human_bytes(std::uint64_t bytes) {
-  constexpr char const* units[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-  if (bytes < 1024) return fmt::format("{} B", bytes);
-  double value = static_cast<double>(bytes);
-  int unit = -1;
-  do {
-    value /= 1024;
-    ++unit;
-  } while (value >= 1024 && unit < 5);
-  return fmt::format("{:.1f} {}", value, units[unit]);
+  ByteUnit const unit = unit_of(bytes);
+  if (unit.bytes == 1) return fmt::format("{} B", bytes);
+  return fmt::format("{:.1f} {}", static_cast<double>(bytes) / unit.bytes, unit.name);
+}
+
+std::string rate_text(std::uint64_t bytes, double seconds, ByteUnit unit) {
+  double const rate = seconds <= 0 ? 0 : static_cast<double>(bytes) / seconds / unit.bytes;
+  if (rate >= 10'000) {  // of a moment
+    auto const per_second = static_cast<std::uint64_t>(rate * unit.bytes);
+    return human_bytes(per_second) + "/s";
+  }
+  int const decimals = rate == 0 || rate >= 100 ? 0 : rate >= 10 ? 1 : rate >= 1 ? 2 : 3;
+  return fmt::format("{:.{}f} {}/s", rate, decimals, unit.name);
 }
 
 }  // namespace reshard

@@ -124,6 +124,15 @@ void sync_directory(std::filesystem::path const& path);
 
 /// "12.0 MiB", "3 B".
 std::string human_bytes(std::uint64_t bytes);
+
+/// The unit in which human_bytes() states a number of bytes.
+struct ByteUnit {
+  std::string_view name;  ///< "MiB"
+  double bytes = 1;
+};
+ByteUnit unit_of(std::uint64_t bytes);
+/// "1.42 GiB/s": in a given unit, for a line that has it already. 0 where no time is known.
+std::string rate_text(std::uint64_t bytes, double seconds, ByteUnit unit);
 /// An Error about what the system refused to do: kind resources for a full disk, quota or limit,
 /// else io.
 [[noreturn]] void fail_errno(std::filesystem::path const& path, std::string_view doing,

@@ -23,8 +23,8 @@ void check_cost(std::string_view text, std::string_view place) {
   for (char const c : text) values += c == ',' || c == ':' || c == '[' || c == '{' ? 1U : 0U;
   if (values * value_bytes <= free_bytes + bytes_per_byte * text.size()) return;
   fail(ErrorKind::source,
-       "{}: {} values in {} bytes of JSON: a valid document has fewer. The file is damaged or "
-       "hostile.",
+       "{}: {} values in {} bytes of JSON: a valid document has fewer. The file is "
+       "damaged.",
        place, values, text.size());
 }
 
@@ -42,8 +42,8 @@ void check_keys(Json::Object const& members, std::string_view place) {
 
 Json from_element(simdjson::dom::element element, std::string_view place, int depth) {
   if (depth > deepest)
-    fail(ErrorKind::source,
-         "{}: JSON nested deeper than {} levels. The file is damaged or hostile.", place, deepest);
+    fail(ErrorKind::source, "{}: JSON nested deeper than {} levels. The file is damaged.", place,
+         deepest);
   using Type = simdjson::dom::element_type;
   switch (element.type()) {
     case Type::NULL_VALUE: return {};

@@ -22,6 +22,15 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
+/// Whether a text has all characters of a shorter one in their order, from the first on: "bf16" in
+/// "bfloat16".
+bool abbreviates(std::string_view shorter, std::string_view text) {
+  if (shorter.size() < 3 || shorter.front() != text.front()) return false;
+  for (char const c : text)
+    if (!shorter.empty() && shorter.front() == c) shorter.remove_prefix(1);
+  return shorter.empty();
+}
+
 }  // namespace
 
 std::string nearest(std::string_view word, std::span<std::string const> candidates) {
@@ -34,7 +43,11 @@ std::string nearest(std::string_view word, std::span<std::string const> candidat
       best = candidate;
     }
   }
-  return best;
+  if (!best.empty() || word.empty()) return best;
+  auto const found = std::ranges::find_if(candidates, [&](std::string const& candidate) {
+    return !candidate.empty() && (abbreviates(candidate, word) || abbreviates(word, candidate));
+  });
+  return found == candidates.end() ? "" : *found;
 }
 
 std::string listed(std::span<std::string const> items, std::size_t most) {

@@ -256,8 +256,7 @@ class Reader {
 
  private:
   [[noreturn]] void refuse(std::string_view what) const {
-    fail(ErrorKind::source, "{}:{}: {}. The file is damaged or hostile.", place_, events_.line(),
-         what);
+    fail(ErrorKind::source, "{}:{}: {}. The file is damaged.", place_, events_.line(), what);
   }
 
   void count(std::size_t values) {

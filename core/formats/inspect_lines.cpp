@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "core/base/capture.hpp"
+#include "core/base/counted.hpp"
 #include "core/base/text.hpp"
 #include "core/formats/megatron/args.hpp"
 #include "core/formats/megatron/report.hpp"
@@ -78,6 +79,18 @@ std::string inspect_args(Json const& args, SeenTensors const& seen, Json& json) 
   text += inspect_line("model", megatron::model_text(model));
   json.set("model", std::move(model));
   return text;
+}
+
+bool is_adapter_matrix(std::string_view name) {
+  return std::ranges::any_of(std::array{"lora_A.", "lora_B.", ".lora_a.", ".lora_b.",
+                                        "linear_in.weight", "linear_out.weight"},
+                             [&](std::string_view word) { return name.find(word) != name.npos; });
+}
+
+std::string adapter_text(std::size_t matrices, std::size_t tensors) {
+  return fmt::format("{} of {} are low-rank matrices (LoRA){}", matrices,
+                     counted(tensors, "tensor"),
+                     matrices == tensors ? ": it needs the model that it was trained on" : "");
 }
 
 std::string inspect_config(Json const& config, Json& json) {

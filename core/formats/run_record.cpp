@@ -77,7 +77,7 @@ void refuse_to_carry(std::string_view place, pickle::NotCarried const& found) {
         place, json_quoted(found.name));
   fail(
       ErrorKind::source,
-      "{} holds {}, expected plain data; loading the target would import and run it. The file is hostile, or the value has no place in a checkpoint: "
+      "{} holds {}, expected plain data; loading the target would import and run it. The value has no place in a checkpoint: "
       "set model.foreign_classes = \"drop\" to leave it out.",
       place, json_quoted(found.name));
 }

@@ -232,6 +232,10 @@ Model::Model(std::span<PlainTensor const> tensors, std::string origin)
   }
 }
 
+std::string part_prefix(std::string_view axis, Index index) {
+  return fmt::format("{}.{}.", axis, index);
+}
+
 std::string slot_name(std::string_view parameter, std::string_view slot) {
   return fmt::format("{} ({})", parameter, slot);
 }

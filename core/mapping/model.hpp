@@ -54,6 +54,9 @@ struct PlainState {
 /// The name of what a parameter has in a slot: "embed (exp_avg)".
 std::string slot_name(std::string_view parameter, std::string_view slot);
 
+/// What the name of a part of a tensor begins with: "layer.3." in "layer.3.attn.q".
+std::string part_prefix(std::string_view axis, Index index);
+
 /// One model: the sizes of its axes, its sets and its logical tensors. Pure data, from map files
 /// and facts.
 class Model {

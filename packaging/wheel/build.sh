@@ -25,6 +25,19 @@ stop() {
 # shellcheck disable=SC2016 # read by the dynamic loader
 run_path='$ORIGIN/../../reshard.libs:$ORIGIN/../../../..:$ORIGIN/../../lib:$ORIGIN/../../../../../lib'
 
+# What is missing is found before anything begins: a build takes minutes.
+lacking=()
+for command in python3 cc c++ pkg-config objdump dpkg-query; do
+  command -v "$command" >/dev/null || lacking+=("$command")
+done
+if command -v python3 >/dev/null; then python3 -c 'import ensurepip, venv' 2>/dev/null || lacking+=("python3's venv"); fi
+if command -v pkg-config >/dev/null; then
+  for library in ompi-cxx hdf5-openmpi fmt libxxhash libisal libseccomp liburing openssl yaml-0.1 zlib; do
+    pkg-config --exists "$library" || lacking+=("$library")
+  done
+fi
+[[ ${#lacking[@]} -eq 0 ]] || stop "this machine lacks $(printf '%s, ' "${lacking[@]}" | sed 's/, $//'). As root or with sudo: scripts/install_packages.sh wheel"
+
 rm -rf "$work"
 mkdir -p "$work" "$out"
 say "tools"

@@ -56,6 +56,14 @@ def commands():
     assert reshard.verify(SOURCE, "from-python")["same"] is True
     assert reshard.verify("from-python")["sound"] is True
 
+    assert reshard.diff(SOURCE, "from-python")["same"] is True
+    assert reshard.suspects("from-python") == []
+    reshard.view("from-python", "page.html")
+    assert Path("page.html").read_text(encoding="utf-8").startswith("<!")
+    told = []
+    reshard.run(JOB, set={"target.path": "told"}, progress=told.append)
+    assert told[0]["type"] == "start" and told[-1]["type"] == "result" and {"stage"} <= {one["type"] for one in told}
+
     two = reshard.run(JOB, set={"target.path": "by-two"}, ranks=2)
     assert two["ranks"] == 2
     assert reshard.digest("by-two", ranks=2)["total"] == reshard.digest("from-python")["total"]
@@ -84,15 +92,24 @@ def tensors():
     expert = opened["layer.3.expert.5.experts.gate"]
     assert numpy.array_equal(expert.view("u2"), stored("model.layers.3.mlp.experts.5.gate_proj.weight"))
     expert[0, 0] = 1  # a private copy
+    if importlib.util.find_spec("torch"):
+        torch = importlib.import_module("torch")
+        by_torch = reshard.open(SOURCE, framework="pt")["layer.3.experts.gate"]
+        assert by_torch.dtype == torch.bfloat16 and numpy.array_equal(by_torch.view(torch.uint16).numpy(), layer.view("u2"))
+    raises(reshard.JobError, 2, "framework", reshard.open, SOURCE, framework="tf")
     both = opened.read("experts.gate", "experts.up", layer=1)
     assert set(both) == {"experts.gate", "experts.up"} and both["experts.up"].shape == info.shape[1:]
     raises(reshard.JobError, 2, "layer", opened.read, "experts.gate", layer=99)
-    try:
-        opened["nothing"]
-    except KeyError:
-        pass
-    else:
-        raise AssertionError("a tensor that is not there was read")
+    assert {"embed", "layer.1.experts.gate"} <= set(opened.read("layer.1.experts.*", "embed"))
+    by_stored_name = reshard.open("from-python")["model.layers.3.mlp.experts.5.gate_proj.weight"]
+    assert numpy.array_equal(by_stored_name.view("u2"), stored("model.layers.3.mlp.experts.5.gate_proj.weight"))
+    for name, near in {"layer.3.experts.gat": "layer.3.experts.gate", "nothing": "no tensor 'nothing'"}.items():
+        try:
+            opened[name]
+        except KeyError as error:
+            assert near in str(error), error
+        else:
+            raise AssertionError("a tensor that is not there was read")
 
 
 def mpi_choice():

@@ -4,8 +4,13 @@
 #include <CLI/CLI.hpp>
 
 #include "pipeline/job/job_field.hpp"
+#include "pipeline/messages/live_line.hpp"
 
 namespace reshard {
+
+PhaseLine::Style Command::phases() const {
+  return live_line::on_terminal() ? PhaseLine::Style::live : PhaseLine::Style::none;
+}
 
 void add_json(CLI::App& command, bool& into) {
   command.add_flag("--json", into, "one JSON document on stdout");

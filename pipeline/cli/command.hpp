@@ -9,6 +9,7 @@
 
 #include "core/mapping/map_library.hpp"
 #include "core/transport/comm.hpp"
+#include "pipeline/messages/phase_line.hpp"
 
 namespace reshard {
 
@@ -34,6 +35,8 @@ class Command {
   /// Whether it carries out a job: that says itself how long ranks may be silent, and a signal ends
   /// it in order.
   virtual bool is_job() const { return false; }
+  /// How what it does is shown on stderr, while nothing else is.
+  virtual PhaseLine::Style phases() const;
   /// Collective. The exit code; Errors are thrown, the same on every rank.
   virtual int run(Surroundings const& surroundings, Comm const& comm) = 0;
 };

@@ -7,6 +7,8 @@
 #include <unistd.h>
 
 #include "core/base/file.hpp"
+#include "pipeline/messages/live_line.hpp"
+#include "pipeline/messages/phase_line.hpp"
 
 namespace reshard {
 
@@ -20,6 +22,8 @@ void guard_standard_streams() {
 }
 
 void write_to_stdout(std::string_view text) {
+  PhaseLine::hold(true);
+  live_line::clear();
   while (!text.empty()) {
     ssize_t const done = ::write(STDOUT_FILENO, text.data(), text.size());
     if (done >= 0) {

@@ -1,10 +1,10 @@
 #include <CLI/CLI.hpp>
 
-#include "pipeline/cli/say.hpp"
 #include "pipeline/cli/standard_output.hpp"
 #include "pipeline/commands/all_commands.hpp"
 #include "pipeline/describe/check_map.hpp"
 #include "pipeline/describe/draft_map.hpp"
+#include "pipeline/messages/log.hpp"
 
 namespace reshard {
 namespace {
@@ -52,7 +52,7 @@ class CheckMapCommand : public Command {
     MapReport const report = check_map_report(map_, config_, args_, surroundings.library);
     write_to_stdout(json_ ? report.json.dump(2) + "\n" : report.text);
     if (report.error.empty()) return 0;
-    say("error: " + report.error + "\n");
+    log(LogLevel::error, report.error);
     return exit_code(ErrorKind::usage);
   }
 

@@ -3,8 +3,8 @@
 #include <CLI/CLI.hpp>
 
 #include "pipeline/cli/command.hpp"
-#include "pipeline/cli/say.hpp"
 #include "pipeline/cli/standard_output.hpp"
+#include "pipeline/messages/log.hpp"
 
 namespace reshard {
 

@@ -9,13 +9,13 @@
 #include "core/formats/format.hpp"
 #include "core/transport/heartbeat.hpp"
 #include "core/transport/shared_sight.hpp"
-#include "pipeline/cli/say.hpp"
 #include "pipeline/cli/standard_output.hpp"
 #include "pipeline/commands/all_commands.hpp"
 #include "pipeline/commands/job_command.hpp"
 #include "pipeline/describe/init_job.hpp"
 #include "pipeline/job/job_field.hpp"
 #include "pipeline/job/job_paths.hpp"
+#include "pipeline/messages/log.hpp"
 #include "pipeline/run/agreement.hpp"
 
 namespace reshard {
@@ -58,6 +58,7 @@ class ConvertCommand : public Command {
   }
 
   bool is_job() const override { return true; }
+  PhaseLine::Style phases() const override { return phases_of(options_); }
 
   std::string mistake() const override {
     if (save_ == "-" && (options_.json || options_.events_file == "-"))

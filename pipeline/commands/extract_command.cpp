@@ -15,11 +15,12 @@ class ExtractCommand : public CheckpointCommand<ExtractQuery> {
                "extract",
                "write logical tensors of a checkpoint, in any format and layout, into one "
                "safetensors file for a look in Python")
-            ->footer("reshard extract /data/model 'experts.*' --at layer=3 -o l3.safetensors");
+            ->footer("reshard extract /data/model 'layer.3.experts.*' -o l3.safetensors");
     add_path(*sub);
     sub->add_option("PATTERN", query_.patterns,
-                    "names as `reshard ls PATH --logical` shows them; '*' matches any text, "
-                    "'?' one character. Of a quantised weight, its parts are written")
+                    "names as `reshard ls PATH --logical` shows them, or parts of them, such as "
+                    "layer.3.experts.gate; '*' matches any text, '?' one character. Of a quantised "
+                    "weight, its parts are written")
         ->required()
         ->type_name("");
     sub->add_option("-o,--output", query_.output, "the safetensors file to write")

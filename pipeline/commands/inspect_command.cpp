@@ -39,9 +39,10 @@ class InspectCommand : public Command {
     return sub;
   }
 
-  int run(Surroundings const&, Comm const& comm) override {
+  int run(Surroundings const& surroundings, Comm const& comm) override {
+    std::string const misfit = config_misfit(path_, surroundings.library, comm);
     if (comm.rank() != 0) return 0;
-    Inspection const found = inspect(path_, sizes_);
+    Inspection const found = inspect(path_, sizes_, misfit);
     bool const brief = !verbose_ && !found.summary.empty();
     write_to_stdout(json_ ? found.json.dump(2) + "\n" : brief ? found.summary : found.text);
     return found.sound ? 0 : exit_code(ErrorKind::source);

@@ -9,10 +9,11 @@
 #include "core/mapping/map_library.hpp"
 #include "core/transport/heartbeat.hpp"
 #include "core/transport/shared_sight.hpp"
-#include "pipeline/cli/say.hpp"
 #include "pipeline/cli/standard_output.hpp"
 #include "pipeline/job/job_paths.hpp"
 #include "pipeline/job/key_places.hpp"
+#include "pipeline/messages/live_line.hpp"
+#include "pipeline/messages/log.hpp"
 #include "pipeline/run/agreement.hpp"
 #include "pipeline/version.hpp"
 
@@ -46,7 +47,7 @@ void add_writing_options(CLI::App& sub, JobOptions& options) {
   CLI::Option* dry =
       sub.add_flag("--dry-run,--plan", options.dry_run, "only plan, as `reshard plan` does");
   sub.add_option("--trace", options.trace_file,
-                 "write the run's timeline to FILE, for Perfetto or chrome://tracing")
+                 "write the run's timeline to FILE, for Perfetto")
       ->type_name("FILE")
       ->excludes(dry);
   sub.add_option("--events", options.events_file,
@@ -56,10 +57,21 @@ void add_writing_options(CLI::App& sub, JobOptions& options) {
   sub.add_option_function<std::string>(
          "--progress",
          [&options](std::string const& style) { options.progress = progress_style(style); },
-         "how to show progress on stderr; auto: one live line on a terminal, else a line every "
-         "run.progress_seconds (default: auto)")
+         "how to show progress on stderr (default: a live line on a terminal, else a line every "
+         "run.progress_seconds)")
       ->type_name("auto|live|lines|none")
       ->check(CLI::IsMember(std::vector<std::string>{"auto", "live", "lines", "none"}));
+  sub.add_option_function<std::string>(
+         "--log-format",
+         [](std::string const& word) {
+           set_log_format(word == "json"   ? LogFormat::json
+                          : word == "text" ? LogFormat::text
+                                           : LogFormat::automatic);
+         },
+         "warnings, errors and progress with the time (text), or as a line of JSON each (default: "
+         "with the time in a file)")
+      ->type_name("auto|text|json")
+      ->check(CLI::IsMember(std::vector<std::string>{"auto", "text", "json"}));
   sub.add_flag("--fresh", options.fresh, "start afresh instead of resuming an interrupted run");
   sub.add_flag("--quiet", options.quiet,
                "print only warnings and errors; a report only with --json")
@@ -105,8 +117,7 @@ void add_running_options(CLI::App& app, JobOptions& options, bool may_write) {
            [&options](std::string const& value) {
              options.overrides.push_back("run.self_check=" + value);
            },
-           "override run.self_check of the job file: how many random elements of each tensor are "
-           "compared with the source by a second arithmetic")
+           "override run.self_check: how many elements of each tensor a second arithmetic compares")
         ->type_name("K");
   if (may_write) add_writing_options(*sub, options);
   add_json(*sub, options.json);
@@ -153,6 +164,14 @@ std::unique_ptr<EventFile> open_events(JobOptions const& options, JobSpec const&
   return events;
 }
 
+PhaseLine::Style phases_of(JobOptions const& options) {
+  if (options.quiet || options.progress == ProgressStyle::none) return PhaseLine::Style::none;
+  bool const live = options.progress == ProgressStyle::live ||
+                    (options.progress == ProgressStyle::automatic && live_line::on_terminal());
+  if (live) return PhaseLine::Style::live;
+  return options.dry_run ? PhaseLine::Style::none : PhaseLine::Style::lines;
+}
+
 RunReport carry_out(JobOptions const& options, JobSpec const& job, Json const& source_record,
                     EventFile* events, Surroundings const& surroundings, Comm const& comm) {
   RunContext context{surroundings.library, surroundings.stop};
@@ -187,8 +206,7 @@ int run_job(JobOptions const& options, JobSpec const& job, Surroundings const& s
   if (comm.rank() == 0) {
     warn(report.warnings);
     if (!options.keeps_report())
-      print_report(options, options.json ? report_json(report).dump(2) + "\n"
-                                         : report_text(report, options.detail()));
+      print_report(options, report_text(report, options.detail()), report_json(report));
   }
   return code_of(report, comm);
 }
@@ -202,15 +220,17 @@ void with_result(EventFile* events, std::function<void()> const& work) {
   throw *error;
 }
 
-void print_report(JobOptions const& options, std::string const& text) {
-  auto const error = capture([&] { write_to_stdout(text); });
+void print_report(JobOptions const& options, std::string const& text, Json const& document) {
+  auto const error = capture([&] {
+    write_to_stdout(options.json ? document.dump(2) + "\n" : logged_report(text, &document));
+  });
   if (error && options.dry_run) throw *error;
   if (error) warn({error->sentence() + " The job itself completed."});
 }
 
 int code_of(RunReport const& report, Comm const& comm) {
   if (!report.refusal) return 0;
-  if (comm.rank() == 0) say("error: " + report.refusal->sentence() + "\n");
+  if (comm.rank() == 0) log(LogLevel::error, report.refusal->sentence());
   return exit_code(report.refusal->kind());
 }
 

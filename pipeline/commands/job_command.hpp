@@ -54,6 +54,9 @@ JobSpec read_job(std::string const& file, std::vector<std::string> const& overri
 std::unique_ptr<EventFile> open_events(JobOptions const& options, JobSpec const& job,
                                        Comm const& comm);
 
+/// How its phases are shown.
+PhaseLine::Style phases_of(JobOptions const& options);
+
 /// Runs or plans. Collective. `source_record` goes into the target's manifest; `events` may be
 /// null. The result is not reported there yet.
 RunReport carry_out(JobOptions const& options, JobSpec const& job, Json const& source_record,
@@ -67,7 +70,7 @@ int run_job(JobOptions const& options, JobSpec const& job, Surroundings const& s
 void with_result(EventFile* events, std::function<void()> const& work);
 
 /// Prints on rank 0. A job's target exists even if the report cannot be printed.
-void print_report(JobOptions const& options, std::string const& text);
+void print_report(JobOptions const& options, std::string const& text, Json const& document);
 
 /// The exit code: after a plan the job may be one that would be refused.
 int code_of(RunReport const& report, Comm const& comm);

@@ -2,9 +2,9 @@
 #include <array>
 #include <set>
 
-#include "pipeline/cli/say.hpp"
 #include "pipeline/commands/all_commands.hpp"
 #include "pipeline/commands/job_command.hpp"
+#include "pipeline/messages/log.hpp"
 #include "pipeline/nightly/nightly.hpp"
 #include "pipeline/nightly/nightly_after.hpp"
 #include "pipeline/verify/verify_part.hpp"
@@ -98,6 +98,7 @@ class NightlyCommand : public Command {
   }
 
   bool is_job() const override { return true; }
+  PhaseLine::Style phases() const override { return phases_of(options_); }
 
   int run(Surroundings const& surroundings, Comm const& comm) override {
     JobSpec const job = read_job(options_.job_file, options_.overrides, JobUse::nightly,
@@ -176,7 +177,7 @@ class NightlyCommand : public Command {
     Json const about = Json().set("target", outcome.task.job.target.path);
     if (events != nullptr) events->add("after", Json(about).set("state", "begin"));
     if (comm.rank() == 0 && !options_.quiet && options_.progress != ProgressStyle::none)
-      say(fmt::format("nightly.after runs for {}\n", outcome.task.job.target.path));
+      log(LogLevel::info, fmt::format("nightly.after runs for {}", outcome.task.job.target.path));
     outcome.after =
         run_after(job, outcome.task, {.just_made = outcome.made_target()}, surroundings.stop, comm);
     if (events == nullptr) return;
@@ -284,15 +285,14 @@ class NightlyCommand : public Command {
   void tell(Night const& night) const {
     for (Outcome const& outcome : night.outcomes) {
       if (outcome.after && !outcome.after->warning.empty()) warn({outcome.after->warning});
-      if (outcome.code() != 0) say("error: " + outcome.reason() + "\n");
+      if (outcome.code() != 0) log(LogLevel::error, outcome.reason());
     }
     warn(night.removal.warnings);
     for (Reading const& reading : night.readings) {
-      if (reading.error) say("error: " + reading.error->sentence() + "\n");
-      if (!reading.error && !reading.report.sound) say("error: " + reading.report.text);
+      if (reading.error) log(LogLevel::error, reading.error->sentence());
+      if (!reading.error && !reading.report.sound) log(LogLevel::error, reading.report.text);
     }
     if (options_.keeps_report()) return;
-    if (options_.json) return print_report(options_, night_json(night, true).dump(2) + "\n");
     std::string text;
     for (Outcome const& outcome : night.outcomes) {
       if (outcome.report)
@@ -311,7 +311,7 @@ class NightlyCommand : public Command {
       text += "removed           " + path + "\n";
     for (std::string const& path : night.removal.cleaned)
       text += "cleaned           " + path + ": left by an interrupted nightly run\n";
-    print_report(options_, text);
+    print_report(options_, text, night_json(night, true));
   }
 
   JobOptions options_;

@@ -25,6 +25,7 @@ class RunCommand : public Command {
   }
 
   bool is_job() const override { return true; }
+  PhaseLine::Style phases() const override { return phases_of(options_); }
 
   int run(Surroundings const& surroundings, Comm const& comm) override {
     JobSpec const job =

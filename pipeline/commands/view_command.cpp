@@ -2,10 +2,10 @@
 
 #include <CLI/CLI.hpp>
 
-#include "pipeline/cli/say.hpp"
 #include "pipeline/cli/standard_output.hpp"
 #include "pipeline/commands/all_commands.hpp"
 #include "pipeline/commands/job_command.hpp"
+#include "pipeline/messages/log.hpp"
 #include "pipeline/view/view.hpp"
 
 namespace reshard {

@@ -8,6 +8,8 @@
 #include "core/formats/inspect_lines.hpp"
 #include "core/formats/shapes.hpp"
 #include "pipeline/describe/look.hpp"
+#include "pipeline/verify/digest.hpp"
+#include "stages/read/open_source.hpp"
 #include "stages/write/leftovers.hpp"
 
 namespace reshard {
@@ -79,7 +81,28 @@ void add_shape(Inspection& result, std::optional<FoundShape> const& shape) {
 
 }  // namespace
 
-Inspection inspect(fs::path const& given, megatron::UserSizes const& user) {
+std::string config_misfit(fs::path const& path, MapLibrary const& library, Comm const& comm) {
+  bool has_config = false;
+  together(comm, [&] {
+    std::error_code none;
+    has_config = fs::is_regular_file(path / huggingface::config_name, none);
+  });
+  if (comm.max(has_config ? 1 : 0) == 0) return "";
+  std::string misfit;
+  auto const error = capture([&] {
+    Checkpoint const checkpoint = open_source(path, comm);
+    if (checkpoint.format->id() != FormatId::huggingface) return;
+    DigestQuery query;
+    query.path = path;
+    query.library = library;
+    auto const refused = capture([&] { (void)open_logical(checkpoint, query, comm); });
+    if (refused && refused->kind() == ErrorKind::source) misfit = refused->sentence();
+  });
+  return error ? "" : misfit;  // what cannot be opened is told by inspect()
+}
+
+Inspection inspect(fs::path const& given, megatron::UserSizes const& user,
+                   std::string const& misfit) {
   ListedFolders const listed(given);
   fs::path const path = folder_of_weights(given);
   std::optional<ListedFolders> listed_weights;
@@ -89,6 +112,7 @@ Inspection inspect(fs::path const& given, megatron::UserSizes const& user) {
   if (!result.folder.empty())
     if (std::string note = newer_saves_note(given, result.folder); !note.empty())
       add_note(result, std::move(note));
+  if (!misfit.empty()) add_note(result, "a job would refuse it: " + misfit);
   add_findings(result);
   add_shape(result, shape);
   auto const hidden = parse_hidden_name(absolute_target(path).filename().string());

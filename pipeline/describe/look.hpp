@@ -13,8 +13,14 @@
 namespace reshard {
 
 /// Format and layout of a checkpoint with the reason for each conclusion; reads headers only.
-/// Damage is reported, not thrown, where the rest can still be reported.
-Inspection inspect(std::filesystem::path const& path, megatron::UserSizes const& user);
+/// Damage is reported, not thrown, where the rest can still be reported. `misfit`: what
+/// config_misfit() says.
+Inspection inspect(std::filesystem::path const& path, megatron::UserSizes const& user,
+                   std::string const& misfit);
+/// Why the weights of a Hugging Face folder are not those that its config.json describes; "" where
+/// they are, or nothing is known of it. Collective.
+std::string config_misfit(std::filesystem::path const& path, MapLibrary const& library,
+                          Comm const& comm);
 
 /// What `ls` shows: stored tensors, or the model's logical tensors.
 enum class Listing { stored, logical };

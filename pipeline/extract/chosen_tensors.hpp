@@ -22,7 +22,7 @@ std::vector<AxisIndex> parse_axis_indices(std::string_view text);
 /// A logical tensor, or the part of it at some indices: a row-major array over the other axes.
 struct ChosenTensor {
   TensorId id{};
-  std::string name;
+  std::string name;  ///< "experts.gate"; of a part that a pattern names "layer.3.experts.gate"
   DType dtype = DType::u8;
   std::vector<Index> shape;
   std::vector<DomainAxis> axes;  ///< one per dimension of the shape, with the indices that it has
@@ -31,7 +31,9 @@ struct ChosenTensor {
 };
 
 /// The tensors whose names match one of the patterns (matches_glob) and which have every index in
-/// `at`, in the order of the model. A pattern that matches a quantised weight means its parts.
+/// `at`, in the order of the model. A pattern that matches a quantised weight means its parts. One
+/// that begins with axes and indices means the parts there, each as an array: "layer.3.experts.*",
+/// "layer.*.attn.q".
 /// Errors: usage (a pattern or an index that nothing has, an axis that a tensor counts in blocks).
 std::vector<ChosenTensor> choose_tensors(Model const& model, Catalog const& catalog,
                                          std::span<std::string const> patterns,

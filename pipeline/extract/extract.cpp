@@ -9,6 +9,7 @@
 
 #include <fmt/ranges.h>
 
+#include "core/base/activity.hpp"
 #include "core/base/counted.hpp"
 #include "core/base/file.hpp"
 #include "core/base/paths.hpp"
@@ -154,6 +155,7 @@ class Extraction {
   }
 
   void write(std::size_t threads) {
+    begin_phase("writing the tensors");
     SingleFile out({query_.output, file_.size_bytes,
                     std::make_shared<safetensors::HeaderFrame const>(file_.header)},
                    query_.existing, comm_);

@@ -141,11 +141,13 @@ class JobReader {
       auto const [line, column] = position(problem.source());
       std::string const reason = json_quoted(problem.description());
       bool const bare = reason.find("could not determine value type") != std::string::npos;
+      if (!bare && quote_is_open(text, line))
+        fail(ErrorKind::usage,
+             "{}:{}: not TOML: a string has no closing quote. Add it, then run again", file_name_,
+             line);
       fail(ErrorKind::usage, "{}:{}:{}: not TOML: {}. {}, then run again", file_name_, line, column,
            std::string_view(reason).substr(1, reason.size() - 2),
-           bare                        ? "Put strings in double quotes"
-           : quote_is_open(text, line) ? "The string has no closing quote: add it"
-                                       : "Correct the line");
+           bare ? "Put strings in double quotes" : "Correct the line");
     }
   }
 

@@ -93,7 +93,7 @@ std::string why_incomplete(fs::path const& checkpoint) {
   auto const error = capture([&] {
     reason = missing_mark(checkpoint);
     if (!reason.empty()) return;
-    Inspection const found = inspect(checkpoint, {});
+    Inspection const found = inspect(checkpoint, {}, "");
     if (found.sound) return;
     Json const* const mismatches = found.json.find("mismatches");
     bool const named =

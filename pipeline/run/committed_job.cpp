@@ -134,14 +134,14 @@ void verify(JobRun const& run, PlannedJob& job, FilledTarget const& target,
     committed.verified =
         verify_target(target.task, target.claimed, target.begun, target.rounds, completed, watch,
                       [&] { forget_plan(run.spec, job, target); });
-    check_itself(run, job, target.claimed.target.folder(), committed);
-    forget_plan(run.spec, job, target);
-    target.rounds.forget_reading_back();
-    read_as_source(run, job, target.claimed.target.folder());
-    seal_target(target.task, target.claimed, completed);
   });
   run.progress.end(read_back, false);
   if (failure) throw *failure;
+  check_itself(run, job, target.claimed.target.folder(), committed);
+  forget_plan(run.spec, job, target);
+  target.rounds.forget_reading_back();
+  read_as_source(run, job, target.claimed.target.folder());
+  seal_target(target.task, target.claimed, completed);
   together(run.comm, [&] { check_stop(run, "after all was written"); });
 }
 
@@ -156,7 +156,7 @@ CommittedJob commit_job(JobRun const& run, PlannedJob& job, SourceWatch const& w
                                               target.rounds, std::move(digests));
   check_source(job, watch, target, completed.digests, committed);
   committed.states = prove_states(run.spec, job, completed.digests, run.comm);
-  begin_phase("reading the target back");
+  begin_phase("verifying");
   Clock::time_point const checking = Clock::now();
   verify(run, job, target, completed, committed);
   committed.verify_seconds = seconds_since(checking) - committed.self_check_seconds;

@@ -5,9 +5,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <chrono>
-#include <cstdio>
-#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <utility>
@@ -16,27 +13,12 @@
 
 #include "core/base/error.hpp"
 #include "core/base/file.hpp"
+#include "pipeline/messages/log.hpp"
 
 namespace reshard {
 namespace {
 
 constexpr std::string_view event_beginning = R"({"type": ")";
-
-}  // namespace
-
-std::string utc_now() {
-  auto const now = std::chrono::system_clock::now();
-  auto const milliseconds =
-      std::chrono::duration_cast<std::chrono::milliseconds>(now.time_since_epoch()).count();
-  std::time_t const seconds = milliseconds / 1000;
-  std::tm parts{};
-  ::gmtime_r(&seconds, &parts);
-  return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:03}Z", parts.tm_year + 1900,
-                     parts.tm_mon + 1, parts.tm_mday, parts.tm_hour, parts.tm_min, parts.tm_sec,
-                     milliseconds % 1000);
-}
-
-namespace {
 
 /// Whether a file may be added to: it has no bytes, or begins as ours do. What is not a file (a
 /// pipe) has none.
@@ -83,11 +65,9 @@ void EventFile::add(std::string_view type, Json members) {
   while (done < 0 && errno == EINTR);
   if (done == static_cast<ssize_t>(line.size())) return;
   failed_ = true;
-  std::fputs(
-      fmt::format("warning: --events {}: cannot be written: {}. No further events are written.\n",
-                  path_, system_reason(errno))
-          .c_str(),
-      stderr);
+  log(LogLevel::warning,
+      fmt::format("--events {}: cannot be written: {}. No further events are written.", path_,
+                  system_reason(errno)));
 }
 
 }  // namespace reshard

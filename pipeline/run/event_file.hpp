@@ -28,7 +28,4 @@ class EventFile {
   bool failed_ = false;
 };
 
-/// "2026-11-22T19:31:05.123Z"
-std::string utc_now();
-
 }  // namespace reshard

@@ -47,7 +47,7 @@ void check_source_files(JobSpec const& spec, Checkpoint const& source, Comm cons
 }
 
 Checkpoint read_source(JobSpec const& spec, Comm const& comm) {
-  begin_phase("reading the source's headers");
+  begin_phase("reading headers");
   Checkpoint source = open_source(spec.source.path, spec.source.format, open_choice(spec), comm);
   if (spec.source.verify == SourceVerify::files) check_source_files(spec, source, comm);
   if (!spec.source.adapter.empty()) add_adapter(source, spec.source.adapter, comm);

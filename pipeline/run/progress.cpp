@@ -1,26 +1,22 @@
 #include "pipeline/run/progress.hpp"
 
-#include <fcntl.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
-
 #include <algorithm>
+#include <array>
 #include <cmath>
-#include <cstdio>
-#include <cstdlib>
 #include <utility>
 
-#include <spdlog/sinks/stdout_sinks.h>
+#include <fmt/format.h>
 
 #include "core/base/file.hpp"
+#include "pipeline/messages/live_line.hpp"
+#include "pipeline/messages/log.hpp"
+#include "pipeline/messages/phase_line.hpp"
 
 namespace reshard {
 namespace {
 
 constexpr std::chrono::milliseconds tell_interval{200};
 constexpr std::chrono::milliseconds draw_interval{200};
-constexpr std::size_t bar_cells = 20;
-constexpr std::size_t usual_width = 100;
 constexpr double least_rated_seconds = 0.05;  // before that a rate is noise
 
 double share(StageState const& state) {
@@ -37,87 +33,74 @@ double bytes_per_second(StageState const& state) {
 
 int percent(double of_one) { return static_cast<int>(std::floor(of_one * 100)); }
 
-std::string rate_text(StageState const& state) {
-  return fmt::format("{:.2f} GiB/s", bytes_per_second(state) / (1U << 30U));
+std::string rate_text(StageState const& state, ByteUnit unit) {
+  return rate_text(state.done_bytes, state.seconds < least_rated_seconds ? 0 : state.seconds, unit);
 }
 
-/// The terminal on which stderr is seen: our own, or that of mpirun, which passes our words on from
-/// a pipe. -1 for none; else to be closed.
-int open_terminal() {
-  if (::isatty(STDERR_FILENO) == 1) return ::dup(STDERR_FILENO);
-  if (std::getenv("OMPI_COMM_WORLD_RANK") == nullptr) return -1;
-  std::string const path = fmt::format("/proc/{}/fd/{}", ::getppid(), STDERR_FILENO);
-  int const file = ::open(path.c_str(), O_WRONLY | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
-  if (file < 0 || ::isatty(file) == 1) return file;
-  ::close(file);
-  return -1;
+std::string amounts_text(StageState const& state, ByteUnit unit) {
+  int const decimals = unit.bytes == 1 ? 0 : 1;
+  return fmt::format("{:.{}f} of {:.{}f} {}", static_cast<double>(state.done_bytes) / unit.bytes,
+                     decimals, static_cast<double>(state.total_bytes) / unit.bytes, decimals,
+                     unit.name);
 }
 
-std::size_t terminal_width() {
-  int const terminal = open_terminal();
-  winsize size{};
-  bool const known = terminal >= 0 && ::ioctl(terminal, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
-  if (terminal >= 0) ::close(terminal);
-  return known ? size.ws_col : usual_width;
-}
+/// What a line has besides the stage and how much of it is done.
+struct LineParts {
+  std::size_t bar_cells = 0;
+  bool slowest = false;
+  bool left = true;
+};
 
-/// The longest form that fits into one line.
-std::string line_text(StageState const& state, std::size_t width) {
-  std::string text = progress_text(state, true);
-  if (text.size() > width) text = progress_text(state, false);
-  return text.substr(0, width);
-}
-
-}  // namespace
-
-bool stderr_is_terminal() {
-  char const* const term = std::getenv("TERM");
-  if (term != nullptr && std::string_view(term) == "dumb") return false;
-  int const terminal = open_terminal();
-  if (terminal >= 0) ::close(terminal);
-  return terminal >= 0;
-}
-
-std::string clock_text(double seconds) {
-  auto const whole = static_cast<std::uint64_t>(std::max(0.0, std::ceil(seconds)));
-  return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
-}
-
-std::string progress_text(StageState const& state, bool bar) {
+std::string text_of(StageState const& state, LineParts parts) {
   double const done = share(state);
+  ByteUnit const unit = unit_of(state.total_bytes);
   std::string text = fmt::format("{:<8}", state.stage);
-  if (bar) {
-    auto const cells = static_cast<std::size_t>(done * bar_cells);
-    text += fmt::format("[{}{}] ", std::string(cells, '#'), std::string(bar_cells - cells, '.'));
+  if (parts.bar_cells > 0) {
+    auto const cells = static_cast<std::size_t>(done * static_cast<double>(parts.bar_cells));
+    text +=
+        fmt::format("[{}{}] ", std::string(cells, '#'), std::string(parts.bar_cells - cells, '.'));
   }
-  text += fmt::format("{:3} %  {} of {}  {}", percent(done), human_bytes(state.done_bytes),
-                      human_bytes(state.total_bytes), rate_text(state));
+  text += fmt::format("{:3} %  {}  {}", percent(done), amounts_text(state, unit),
+                      rate_text(state, unit));
   if (double const rate = bytes_per_second(state);
-      rate > 0 && state.done_bytes <= state.total_bytes)
+      parts.left && rate > 0 && state.done_bytes <= state.total_bytes)
     text += fmt::format(
         "  {} left", clock_text(static_cast<double>(state.total_bytes - state.done_bytes) / rate));
-  if (state.slowest_rank >= 0)
+  if (parts.slowest && state.slowest_rank >= 0)
     text +=
         fmt::format("  slowest rank {} ({} %)", state.slowest_rank, percent(state.slowest_share));
   return text;
 }
 
+}  // namespace
+
+std::string progress_text(StageState const& state, std::size_t width) {
+  constexpr std::array<LineParts, 6> forms = {{{.bar_cells = 20, .slowest = true, .left = true},
+                                               {.bar_cells = 10, .slowest = true, .left = true},
+                                               {.bar_cells = 0, .slowest = true, .left = true},
+                                               {.bar_cells = 10, .slowest = false, .left = true},
+                                               {.bar_cells = 0, .slowest = false, .left = true},
+                                               {.bar_cells = 0, .slowest = false, .left = false}}};
+  std::string text;
+  for (LineParts const& parts : forms) {
+    text = text_of(state, parts);
+    if (text.size() <= width) break;
+  }
+  return text.substr(0, width);
+}
+
 std::string stage_end_text(StageState const& state) {
   return fmt::format("{:<8}{} in {:.1f} s, {}", state.stage, human_bytes(state.done_bytes),
-                     state.seconds, rate_text(state));
+                     state.seconds, rate_text(state, unit_of(state.done_bytes)));
 }
 
 Progress::Progress(Options options)
     : options_(options),
       live_(options.style == ProgressStyle::live ||
-            (options.style == ProgressStyle::automatic && stderr_is_terminal())),
-      log_(std::make_shared<spdlog::logger>("reshard",
-                                            std::make_shared<spdlog::sinks::stderr_sink_st>())) {
-  log_->set_pattern("%Y-%m-%d %H:%M:%S %n: %v");
-}
+            (options.style == ProgressStyle::automatic && live_line::on_terminal())) {}
 
 void Progress::note(std::string_view text) {
-  if (options_.style != ProgressStyle::none) log_->info(text);
+  if (options_.style != ProgressStyle::none) log_progress(text);
 }
 
 void Progress::begin(Comm const& comm, std::string_view stage, std::uint64_t total,
@@ -196,12 +179,14 @@ void Progress::show_live(StageState const& state) {
   if (Clock::now() - drawn_ < draw_interval) return;
   drawn_ = Clock::now();
   lines_shown_ = true;
-  std::fputs(("\r" + line_text(state, terminal_width() - 1) + "\x1b[K").c_str(), stderr);
+  PhaseLine::hold(true);
+  live_line::draw(progress_text(state, live_line::width()));
 }
 
 void Progress::show_line(StageState const& state) {
   lines_shown_ = true;
-  log_->info(progress_text(state, false));
+  PhaseLine::hold(true);
+  log_progress(text_of(state, {.bar_cells = 0, .slowest = true, .left = true}));
 }
 
 void Progress::end(std::uint64_t done, bool failed) {
@@ -219,8 +204,9 @@ void Progress::end(std::uint64_t done, bool failed) {
   StageState const end = state();
   board_.reset();
   if (rank_ != 0) return;
-  if (lines_shown_ && live_) std::fputs(("\r" + stage_end_text(end) + "\x1b[K\n").c_str(), stderr);
-  if (lines_shown_ && !live_) log_->info(stage_end_text(end));
+  if (lines_shown_ && live_) live_line::finish(stage_end_text(end));
+  if (lines_shown_ && !live_) log_progress(stage_end_text(end));
+  PhaseLine::hold(false);
   event("stage", Json()
                      .set("stage", stage_)
                      .set("state", "end")

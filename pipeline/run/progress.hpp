@@ -4,12 +4,9 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
-
-#include <spdlog/logger.h>
 
 #include "core/base/json.hpp"
 #include "core/transport/status_board.hpp"
@@ -38,15 +35,11 @@ struct StageState {
   double slowest_share = 1;  ///< of its part, 0 to 1
 };
 
-/// "stream  [#####      ]  39 %  3.2 of 8.1 GiB  1.42 GiB/s  0:03:26 left  slowest rank 5 (31 %)";
-/// with `bar` false without the bar.
-std::string progress_text(StageState const& state, bool bar);
-/// "stream: 8.1 GiB in 5.7 s, 1.42 GiB/s"
+/// "copy    [#####.....]  39 %  3.2 of 8.1 GiB  1.42 GiB/s  0:03:26 left  slowest rank 5 (31 %)":
+/// the most of it that has `width` columns. All amounts are in the unit of the total.
+std::string progress_text(StageState const& state, std::size_t width);
+/// "copy    8.1 GiB in 5.7 s, 1.42 GiB/s"
 std::string stage_end_text(StageState const& state);
-/// "0:03:26"; hours may have any number of digits.
-std::string clock_text(double seconds);
-/// Whether what is written to stderr is seen on a terminal, also when mpirun passes it on.
-bool stderr_is_terminal();
 
 /// What a run reports while it works. Every rank has one; only rank 0 prints.
 class Progress {
@@ -90,8 +83,7 @@ class Progress {
   void hear();
 
   Options options_;
-  bool live_;                            ///< where progress is seen does not change during a run
-  std::shared_ptr<spdlog::logger> log_;  ///< lines with the time
+  bool live_;  ///< where progress is seen does not change during a run
   int rank_ = 0;
   std::optional<StatusBoard> board_;
   std::string stage_;

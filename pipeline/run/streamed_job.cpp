@@ -3,6 +3,7 @@
 #include <atomic>
 #include <memory>
 
+#include "core/base/activity.hpp"
 #include "core/base/capture.hpp"
 #include "core/io/file_set.hpp"
 #include "core/plan/cell_cuts.hpp"
@@ -89,7 +90,8 @@ StreamStats stream_shown(JobRun const& run, StreamOptions const& options, OwnWor
                          FileSet& sources, ExtentSink& sink,
                          std::atomic<std::uint64_t> const& streamed_bytes) {
   StreamStats stats;
-  run.progress.begin(run.comm, "stream", work.hand_out.planned_bytes(), StageTotal::of_this_rank);
+  begin_phase("copying");
+  run.progress.begin(run.comm, "copy", work.hand_out.planned_bytes(), StageTotal::of_this_rank);
   auto const failure = capture([&] { stats = stream_own(run, options, work, sources, sink); });
   run.progress.expect(work.hand_out.planned_bytes());
   run.progress.end(streamed_bytes, failure && failure->kind() != ErrorKind::interrupted);

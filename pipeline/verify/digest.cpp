@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include "core/base/activity.hpp"
 #include "core/base/counted.hpp"
 #include "core/base/file.hpp"
 #include "core/base/shown_name.hpp"
@@ -115,6 +116,9 @@ DigestedCheckpoint digest_opened(Checkpoint checkpoint, DigestQuery const& query
   ScanOptions options;
   options.threads = rank_threads(comm);
   options.file_hashes = query.file_hashes;
+  begin_phase("reading the tensors");
+  options.watch = [all = bytes_in_all(result.work) / static_cast<std::uint64_t>(comm.size())](
+                      std::uint64_t bytes) { advance_phase(bytes, all); };
   result.found = scan(comm, result.checkpoint.files, result.work, options);
   together(comm, [&] {
     std::vector<std::uint64_t> const digests = tensor_digests(result.work, result.found.shares);
@@ -143,6 +147,7 @@ DigestedCheckpoint ordered_digests(Checkpoint checkpoint, DigestQuery const& que
   DigestedCheckpoint result;
   result.checkpoint = std::move(checkpoint);
   add_catalogue(result, query, comm);
+  begin_phase("reading the tensors");
   hashes = hash_tensors(result.checkpoint, result.catalogue, hash_memory_bytes, rank_threads(comm),
                         comm);
   together(comm, [&] {
@@ -166,13 +171,14 @@ DigestedCheckpoint ordered_digests(Checkpoint checkpoint, DigestQuery const& que
   return result;
 }
 
-/// [{"at": "layer 3, expert 5", "sha256": "…"}], of a tensor with layers.
+/// [{"name": "layer.3.expert.5.experts.gate", "sha256": "…"}], of a tensor with layers.
 Json part_hashes(Model const& model, TensorId tensor, TensorHashes const& hashes) {
   Json parts = Json::array();
-  std::vector<std::string> const names = sliced_tensor(model, tensor, DType::u8).tensor.slices;
+  SuspectTensor const sliced = sliced_tensor(model, tensor, DType::u8).tensor;
+  std::vector<std::string> const& names = sliced.slices;
   for (std::size_t p = 0; p < names.size() && !names[p].empty(); ++p)
     parts.push(Json()
-                   .set("at", names[p])
+                   .set("name", names[p] + sliced.name)
                    .set("sha256", hex_of(names.size() == 1 ? hashes.sha256 : hashes.parts[p])));
   return parts;
 }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/base/activity.hpp"
+#include "core/plan/cell_cuts.hpp"
 #include "core/plan/round_sizes.hpp"
 #include "core/plan/schedule.hpp"
 #include "stages/stream/stream.hpp"
@@ -16,6 +18,11 @@ void stream_own_cells(OwnCells const& cells, FileSet& sources, ExtentSink& sink,
   options.views = cells.views;
   std::uint64_t const round_bytes =
       std::min(usual_round_bytes, limits_for(cells.memory_bytes).staging_bytes);
+  std::uint64_t const all = target_bytes_of(cells.plan, mine);
+  std::uint64_t done = 0;
+  options.finished = [&](FinishedRound const& round) {
+    advance_phase(done += target_bytes_of(cells.plan, round.cells), all);
+  };
   stream(comm, options, sources, sink, direct_rounds(cells.plan, mine, round_bytes));
 }
 

@@ -105,7 +105,7 @@ class Builder {
     if (!is_new || layer < 0) return at->second;
     std::string const& axis =
         model_.axes()[model_.tensors()[current.tensor].axes.front().axis].name;
-    at->second.name = fmt::format("{}.{}.{}", axis, layer, current.blank.name);
+    at->second.name = part_prefix(axis, layer) + current.blank.name;
     if (axis == "layer") at->second.layer = layer;
     return at->second;
   }

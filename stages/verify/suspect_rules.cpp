@@ -55,7 +55,7 @@ class Judge {
 
   void add(SuspectKind kind, SuspectTensor const& tensor, std::size_t slice, std::string found,
            std::uint64_t count) {
-    found_.push_back({kind, tensor.name, tensor.slices[slice], std::move(found), count});
+    found_.push_back({kind, shown(tensor, slice), std::move(found), count});
   }
 
   void look_for_values(SuspectTensor const& tensor) {
@@ -160,7 +160,7 @@ class Judge {
       for (auto const& [tensor, s] : holders)
         if (values(*tensor, s).crc64 != values(*first, slice).crc64) {
           add(SuspectKind::fused_scales, *tensor, s,
-              fmt::format("{}, and {} has {}", number(*tensor, s), first->name,
+              fmt::format("{}, and {} has {}", number(*tensor, s), shown(*first, slice),
                           number(*first, slice)),
               values(*tensor, s).elements);
           break;
@@ -176,8 +176,7 @@ class Judge {
   }
 
   static std::string shown(SuspectTensor const& tensor, std::size_t slice) {
-    std::string const& what = tensor.slices[slice];
-    return what.empty() ? tensor.name : fmt::format("{}, {}", tensor.name, what);
+    return tensor.slices[slice] + tensor.name;
   }
 
   using Content = std::tuple<std::uint64_t, std::uint64_t, DType>;
@@ -278,7 +277,7 @@ std::vector<Suspect> lacking_scales(std::span<std::string const> stored_names) {
     auto const& [with, without] = both;
     if (with.empty()) continue;
     for (std::string const& stored : without)
-      found.push_back({SuspectKind::lacking_scale, stored, "",
+      found.push_back({SuspectKind::lacking_scale, stored,
                        fmt::format("is not there, and {} of {} have one", with.size(), place), 1});
   }
   return found;

@@ -29,7 +29,8 @@ struct SuspectTensor {
   std::string fused;  ///< a scale that loaders take once for weights that they fuse, and which
                       ///< these are: "experts.gate and up"; "": none. Those of one word are equal
   std::uint64_t first_slice = 0;
-  std::vector<std::string> slices;  ///< what each is: "layer 3, expert 5"; "" where there is one
+  std::vector<std::string> slices;  ///< what their names begin with: "layer.3.expert.5."; "" where
+                                    ///< there is one
 };
 
 enum class SuspectKind {
@@ -55,14 +56,13 @@ std::string_view cause_of(SuspectKind kind);
 
 struct Suspect {
   SuspectKind kind{};
-  std::string tensor;       ///< the first one, where several are equal
-  std::string slice;        ///< of that tensor; "" for all of it
-  std::string found;        ///< "2 NaN and 1 infinite of 4,096", or what it is equal to
+  std::string tensor;  ///< or part of one, "layer.3.attn.q"; the first, where several are equal
+  std::string found;   ///< "2 NaN and 1 infinite of 4,096", or what it is equal to
   std::uint64_t count = 0;  ///< elements, or slices that are equal
 };
 constexpr auto wire_fields(Suspect const&) {
   return std::tuple(WireEnum{&Suspect::kind, SuspectKind::padding}, &Suspect::tensor,
-                    &Suspect::slice, &Suspect::found, &Suspect::count);
+                    &Suspect::found, &Suspect::count);
 }
 
 /// What a sound model does not have, by kind, then in the order of the tensors. Expected, and

@@ -44,7 +44,7 @@ def convert(options, hand_out):
     if done.returncode != 0:
         raise SystemExit(f"{done.returncode}\n{done.stderr}")
     run = json.loads(done.stdout)["run"]
-    return run["seconds"]["stream"], time.monotonic() - begin, run
+    return run["seconds"]["copy"], time.monotonic() - begin, run
 
 
 def main():

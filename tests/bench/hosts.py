@@ -189,7 +189,7 @@ def main():
     (options.work / "store").mkdir()
     source = make_source(options)
     seconds = run(options, source, 1, limited=False)["run"]["seconds"]
-    computing = seconds["headers"] + seconds["plan"] + seconds["commit"]
+    computing = seconds["headers"] + seconds["plan"] + seconds["publish"]
     print(f"transport {options.transport}; a rank reads {options.read:g} and writes {options.write:g} MiB/s, a link has {options.link:g} MB/s, a call takes "
           f"{options.delay_us} us; without limits the job takes {seconds['total']:.1f} s, {computing:.2f} of them for headers, plan and commit\n\n"
           "| hosts | MiB read, written | busiest rank / mean, written | read back early | rounds | calls of the busiest rank, held up | "
@@ -208,7 +208,7 @@ def main():
         predicted, measured = sum(terms.values()), seconds["total"]
         counted = busiest_and_mean(base, "written")[0] * base_count / busiest_and_mean(r, "written")[0] / count
         print(f"| {count} | " + " | ".join(f"{term:.1f}" for term in terms.values()) + f" | {predicted:.1f} s | {measured:.1f} s | "
-              f"{predicted / measured - 1:+.0%} | " + ", ".join(f"{seconds[phase]:.1f}" for phase in ("headers", "plan", "stream", "verify", "commit")) +
+              f"{predicted / measured - 1:+.0%} | " + ", ".join(f"{seconds[phase]:.1f}" for phase in ("headers", "plan", "copy", "verify", "publish")) +
               f" | {counted:.2f} | {base['run']['seconds']['total'] * base_count / measured / count:.2f} |")
     (options.work / "reports.json").write_text(json.dumps([r for _, r in reports]))
 

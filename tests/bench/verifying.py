@@ -20,7 +20,7 @@ from peer_sources import make_folder
 KEYS = {"streamed": ['run.verify = "streamed"'], "written-no-sums": ['target.sha256sums = "never"'], "written": []}
 TARGETS = {f"{files} file{'s' * (files > 1)}": ['target.format = "dcp"', 'target.chunks = "ranks"', f"target.ranks = {files}"] for files in (1, 8)}
 WITHOUT_SHA = ":~0x20000000"  # bit 29 of EBX of CPUID's leaf 7, of which OPENSSL_ia32cap has the bits behind its colon
-PHASES = ("headers", "plan", "stream", "verify", "commit", "total")
+PHASES = ("headers", "plan", "copy", "verify", "publish", "total")
 
 
 def parse():

@@ -13,7 +13,7 @@ using raw::text;
 void read(std::string const& bytes) { static_cast<void>(raw::read(bytes)); }
 
 TEST(MetadataBounds, OpcodesThatMakeMuchOfLittle) {
-  expect_refused(bounded("8M lists", "\x80\x04" + std::string(8'000'000, ']'), read), "hostile");
+  expect_refused(bounded("8M lists", "\x80\x04" + std::string(8'000'000, ']'), read), "damaged");
   expect_refused(
       bounded("8M tuples in each other", "\x80\x04N" + std::string(8'000'000, '\x85') + ".", read),
       "holds a tuple");

@@ -53,6 +53,8 @@ def test_a_folder_of_peft_goes_through_megatron_and_back(bases, program, scratch
     expected = write_tree(scratch / "made", LLAMA, A, LOCAL, Bridge(LLAMA, Adapter(tensors_of(source)), canonical=True))
     same_trees(first, expected, A)
     assert "decoder.layers.1.self_attention.linear_qkv.adapter.adapter_q.linear_in.weight" in whole_tensors(iteration_folder(dist))
+    for place in (first, dist):
+        assert "low-rank matrices (LoRA): it needs the model" in command("inspect", place).stdout
 
 
 def same_trees(one, other, layout):

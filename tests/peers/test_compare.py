@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -54,7 +55,10 @@ def flipped(tensors, name, element, bit=3):
 
 
 def rows(document):
-    return {(row["name"], row.get("layer")): row for row in document["tensors"] if row["differing"] + row["differing_in_replicas"] > 0}
+    """By tensor and layer. A layer's name begins with its number."""
+    assert all(("layer" in row) == (re.match(r"\w*layer\.\d+\.", row["name"]) is not None) for row in document["tensors"])
+    return {(row["name"].removeprefix(f"layer.{row.get('layer')}."), row.get("layer")): row
+            for row in document["tensors"] if row["differing"] + row["differing_in_replicas"] > 0}
 
 
 def expected_difference(config, before, after):

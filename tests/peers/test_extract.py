@@ -89,6 +89,9 @@ def test_one_layer_and_one_expert_are_cut_out(form, program, scratch):
     dense = {name: tensor[0] for name, tensor in all_of.items() if name.startswith(("attn.", "ffn."))}
     same(layer, dense)
     same(extract(source, output, "attn.q", "--at", "head=1", "--force"), {"attn.q": all_of["attn.q"][:, :, 1]})
+    by_name = extract(source, output, "layer.2.experts.*", "layer.*.expert.1.experts.up", "experts.up", "--force", ranks=2)
+    same(by_name, {f"layer.2.{name}": all_of[name][1] for name in ("experts.gate", "experts.up", "experts.down")} | {"experts.up": all_of["experts.up"]}
+         | {f"layer.{layer}.expert.1.experts.up": all_of["experts.up"][layer - 1, 1] for layer in (1, 2, 3)})
 
 
 def found_bytes(tensors):
@@ -118,7 +121,9 @@ def small(tmp_path_factory):
 
 @pytest.mark.parametrize("words, code, text", [
     (["attn.qq"], 2, "did you mean 'attn.q"), (["nothing.*"], 2, "ls PATH --logical"), (["attn.q", "--at", "layer=9"], 2, "layer from 0 to 1"),
-    (["attn.q", "--at", "expert=0"], 2, "no such axis"), (["attn.q", "--at", "layer"], 2, "layer=3"), (["attn.q", "--at", "layer=1,layer=0"], 2, "two indices")])
+    (["attn.q", "--at", "expert=0"], 2, "no such axis"), (["attn.q", "--at", "layer"], 2, "layer=3"), (["attn.q", "--at", "layer=1,layer=0"], 2, "two indices"),
+    (["layer.1.attn.q", "--at", "layer=0"], 2, "two indices"), (["layer.9.attn.q", "attn.k"], 2, "layer.9.attn.q: none"),
+    (["layer.1.attn.qq"], 2, "did you mean 'layer.1.attn.q'"), (["layer.0.final_norm"], 2, "no such axis")])
 def test_what_is_not_there_is_refused(words, code, text, small, scratch):
     outcome = command("extract", small, *words, "-o", scratch / "out.safetensors")
     assert outcome.returncode == code and text in outcome.stderr, outcome.stderr

@@ -2,6 +2,8 @@
 
 import json
 import os
+import pty
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -13,6 +15,7 @@ from bad_job import IO, RESOURCES, TIMEOUT_SECONDS, USAGE, command_of, environme
 from reshard_job import BINARY
 
 pytestmark = pytest.mark.skipif(not BINARY, reason="RESHARD_BIN is not set: there is no program to run")
+SHIM = os.environ.get("RESHARD_DELAY_SHIM")
 SAMPLE = Path(__file__).parents[1] / "data" / "moe-tp2-pp2-ep2"
 
 
@@ -56,6 +59,56 @@ def test_an_error_is_a_document_too(words, code, job):
     document = json.loads(done.stdout)
     assert (done.returncode, document["exit_code"]) == (code, code)
     assert "error: " + document["error"] in done.stderr
+
+
+def test_a_log_has_the_time_in_each_line(job):
+    """Where both streams are one file; a file for the report alone is a report."""
+    stamp = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d reshard: "
+    for _ in range(2):
+        reshard(job.parent, "run", job, shell='exec "$@" >>log 2>&1')
+    said = (job.parent / "log").read_text().splitlines()
+    assert all(re.match(stamp, line) for line in said), said
+    assert re.match(stamp + "error: ", said[-1]) and any(re.match(stamp + "digest ", line) for line in said)
+    reshard(job.parent, "run", job, "--fresh", "--set", "target.path=other", shell='exec "$@" >report')
+    assert (job.parent / "report").read_text().startswith("source ")
+    done = reshard(job.parent, "run", job, "--log-format", "json")
+    assert json.loads(done.stderr.splitlines()[-1])["level"] == "error"
+    done = reshard(job.parent, "run", job, "--log-format", "json", "--set", "target.path=third")
+    (line,) = done.stdout.splitlines()
+    assert json.loads(line)["report"]["type"] == "result"
+
+
+@pytest.mark.skipif(not SHIM, reason="RESHARD_DELAY_SHIM is not set: nothing makes a file system slow")
+def test_a_terminal_has_a_line_for_each_phase(job):
+    """At once, also while nothing is copied yet; no line is longer than the terminal."""
+    (job.parent / "delay").write_text("700")  # milliseconds before each write
+    slow = {"LD_PRELOAD": SHIM, "RESHARD_DELAY_PATH": str(job.parent), "RESHARD_DELAY_FILE": str(job.parent / "delay"), "TERM": "xterm"}
+    (parent, child), words = pty.openpty(), ["bash", "-c", "stty cols 80 <&2; exec \"$@\"", "bash", BINARY, "run", job]
+    with subprocess.Popen(words, stderr=child, stdout=subprocess.DEVNULL, cwd=job.parent, env=environment() | slow) as running:
+        os.close(child)
+        said = b""
+        try:
+            while part := os.read(parent, 1 << 16):
+                said += part
+        except OSError:  # the other side is closed
+            pass
+    os.close(parent)
+    assert running.returncode == 0
+    lines = [line for line in re.split(r"[\r\n]", said.decode().replace("\x1b[K", "")) if line and not line.startswith("warning: ")]
+    assert all(len(line) < 80 for line in lines), lines
+    assert any(re.fullmatch(r"copying  0:00:0\d", line) or re.match(r"copy +\[", line) for line in lines), lines
+
+
+def test_inspect_knows_a_config_of_another_model(scratch):
+    text = reshard(scratch, "init", SAMPLE, "--target-format", "huggingface", "-o", "hf.toml")
+    assert text.returncode == 0, text.stderr
+    done = reshard(scratch, "run", "hf.toml", "--set", "target.path=hf", "--set", f"target.reference={SAMPLE.parent / 'moe-hf-reference'}")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(reshard(scratch, "inspect", "hf", "--json").stdout)["notes"] == []
+    config = json.loads((scratch / "hf" / "config.json").read_text())
+    (scratch / "hf" / "config.json").write_text(json.dumps(config | {"num_attention_heads": config["num_attention_heads"] // 2}))
+    (note,) = json.loads(reshard(scratch, "inspect", "hf", "--json").stdout)["notes"]
+    assert "config.json is of another model" in note
 
 
 def test_a_plan_is_shown_with_what_stands_in_its_way(job):

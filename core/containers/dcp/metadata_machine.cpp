@@ -120,13 +120,13 @@ void Machine::read_protocol() {
 }
 
 void Machine::unknown_opcode() {
-  refuse("opcode 0x{:02x} does not occur in DCP metadata. The file is damaged or hostile.",
+  refuse("opcode 0x{:02x} does not occur in DCP metadata. The file is damaged.",
          static_cast<unsigned char>(source_.taken()));
 }
 
 void Machine::grow_stack() {
   if (stack_.size() >= largest_stack)
-    refuse("more than {} values are on the stack. The file is hostile.", largest_stack);
+    refuse("more than {} values are on the stack. The file is damaged.", largest_stack);
   stack_.resize(std::max<std::size_t>(1024, 2 * stack_.size()));
 }
 
@@ -154,7 +154,7 @@ void Machine::drop_to_mark() {
 
 void Machine::mark() {
   if (marks_.size() >= largest_stack)
-    refuse("more than {} marks are on the stack. The file is hostile.", largest_stack);
+    refuse("more than {} marks are on the stack. The file is damaged.", largest_stack);
   marks_.push_back(height_);
   floor_ = height_;
 }
@@ -190,9 +190,8 @@ void Machine::put() {
 /// stored.
 void Machine::store(std::uint64_t number) {
   if (number > free_numbers + source_.at() / bytes_per_number)
-    refuse(
-        "memo index {} is too large for the {} bytes read so far. The file is damaged or hostile.",
-        number, source_.at());
+    refuse("memo index {} is too large for the {} bytes read so far. The file is damaged.", number,
+           source_.at());
   memo_.put(number, top());
 }
 
@@ -280,7 +279,7 @@ void Machine::tuple_to_mark() {
 
 Value Machine::new_container(Tag tag) {
   if (records_.containers.alive() > free_containers + source_.at() / bytes_per_container)
-    refuse("{} lists and dicts come from {} bytes. The file is hostile.",
+    refuse("{} lists and dicts come from {} bytes. The file is damaged.",
            records_.containers.alive(), source_.at());
   return records_.containers.add(tag);
 }

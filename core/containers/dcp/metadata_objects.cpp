@@ -259,7 +259,7 @@ void Machine::take_chunks(TensorRecord& record, Value list) {
     refuse("chunks of a tensor are {}, expected a list of its own. The file is damaged.",
            records_.describe(list));
   if (values->size() + records_.chunk_runs.size() >= unset)
-    refuse("the tensors have more than {} chunks. The file is hostile.", unset);
+    refuse("the tensors have more than {} chunks. The file is damaged.", unset);
   record.first_chunk = static_cast<std::uint32_t>(records_.chunk_runs.size());
   record.chunk_count = static_cast<std::uint32_t>(values->size());
   for (Value const value : *values) {

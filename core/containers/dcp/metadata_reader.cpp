@@ -69,7 +69,7 @@ class Assembler {
   /// Before `bytes` are made for `key`.
   void charge(std::uint32_t key, std::uint64_t bytes) {
     if (bytes > bytes_left_)
-      refuse("up to {} the file creates far more values than it has bytes. The file is hostile.",
+      refuse("up to {} the file creates far more values than it has bytes. The file is damaged.",
              quoted(key));
     bytes_left_ -= bytes;
   }
@@ -198,7 +198,7 @@ std::uint32_t Assembler::file(std::uint32_t path, std::uint32_t key) {
   if (!stays_in_folder(records_.strings[path]))
     refuse(
         "the item of {} is in {}, which is not a file in the checkpoint's folder. The file is "
-        "hostile.",
+        "damaged.",
         quoted(key), quoted(path));
   number = static_cast<std::uint32_t>(out_.files.size());
   out_.files.emplace_back(records_.strings[path]);
@@ -223,7 +223,7 @@ DType Assembler::dtype(std::uint32_t name, PropertiesRecord const& properties) {
 
 void Assembler::check_shape(std::uint32_t name, std::span<Index const> shape, DType dtype) {
   if (shape.size() > largest_rank)
-    refuse("tensor {} has {} dimensions, at most {} are read. The file is hostile.", quoted(name),
+    refuse("tensor {} has {} dimensions, at most {} are read. The file is damaged.", quoted(name),
            shape.size(), largest_rank);
   Index const width = bits(dtype) / 8;
   Index volume = 1;
@@ -233,7 +233,7 @@ void Assembler::check_shape(std::uint32_t name, std::span<Index const> shape, DT
              quoted(name), list_text(shape));
     if (__builtin_mul_overflow(volume, std::max<Index>(extent, 1), &volume) ||
         volume > std::numeric_limits<Index>::max() / width)
-      refuse("tensor {} has shape {} of {}, more than 2^63 bytes. The file is hostile.",
+      refuse("tensor {} has shape {} of {}, more than 2^63 bytes. The file is damaged.",
              quoted(name), list_text(shape), reshard::name(dtype));
   }
 }
@@ -296,7 +296,7 @@ void Assembler::read_planner_data(Value value) {
 
 void Assembler::check_path(std::uint32_t key, std::size_t steps) {
   if (steps > longest_path)
-    refuse("planner_data of {} has {} steps, at most {} are read. The file is hostile.",
+    refuse("planner_data of {} has {} steps, at most {} are read. The file is damaged.",
            quoted(key), steps, longest_path);
   charge(key, steps * sizeof(Path::value_type));
 }
@@ -347,7 +347,7 @@ void Assembler::read_flattened(Value value) {
       auto const numbers = records_.lists[*shape];
       if (numbers.size() > largest_rank)
         refuse(
-            "mcore_data of {}: the original shape has {} dimensions, at most {} are read. The file is hostile.",
+            "mcore_data of {}: the original shape has {} dimensions, at most {} are read. The file is damaged.",
             quoted(pairs[i].id()), numbers.size(), largest_rank);
       charge(pairs[i].id(),
              numbers.size() * sizeof(Index) + records_.strings[pairs[i].id()].size());

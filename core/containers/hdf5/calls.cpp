@@ -20,7 +20,7 @@ std::string reason() {
 
 std::string_view next_step(ErrorKind kind) {
   if (kind == ErrorKind::source)
-    return "The file is damaged, truncated or hostile: compare it with the original.";
+    return "The file is damaged, or was not completely written: compare it with the original.";
   if (kind == ErrorKind::io) return "Check the file system, then run again.";
   return "This is a bug of reshard or of libhdf5: please report it with the job file.";
 }

@@ -63,8 +63,7 @@ class Checks {
   }
 
  private:
-  static constexpr std::string_view damaged =
-      "The file is damaged or hostile: compare it with the original.";
+  static constexpr std::string_view damaged = "The file is damaged: compare it with the original.";
 
   void dataset(FoundDataset const& each) const {
     if (each.shape.size() > largest_rank)

@@ -171,7 +171,7 @@ Outcome read_all(int descriptor, std::span<char> into, Clock::time_point deadlin
 
 [[noreturn]] void refuse(File const& file, std::string_view what) {
   fail(ErrorKind::source,
-       "{}: {} while reading the contents of the file. The file is damaged or hostile: compare it "
+       "{}: {} while reading the contents of the file. The file is damaged: compare it "
        "with the original.",
        file.path().string(), what);
 }

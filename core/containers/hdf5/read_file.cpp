@@ -31,7 +31,7 @@ Found read_file(std::filesystem::path const& path) {
     found = unpack(answer);
   } catch (Error const&) {
     fail(ErrorKind::source,
-         "{}: libhdf5 returned an invalid answer. The file is damaged or hostile: compare it with "
+         "{}: libhdf5 returned an invalid answer. The file is damaged: compare it with "
          "the original.",
          path.string());
   }

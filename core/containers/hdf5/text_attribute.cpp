@@ -47,7 +47,7 @@ std::vector<std::string> fixed_texts(Calls const& calls, hid_t attribute, hid_t 
   if (size > largest_value_bytes || size * count > largest_value_bytes)
     fail(
         calls.kind,
-        "{}, '{}': an attribute has {} strings of {} bytes, more than {} bytes in all. The file is damaged or hostile.",
+        "{}, '{}': an attribute has {} strings of {} bytes, more than {} bytes in all. The file is damaged.",
         calls.place, shown(calls.object), count, size, largest_value_bytes);
   std::string bytes(size * count, '\0');
   calls.done(H5Aread(attribute, type, bytes.data()), "read an attribute");
@@ -127,8 +127,8 @@ std::vector<std::string> attribute_names(Calls const& calls, hid_t object, std::
   calls.done(H5Aiterate2(object, H5_INDEX_NAME, H5_ITER_NATIVE, nullptr, add, &state),
              "list the attributes");
   if (state.names.size() > most)
-    fail(calls.kind, "{}: more than {} attributes on one object. The file is damaged or hostile.",
-         calls.place, most);
+    fail(calls.kind, "{}: more than {} attributes on one object. The file is damaged.", calls.place,
+         most);
   std::ranges::sort(state.names);
   return std::move(state.names);
 }

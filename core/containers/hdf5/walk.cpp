@@ -18,8 +18,7 @@ namespace {
 constexpr std::size_t most_links = 4'000'000;
 constexpr std::size_t deepest_group = 64;
 constexpr std::size_t most_root_attributes = 4096;
-constexpr std::string_view damaged =
-    "The file is damaged or hostile: compare it with the original.";
+constexpr std::string_view damaged = "The file is damaged: compare it with the original.";
 constexpr std::string_view store_again =
     "Write it again as a plain dataset: contiguous, in this file, without filters.";
 

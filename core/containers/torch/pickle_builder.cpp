@@ -14,7 +14,7 @@ constexpr std::size_t node_bytes = sizeof(Node) + 8;
 
 NodeId Builder::add(Node node) {
   if (document.nodes.size() >= limits_.largest_nodes)
-    refuse("more than {} values. No checkpoint has that many: the file is hostile or damaged.",
+    refuse("more than {} values. No checkpoint has that many: the file is damaged.",
            limits_.largest_nodes);
   charge(node_bytes + node.text.size() + node.items.size() * sizeof(NodeId));
   if (trace != nullptr) trace->offsets.push_back(offset);
@@ -26,7 +26,7 @@ void Builder::charge(std::size_t bytes) {
   used_bytes_ += bytes;
   if (used_bytes_ > limits_.largest_bytes)
     refuse(
-        "its values need more than {} of memory. No checkpoint's structure is that large: the file is hostile or damaged.",
+        "its values need more than {} of memory. No checkpoint's structure is that large: the file is damaged.",
         human_bytes(limits_.largest_bytes));
 }
 

@@ -273,8 +273,7 @@ void set_storage_class(Builder& builder, StorageRef& storage, NodeId type) {
 NodeId make_call(Builder& builder, NodeId callable, NodeId arguments) {
   Kind const kind = builder.document.at(callable).kind;
   if (kind != Kind::global && kind != Kind::reduce)
-    builder.refuse("a {} is called like a function. The file is damaged or hostile.",
-                   kind_name(kind));
+    builder.refuse("a {} is called like a function. The file is damaged.", kind_name(kind));
   if (builder.document.at(arguments).kind != Kind::tuple)
     builder.refuse("the arguments of a call are a {}, expected a tuple. The file is damaged.",
                    kind_name(builder.document.at(arguments).kind));

@@ -127,7 +127,7 @@ void Machine::push_bytearray(std::string_view bytes) {
 
 void Machine::push_integer_bytes(std::uint64_t count) {
   if (count > largest_integer_bytes)
-    builder_.refuse("an integer of {} bytes, at most {} are read. The file is hostile.", count,
+    builder_.refuse("an integer of {} bytes, at most {} are read. The file is damaged.", count,
                     largest_integer_bytes);
   push_new(integer_from_little_endian(take(count)));
 }
@@ -203,7 +203,7 @@ void Machine::push_global(std::string_view module, std::string_view name) {
   if (module.empty() || name.empty() || module.size() + name.size() > longest_global_bytes ||
       !is_utf8(module) || !is_utf8(name) || module.find('\n') != std::string_view::npos ||
       name.find('\n') != std::string_view::npos)
-    builder_.refuse("the class name {}.{} is not a name. The file is damaged or hostile.",
+    builder_.refuse("the class name {}.{} is not a name. The file is damaged.",
                     json_quoted(module.substr(0, 40)), json_quoted(name.substr(0, 40)));
   push_new({.kind = Kind::global, .text = fmt::format("{}\n{}", module, name)});
 }
@@ -263,7 +263,7 @@ void Machine::new_object_with_keywords() {
   // A long tuple of arguments shared by many objects would be copied into each.
   std::vector<NodeId> const& given = builder_.document.at(arguments).items;
   if (given.size() > 16 && !builder_.first_copy_of(arguments))
-    builder_.refuse("objects share {} arguments. The file is hostile.", given.size());
+    builder_.refuse("objects share {} arguments. The file is damaged.", given.size());
   bound.insert(bound.end(), given.begin(), given.end());
   NodeId const bound_tuple = tuple(std::move(bound));
   NodeId const no_attributes = add({.kind = Kind::none});
@@ -280,7 +280,7 @@ void Machine::build() {
     builder_.refuse("a state is set on a {}, expected an object. The file is damaged.",
                     kind_name(node.kind));
   if (node.state != no_node)
-    builder_.refuse("an object's state is set twice. The file is damaged or hostile.");
+    builder_.refuse("an object's state is set twice. The file is damaged.");
   node.state = state;
 }
 
@@ -297,9 +297,8 @@ void Machine::put(std::uint64_t index) {
   NodeId const value = top();
   // Writers count up, and each number takes some bytes to write.
   if (index > at_ + free_memo)
-    builder_.refuse(
-        "memo index {} is above the {} bytes read so far. The file is damaged or hostile.", index,
-        at_);
+    builder_.refuse("memo index {} is above the {} bytes read so far. The file is damaged.", index,
+                    at_);
   while (memo_.size() <= index) append(memo_, no_node);
   if (memo_[index] == no_node) ++memo_count_;
   memo_[index] = value;

@@ -191,7 +191,7 @@ void Machine::refuse_opcode(Op op) const {
     case Op::inst:
     case Op::obj:
       builder_.refuse(
-          "opcode 0x{:02x} creates objects in a way that torch never uses. The file is hostile or "
+          "opcode 0x{:02x} creates objects in a way that torch never uses. The file is "
           "not from torch.",
           code);
     case Op::ext1:
@@ -199,10 +199,9 @@ void Machine::refuse_opcode(Op op) const {
     case Op::ext4:
       builder_.refuse(
           "opcode 0x{:02x} names a class by a number that only the writer's machine knows. The "
-          "file is hostile or not from torch.",
+          "file is not from torch.",
           code);
-    case Op::persid:
-      builder_.refuse("a persistent id in text form. The file is hostile or not from torch.");
+    case Op::persid: builder_.refuse("a persistent id in text form. The file is not from torch.");
     case Op::next_buffer:
     case Op::readonly_buffer:
       builder_.refuse(
@@ -227,8 +226,7 @@ Document Machine::run() {
     if (fresh_call_ == called_before) fresh_call_ = no_node;
     if (dropped_before != no_node) {
       if (!fetched_instead_of(dropped_before, op))
-        builder_.refuse(
-            "the result of a call is thrown away. The file is hostile or of an unknown kind.");
+        builder_.refuse("the result of a call is thrown away. The file is of an unknown kind.");
       dropped_call_ = no_node;
     }
   }
@@ -241,7 +239,7 @@ Document Machine::finish() {
     builder_.refuse("the pickle ends with {} values and {} marks left over. The file is damaged.",
                     stack_.size(), marks_.size());
   if (deeper_than(document, limits_.deepest))
-    builder_.refuse("values are nested more than {} deep. No checkpoint is: the file is hostile.",
+    builder_.refuse("values are nested more than {} deep. No checkpoint is: the file is damaged.",
                     limits_.deepest);
   drop_unused_tensors(document);
   return std::move(document);

@@ -71,8 +71,7 @@ class ZipTorchReader {
 
   std::string payload(zip::Entry const& entry, std::uint64_t limit) const {
     if (entry.size_bytes > limit)
-      fail(ErrorKind::source,
-           "{}: record {} has {}, at most {} are read. The file is damaged or hostile.",
+      fail(ErrorKind::source, "{}: record {} has {}, at most {} are read. The file is damaged.",
            file_.name(), json_quoted(entry.name), human_bytes(entry.size_bytes),
            human_bytes(limit));
     std::string bytes(entry.size_bytes, '\0');
@@ -118,8 +117,8 @@ class ZipTorchReader {
     pickle::Document document = pickle::parse(std::as_bytes(std::span(bytes)), place, &consumed);
     if (consumed != bytes.size())
       fail(ErrorKind::source,
-           "{}: {} bytes follow the end of the pickle at {}. The file is damaged or hostile.",
-           place, bytes.size() - consumed, consumed);
+           "{}: {} bytes follow the end of the pickle at {}. The file is damaged.", place,
+           bytes.size() - consumed, consumed);
     return document;
   }
 

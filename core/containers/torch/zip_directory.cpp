@@ -79,8 +79,8 @@ class DirectoryReader {
   template <class... Args>
   [[noreturn]] void damaged(fmt::format_string<Args...> format, Args&&... args) const {
     fail(ErrorKind::source,
-         "{}: zip directory: {} The file is damaged or hostile: fetch it again from its origin.",
-         file_.name(), fmt::format(format, std::forward<Args>(args)...));
+         "{}: zip directory: {} The file is damaged: fetch it again from its origin.", file_.name(),
+         fmt::format(format, std::forward<Args>(args)...));
   }
 
   std::vector<Entry> read_central() {

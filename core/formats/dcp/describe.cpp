@@ -142,6 +142,11 @@ class DcpReport {
         totals.chunk_bytes.empty() ? 0 : totals.chunk_bytes[totals.chunk_bytes.size() / 2];
     result_.json.set("median_chunk_bytes", median);
     line("median chunk", human_bytes(median));
+    auto const matrices = std::ranges::count_if(metadata.tensors, [](StoredTensor const& tensor) {
+      return is_adapter_matrix(tensor.name.text());
+    });
+    if (matrices > 0)
+      add("adapter", adapter_text(static_cast<std::size_t>(matrices), metadata.tensors.size()));
     add("objects", static_cast<std::int64_t>(metadata.objects.size()));
     Json kinds = Json::object();
     std::vector<std::string> texts;

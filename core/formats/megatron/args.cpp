@@ -56,8 +56,8 @@ class FactReader {
     text_bytes_ += text.size();
     if (++values_ > most_values || text_bytes_ > most_text_bytes)
       fail(ErrorKind::source,
-           "args: more than {} values or {} bytes of strings. The file is damaged or hostile.",
-           most_values, most_text_bytes);
+           "args: more than {} values or {} bytes of strings. The file is damaged.", most_values,
+           most_text_bytes);
   }
 
   std::optional<Json> sequence(Node const& node, int depth) {

@@ -160,7 +160,11 @@ Json model_json(Headers headers, Classification const& c) {
   result.set("attention", attention(keys, args));
   result.set("multi_token_prediction", keys.any("mtp.layers."));
   result.set("state_space", keys.any(".mixer."));
-  set_parts(result, keys.names());
+  std::set<std::string_view> const names = keys.names();
+  set_parts(result, names);
+  auto const matrices = std::ranges::count_if(names, is_adapter_matrix);
+  if (matrices > 0)
+    result.set("adapter", adapter_text(static_cast<std::size_t>(matrices), names.size()));
   for (std::string_view const key : {"num_layers", "hidden_size", "ffn_hidden_size", "num_experts",
                                      "moe_ffn_hidden_size", "vocab_size", "padded_vocab_size"})
     result.set(key, fact(args, key));

@@ -120,6 +120,8 @@ std::string inspect_summary(Json const& report) {
     if (Json const names = at(report, "found", key); !is_empty(names))
       line(word, report_value(names));
   line("model", model_text(*report.find("model")));
+  if (Json const adapter = at(report, "model", "adapter"); !adapter.is_null())
+    line("adapter", report_value(adapter));
   line("modules", modules_text(report));
   line("optimizer", report_value(at(report, "optimizer", "kind")));
   line("random state", is_true(*report.find("rng")) ? "yes" : "no");

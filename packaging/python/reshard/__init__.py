@@ -8,7 +8,7 @@ tensors that are asked for. An error of the program is an exception with its sen
 """
 
 from ._checkpoint import Checkpoint, TensorInfo, open
-from ._commands import Job, digest, inspect, plan, run, verify, version
+from ._commands import Job, Suspect, diff, digest, inspect, nightly, plan, run, suspects, verify, version, view
 from ._errors import (
     InputOutputError,
     InternalError,
@@ -35,15 +35,20 @@ __all__ = [
     "SelfCheckError",
     "SourceError",
     "StallError",
+    "Suspect",
     "TargetError",
     "TensorInfo",
+    "diff",
     "digest",
     "inspect",
     "launcher_path",
+    "nightly",
     "open",
     "plan",
     "program_path",
     "run",
+    "suspects",
     "verify",
     "version",
+    "view",
 ]

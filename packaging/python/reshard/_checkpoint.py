@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import builtins
+import difflib
 import json
+import math
 import mmap
 import os
+import re
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Union
 
 from ._errors import JobError, ResourceError
@@ -22,6 +25,11 @@ Path = Union[str, "os.PathLike[str]"]
 NUMPY = {
     "BOOL": "bool", "U8": "uint8", "I8": "int8", "U16": "uint16", "I16": "int16", "U32": "uint32", "I32": "int32", "U64": "uint64", "I64": "int64",
     "F16": "float16", "F32": "float32", "F64": "float64", "C64": "complex64",
+}  # fmt: skip
+TORCH = {
+    "BOOL": "bool", "U8": "uint8", "I8": "int8", "U16": "uint16", "I16": "int16", "U32": "uint32", "I32": "int32", "U64": "uint64", "I64": "int64",
+    "F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64", "C64": "complex64",
+    "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "F8_E8M0": "float8_e8m0fnu",
 }  # fmt: skip
 ML_DTYPES = {"BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "F8_E8M0": "float8_e8m0fnu"}
 
@@ -41,13 +49,18 @@ class Checkpoint(Mapping[str, "numpy.ndarray[Any, Any]"]):
     ckpt["experts.gate"]                    all layers and experts
     ckpt["layer.3.experts.gate"]            layer 3
     ckpt["layer.3.expert.5.experts.gate"]   expert 5 of it
+    ckpt["model.norm.weight"]               by the name in the files, except of mp_rank_* folders
 
     An array is a private map of a file without a name: its pages are read when they are touched, and the disk is freed with the array.
     """
 
-    def __init__(self, path: Path, *, map: str = "auto", config: Path | None = None, prefix: str = "") -> None:
+    def __init__(self, path: Path, *, map: str = "auto", config: Path | None = None, prefix: str = "", framework: str = "np") -> None:
+        if framework not in FRAMEWORKS:
+            raise JobError(f"framework = {framework!r}: expected one of {', '.join(FRAMEWORKS)}.", 2)
         self.path = os.fspath(path)
+        self._mapped = FRAMEWORKS[framework]
         self._options = reading_options(map, config, prefix)
+        self._stored: dict[str, None] | None = None  # names in the files, once they are asked for
         listed = call(["ls", self.path, "--logical", *self._options])
         self.format = str(listed["format"])
         self.tensors: dict[str, TensorInfo] = {
@@ -61,23 +74,43 @@ class Checkpoint(Mapping[str, "numpy.ndarray[Any, Any]"]):
         return len(self.tensors)
 
     def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and self._parsed(name)[0] in self.tensors
+        return isinstance(name, str) and (self._parsed(name)[0] in self.tensors or name in self._stored_names())
 
     def __getitem__(self, name: str) -> numpy.ndarray[Any, Any]:
         tensor, at = self._parsed(name)
-        if tensor not in self.tensors:
-            raise KeyError(name)
-        return self.read(tensor, **at)[tensor]
+        if tensor in self.tensors:
+            return self.read(tensor, **at)[tensor]
+        if name in self._stored_names():
+            return self._extracted([_literal(name)], ["--map", "none"])[name]
+        raise KeyError(self._unknown(name))
 
     def read(self, *patterns: str, **at: int) -> dict[str, numpy.ndarray[Any, Any]]:
         """Several tensors with one reading: `read("experts.*", layer=3)`. A quantised weight means its parts."""
         if not patterns:
             raise JobError("read() needs the name of a tensor or a pattern: '*' means all.", 2)
         words = [f"--at={','.join(f'{axis}={index}' for axis, index in at.items())}"] if at else []
+        return self._extracted(patterns, [*words, *self._options])
+
+    def _extracted(self, patterns: Sequence[str], words: Sequence[str]) -> dict[str, numpy.ndarray[Any, Any]]:
         with tempfile.TemporaryDirectory(prefix="reshard-") as folder:
             file = os.path.join(folder, "tensors.safetensors")
-            call(["extract", self.path, *patterns, "-o", file, *words, *self._options])
-            return _mapped(file)
+            call(["extract", self.path, *patterns, "-o", file, *words])
+            return self._mapped(file)
+
+    def _stored_names(self) -> dict[str, None]:
+        """Of mp_rank_* folders none: there every rank has a share under the same name."""
+        if self._stored is None:
+            listed = call(["ls", self.path])["tensors"]
+            self._stored = {one["name"]: None for one in listed if "chunk" not in one and one["dtype"] != "object"}
+        return self._stored
+
+    def _unknown(self, name: str) -> str:
+        part = re.match(r"(?:\w+\.\d+\.)*", name)
+        front = part[0] if part else ""
+        near = [front + one for one in difflib.get_close_matches(name[len(front) :], self.tensors)]
+        near += difflib.get_close_matches(name, self._stored_names())
+        hint = f" Did you mean {', '.join(near[:3])}?" if near else ""
+        return f"{self.path} has no tensor '{name}'.{hint} Iterate over the checkpoint for all names."
 
     def _parsed(self, name: str) -> tuple[str, dict[str, int]]:
         """Takes `AXIS.INDEX.` off the front as long as what is left is no tensor's name."""
@@ -92,26 +125,50 @@ class Checkpoint(Mapping[str, "numpy.ndarray[Any, Any]"]):
         return left, at
 
 
-def open(path: Path, *, map: str = "auto", config: Path | None = None, prefix: str = "") -> Checkpoint:
-    """Opens a checkpoint of any format by its headers. Needs NumPy, and ml_dtypes for BF16 and FP8: `pip install 'reshard[numpy]'`."""
-    return Checkpoint(path, map=map, config=config, prefix=prefix)
+def open(path: Path, *, map: str = "auto", config: Path | None = None, prefix: str = "", framework: str = "np") -> Checkpoint:
+    """Opens a checkpoint of any format by its headers. Needs NumPy, and ml_dtypes for BF16 and FP8: `pip install 'reshard[numpy]'`. With
+    `framework="pt"` tensors are PyTorch's, which needs neither.
+    """
+    return Checkpoint(path, map=map, config=config, prefix=prefix, framework=framework)
 
 
-def _mapped(path: str) -> dict[str, numpy.ndarray[Any, Any]]:
-    """The tensors of a safetensors file. The file may be removed: the arrays keep it."""
-    import numpy
+def _literal(name: str) -> str:
+    """As a pattern that `*` and `?` in it do not widen: `?` matches each."""
+    return name.replace("*", "?")
 
+
+def _entries(path: str) -> tuple[mmap.mmap, dict[str, tuple[str, list[int], int]]]:
+    """The bytes of a safetensors file, and dtype, shape and place of each tensor. The file may be removed: what is made of the bytes keeps it."""
     with builtins.open(path, "rb") as file:
         size = int.from_bytes(file.read(8), "little")
         header = json.loads(file.read(size))
         data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+    return data, {name: (one["dtype"], one["shape"], 8 + size + one["data_offsets"][0]) for name, one in header.items() if name != "__metadata__"}
+
+
+def _arrays(path: str) -> dict[str, Any]:
+    import numpy
+
+    data, entries = _entries(path)
+    return {name: numpy.ndarray(shape, dtype=_dtype(name, word), buffer=data, offset=at) for name, (word, shape, at) in entries.items()}
+
+
+def _torch_tensors(path: str) -> dict[str, Any]:
+    import torch
+
+    data, entries = _entries(path)
     result = {}
-    for name, one in header.items():
-        if name == "__metadata__":
-            continue
-        begin, _ = one["data_offsets"]
-        result[name] = numpy.ndarray(one["shape"], dtype=_dtype(name, one["dtype"]), buffer=data, offset=8 + size + begin)
+    for name, (word, shape, at) in entries.items():
+        dtype = getattr(torch, TORCH.get(word, ""), None)
+        if dtype is None:
+            raise ResourceError(f"'{name}': this PyTorch has no {word}. Update it, or read the tensor with framework=\"np\".", 6)
+        count = math.prod(shape)
+        flat = torch.frombuffer(data, dtype=dtype, count=count, offset=at) if count else torch.empty(0, dtype=dtype)
+        result[name] = flat.reshape(shape)
     return result
+
+
+FRAMEWORKS: dict[str, Callable[[str], dict[str, Any]]] = {"np": _arrays, "pt": _torch_tensors}
 
 
 def _dtype(tensor: str, word: str) -> Any:

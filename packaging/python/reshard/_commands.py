@@ -5,15 +5,28 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Union
 
 from ._errors import ReshardError, error_of
 from ._job_text import job_text, value_text
-from ._program import call, call_with_code, reading_options
+from ._program import call, call_with_code, command, reading_options
 
 Path = Union[str, "os.PathLike[str]"]
+Progress = Union[bool, Callable[[dict[str, Any]], None]]
 Job = Union[Path, Mapping[str, Any]]  # a file, or the tables of one: {"source": {"path": …}, "target": {…}}
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """What a sound model does not have. `tensor`: as `reshard.open` takes it; `count`: elements, or parts that are equal."""
+
+    kind: str
+    tensor: str
+    found: str
+    count: int
+    cause: str
 
 
 def inspect(
@@ -48,9 +61,11 @@ def run(
     fresh: bool = False,
     ranks: int = 1,
     launcher: Sequence[str] | None = None,
-    progress: bool = False,
+    progress: Progress = False,
 ) -> dict[str, Any]:
-    """Converts, and returns the report. `launcher`: the words before the program, such as ["srun", "-n", "8"]. `progress`: show it on standard error."""
+    """Converts, and returns the report. `launcher`: the words before the program, such as ["srun", "-n", "8"]. `progress`: True shows it on standard
+    error; a function is called with each event (docs/while-a-job-runs.md), such as {"type": "progress", "stage": "copy", "done_bytes": …}.
+    """
     return _with_job("run", job, set, ["--fresh"] if fresh else [], ranks, launcher, progress)
 
 
@@ -81,13 +96,38 @@ def verify(
     return call(["verify", *paths, *terms], ranks=ranks, launcher=launcher)
 
 
+def diff(path: Path, other: Path, *, map: str = "auto", ranks: int = 1, launcher: Sequence[str] | None = None) -> dict[str, Any]:
+    """How much two checkpoints differ, tensor by tensor, in `result["tensors"]`; `result["same"]` where they do not."""
+    return call(["diff", os.fspath(path), os.fspath(other), *reading_options(map)], ranks=ranks, launcher=launcher)
+
+
+def suspects(
+    path: Path, *, map: str = "auto", config: Path | None = None, prefix: str = "", ranks: int = 1, launcher: Sequence[str] | None = None
+) -> list[Suspect]:
+    """What a sound model does not have: an empty list for a sound one."""
+    found = call(["suspects", os.fspath(path), *reading_options(map, config, prefix)], ranks=ranks, launcher=launcher)
+    return [Suspect(**one) for one in found["suspects"]]
+
+
+def nightly(
+    job: Path, *, set: Mapping[str, Any] | None = None, ranks: int = 1, launcher: Sequence[str] | None = None, progress: Progress = False
+) -> dict[str, Any]:
+    """Converts the newest complete checkpoint of a training directory, if it is not converted yet. `job` is the file of `reshard nightly`."""
+    return _with_job("nightly", job, set, [], ranks, launcher, progress)
+
+
+def view(path: Path, output: Path) -> None:
+    """Draws a checkpoint, or the job of a file, as an HTML page."""
+    command(["view", os.fspath(path), "-o", os.fspath(output)])
+
+
 def version() -> dict[str, Any]:
     """The program's version, and the MPI library that it runs with."""
     return call(["--version"])
 
 
 def _with_job(
-    command: str, job: Job, set: Mapping[str, Any] | None, words: list[str], ranks: int, launcher: Sequence[str] | None, progress: bool
+    command: str, job: Job, set: Mapping[str, Any] | None, words: list[str], ranks: int, launcher: Sequence[str] | None, progress: Progress
 ) -> dict[str, Any]:
     for key, value in (set or {}).items():
         words += ["--set", f"{key}={value_text(value)}"]

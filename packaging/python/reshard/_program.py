@@ -10,8 +10,9 @@ import signal
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Mapping, Sequence
-from typing import Any
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Union
 
 from ._errors import ReshardError, error_of
 
@@ -155,14 +156,56 @@ def _command(arguments: Sequence[str], ranks: int, launcher: Sequence[str] | Non
     return [*launcher, sys.executable, "-m", "reshard", *arguments]  # each rank finds its MPI library itself, as `reshard` does
 
 
-def call(arguments: Sequence[str], *, ranks: int = 1, launcher: Sequence[str] | None = None, progress: bool = False) -> dict[str, Any]:
+Progress = Union[bool, Callable[[dict[str, Any]], None]]
+
+
+def command(arguments: Sequence[str]) -> str:
+    """Runs a command that has no document, and returns what it prints. Raises the program's error."""
+    outside = {name: value for name, value in os.environ.items() if not name.startswith(OF_LAUNCHERS)}
+    done = subprocess.run([program_path(), *arguments], env=environment(outside), stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise error_of(done.stderr.strip().removeprefix("error: "), done.returncode)
+    return done.stdout
+
+
+def call(arguments: Sequence[str], *, ranks: int = 1, launcher: Sequence[str] | None = None, progress: Progress = False) -> dict[str, Any]:
     return call_with_code(arguments, ranks=ranks, launcher=launcher, progress=progress)[0]
 
 
-def call_with_code(arguments: Sequence[str], *, ranks: int = 1, launcher: Sequence[str] | None = None, progress: bool = False) -> tuple[dict[str, Any], int]:
+def call_with_code(
+    arguments: Sequence[str], *, ranks: int = 1, launcher: Sequence[str] | None = None, progress: Progress = False
+) -> tuple[dict[str, Any], int]:
     """Runs the program with --json and returns its document and the exit code. Raises the program's error. Control-C lets the program end in order first."""
     if ranks < 1:
         raise error_of(f"ranks = {ranks}: must be 1 or more.", 2)
+    if callable(progress):
+        with tempfile.TemporaryDirectory(prefix="reshard-", dir=None if launcher is None else os.curdir) as folder:
+            file = os.path.join(folder, "events.ndjson")
+            return _run([*arguments, "--events", file], ranks, launcher, False, _Events(file, progress))
+    return _run(arguments, ranks, launcher, progress, None)
+
+
+class _Events:
+    """Calls a function with each event that the program has written since."""
+
+    def __init__(self, path: str, told: Callable[[dict[str, Any]], None]) -> None:
+        self._path, self._told, self._at = path, told, 0
+
+    def look(self) -> None:
+        if not os.path.exists(self._path):
+            return
+        with open(self._path, "rb") as file:
+            file.seek(self._at)
+            for line in file:
+                if not line.endswith(b"\n"):  # not complete yet
+                    return
+                self._at += len(line)
+                self._told(json.loads(line))
+
+
+def _run(
+    arguments: Sequence[str], ranks: int, launcher: Sequence[str] | None, progress: bool, events: _Events | None
+) -> tuple[dict[str, Any], int]:
     outside = {name: value for name, value in os.environ.items() if not name.startswith(OF_LAUNCHERS)}
     with subprocess.Popen(
         _command([*arguments, "--json"], ranks, launcher),
@@ -173,7 +216,14 @@ def call_with_code(arguments: Sequence[str], *, ranks: int = 1, launcher: Sequen
         start_new_session=True,
     ) as child:
         try:
-            output, said = child.communicate()
+            while True:
+                try:
+                    output, said = child.communicate(timeout=None if events is None else 0.2)
+                    break
+                except subprocess.TimeoutExpired:
+                    events.look()
+            if events is not None:
+                events.look()
         except BaseException:
             child.send_signal(signal.SIGTERM)
             child.communicate()

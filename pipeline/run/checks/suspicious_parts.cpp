@@ -52,8 +52,7 @@ void note_repeated_of(PlannedJob const& job, MapLibrary const& library,
 }
 
 std::string shown(Suspect const& one) {
-  return fmt::format("{}: {}{}{}: {}", word_of(one.kind), shown_name(one.tensor),
-                     one.slice.empty() ? "" : ", ", one.slice, one.found);
+  return fmt::format("{}: {}: {}", word_of(one.kind), shown_name(one.tensor), one.found);
 }
 
 }  // namespace

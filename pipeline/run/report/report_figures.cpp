@@ -131,10 +131,10 @@ Json stages(R r) {
                  .set("stall_seconds", stage.stall_seconds)
                  .set("gib_per_second", wall_seconds <= 0 ? 0.0 : gib / wall_seconds));
   };
-  double const streamed = r.figures.seconds("run.seconds.stream");
+  double const streamed = r.figures.seconds("run.seconds.copy");
   double const verified = r.figures.seconds("run.seconds.verify");
   add("read", r.stages[0], streamed);
-  add("exchange", r.stages[1], streamed);
+  add("rearrange", r.stages[1], streamed);
   add("write", r.stages[2], streamed);
   add("verify", {r.figures.count("run.bytes_verified"), verified, 0}, verified);
   return out;
@@ -221,9 +221,9 @@ std::vector<Figure> const& figures() {
     {"run.device_memory_bytes", bytes, most([](W w) { return w.streamed.stats.device_high_water_bytes; }), {"gpu", ", at most {} of its memory per rank", always}},
     {"run.seconds.headers", seconds, planned([](P p) { return p.job.header_seconds; })},
     {"run.seconds.plan", seconds, planned([](P p) { return p.job.plan_seconds; })},
-    {"run.seconds.stream", seconds, same([](W w) { return w.streamed.seconds; })},
+    {"run.seconds.copy", seconds, same([](W w) { return w.streamed.seconds; })},
     {"run.seconds.verify", seconds, same([](W w) { return w.committed.verify_seconds; })},
-    {"run.seconds.commit", seconds, same([](W w) { return w.committed.commit_seconds; })},
+    {"run.seconds.publish", seconds, same([](W w) { return w.committed.commit_seconds; })},
     {"run.seconds.total", seconds},
     {"run.stages", any, stated(stages)},
     {"run.since.bytes_kept", bytes, same([](W w) { return w.committed.verified.reused.kept_bytes; })},  // of tensors, not written: the previous target has them

@@ -13,9 +13,11 @@
 namespace reshard {
 namespace {
 
-std::string rate(std::uint64_t bytes, double seconds) {
-  if (seconds <= 0) return "-";
-  return fmt::format("{:.2f} GiB/s", static_cast<double>(bytes) / (1U << 30U) / seconds);
+/// So short that all phases fit into a line of a usual terminal: milliseconds of less than a
+/// second, else seconds.
+std::string seconds_text(double seconds, double total) {
+  if (total < 1) return fmt::format("{:.0f}", seconds * 1000);
+  return fmt::format("{:.{}f}", seconds, seconds < 9.95 ? 1 : 0);
 }
 
 /// Lines of a report: a word, and what is to be said of it.
@@ -80,7 +82,12 @@ class Lines {
     if (n("run.earlier_runs") > 0)
       line("resumed", fmt::format("{} were written by {}", bytes("run.bytes_reused"),
                                   many("run.earlier_runs", "earlier run")));
-    phrases("data");
+    std::uint64_t const written = n("run.bytes_written");
+    double const copied = seconds("run.seconds.copy");
+    line("data",
+         phrases_of(r_, "data") + (written == 0 || copied <= 0
+                                       ? ""
+                                       : ", at " + rate_text(written, copied, unit_of(written))));
     if (full()) calls();
     if (text("plan.device") != "host") phrases("gpu");
     if (n("since.usable_files") > 0) unchanged();
@@ -117,13 +124,13 @@ class Lines {
   void cost() {
     line("peak memory", fmt::format("{} used by the largest of {}", bytes("run.peak_memory_bytes"),
                                     many("ranks", "rank")));
-    double const streamed = seconds("run.seconds.stream");
-    line("time",
-         fmt::format("{:.2f} s: headers {:.2f}, plan {:.2f}, copy {:.2f} ({}), read back "
-                     "{:.2f}, publish {:.2f}",
-                     seconds("run.seconds.total"), seconds("run.seconds.headers"),
-                     seconds("run.seconds.plan"), streamed, rate(n("run.bytes_written"), streamed),
-                     seconds("run.seconds.verify"), seconds("run.seconds.commit")));
+    double const total = seconds("run.seconds.total");
+    auto const of_phase = [&](std::string_view key) { return seconds_text(seconds(key), total); };
+    line("time", fmt::format("{} {}: headers {}, plan {}, copy {}, verify {}, publish {}",
+                             seconds_text(total, total), total < 1 ? "ms" : "s",
+                             of_phase("run.seconds.headers"), of_phase("run.seconds.plan"),
+                             of_phase("run.seconds.copy"), of_phase("run.seconds.verify"),
+                             of_phase("run.seconds.publish")));
     if (!full()) return;
     stage("read", r_.stages[0]);
     stage("rearrange", r_.stages[1]);
@@ -230,7 +237,8 @@ class Lines {
     double const busy_of_all = stage.busy_seconds;
     line(fmt::format("  {}", word),
          fmt::format("{}, busy {:.2f} s ({}), waiting {:.2f} s", human_bytes(stage.bytes),
-                     busy_of_all, rate(stage.bytes, busy_of_all), stage.stall_seconds));
+                     busy_of_all, rate_text(stage.bytes, busy_of_all, unit_of(stage.bytes)),
+                     stage.stall_seconds));
   }
 
   RunReport const& r_;

@@ -1,5 +1,6 @@
 #include "pipeline/verify/compare/compare.hpp"
 
+#include "core/base/activity.hpp"
 #include "core/base/counted.hpp"
 #include "core/plan/round_sizes.hpp"
 #include "pipeline/verify/compare/compare_match.hpp"
@@ -58,6 +59,7 @@ class Comparer {
 
  private:
   void compare() {
+    begin_phase("comparing");
     FileSet a_files(sides_.a.checkpoint.files, FileSet::Access::read);
     FileSet b_files(sides_.b.checkpoint.files, FileSet::Access::read);
     ExtentReader reader(b_files, matched_.b.views);

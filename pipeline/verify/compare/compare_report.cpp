@@ -99,8 +99,9 @@ class TextReport {
 
   void add_bytes(ComparedRow const& row) {
     ComparedElement const first = rows_.first_of(row);
-    text_ += fmt::format("{:<15} {} {} {}: {}\n", "differs", rows_.title_of(row), dtype_text(row),
-                         shape_text(rows_.model(), row.tensor, row.layer ? 1 : 0), count_text(row));
+    text_ += fmt::format("{:<15} {} {} {}: {}\n", "differs", shown_name(rows_.name_of(row)),
+                         dtype_text(row), shape_text(rows_.model(), row.tensor, row.layer ? 1 : 0),
+                         count_text(row));
     text_ +=
         fmt::format("  first at {}: {} in a, {} in b\n", first.place, first.a_value, first.b_value);
     text_ += fmt::format("  a: {}: '{}', byte {} of the file\n", first.a.file,
@@ -113,8 +114,8 @@ class TextReport {
     TensorStats const& stats = *row.stats;
     for (double const value : {stats.absolute.value, stats.relative.value, mean_difference(stats)})
       text_ += is_measured(stats) ? fmt::format("{:>11.4g} ", value) : fmt::format("{:>11} ", "-");
-    text_ +=
-        fmt::format(" {:<20} {:<11} {}", count_text(row), dtype_text(row), rows_.title_of(row));
+    text_ += fmt::format(" {:<20} {:<11} {}", count_text(row), dtype_text(row),
+                         shown_name(rows_.name_of(row)));
     if (!has_values(row.dtype_b))
       text_ += fmt::format(" ({} is compared bit by bit)", name(row.dtype_b));
     if (stats.nan_a + stats.nan_b + stats.infinite_a + stats.infinite_b > 0)

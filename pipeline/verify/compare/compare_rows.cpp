@@ -73,14 +73,11 @@ void CompareRows::add_part(TensorPart const& part, ComparedTensor const& tensor,
   if (!stats.same()) differing_.push_back(row);
 }
 
-std::string const& CompareRows::name_of(ComparedRow const& row) const {
-  return model_.tensors()[row.tensor].name;
-}
-
-std::string CompareRows::title_of(ComparedRow const& row) const {
-  if (!row.layer) return shown_name(name_of(row));
-  return fmt::format("{}, {} {}", shown_name(name_of(row)),
-                     model_.axes()[*model_.layer_axis(TensorId(row.tensor))].name, *row.layer);
+std::string CompareRows::name_of(ComparedRow const& row) const {
+  std::string const& tensor = model_.tensors()[row.tensor].name;
+  if (!row.layer) return tensor;
+  AxisId const axis = *model_.layer_axis(TensorId(row.tensor));
+  return part_prefix(model_.axes()[axis].name, *row.layer) + tensor;
 }
 
 std::vector<ConfigDifference> const& CompareRows::configs() const {

@@ -52,9 +52,8 @@ class CompareRows {
   std::vector<ComparedRow> const& differing() const { return differing_; }
   std::vector<ConfigDifference> const& configs() const;
 
-  std::string const& name_of(ComparedRow const& row) const;
-  /// "attn.q, layer 3"
-  std::string title_of(ComparedRow const& row) const;
+  /// "layer.3.attn.q"
+  std::string name_of(ComparedRow const& row) const;
   /// The first differing element. Pre: the row has one.
   ComparedElement first_of(ComparedRow const& row) const;
   std::vector<Index> indices_at(ComparedRow const& row, std::uint64_t place) const;

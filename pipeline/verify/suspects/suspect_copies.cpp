@@ -96,8 +96,7 @@ class CopySearch {
       Blob const& blob = catalog_.blobs[share.blob];
       return fmt::format("'{}' in {}", blob.name, catalog_.files[blob.file]);
     };
-    return {tied ? SuspectKind::tied : SuspectKind::replica, model_.tensor(tensor).name,
-            slice_text(model_, tensor, found.first),
+    return {tied ? SuspectKind::tied : SuspectKind::replica, part_name(model_, tensor, found.first),
             fmt::format("{} of {} elements differ between {} and {}, first at {} ({})",
                         found.differing, found.elements, where(taken), where(copy),
                         place_text(model_, tensor, found.first), found.values),
@@ -106,8 +105,7 @@ class CopySearch {
 
   Suspect wrong_master(StateCheck const& check) const {
     MasterFindings const found = look_at_masters(checkpoint_, model_, catalog_, check);
-    return {SuspectKind::master, model_.tensor(check.weight).name,
-            slice_text(model_, check.weight, found.place),
+    return {SuspectKind::master, part_name(model_, check.weight, found.place),
             fmt::format("{} of {} master weights do not round to it, first at {}", found.differing,
                         found.elements, found.first),
             found.differing};
@@ -118,9 +116,8 @@ class CopySearch {
     for (std::string const& packed : comm_.all_gather(WireWriter().put(mine).bytes()))
       for (Suspect& one : WireReader(packed, "the suspects of a rank").all<std::vector<Suspect>>())
         all.push_back(std::move(one));
-    std::ranges::sort(all, {}, [](Suspect const& one) {
-      return std::tie(one.kind, one.tensor, one.slice, one.found);
-    });
+    std::ranges::sort(all, {},
+                      [](Suspect const& one) { return std::tie(one.kind, one.tensor, one.found); });
     return all;
   }
 

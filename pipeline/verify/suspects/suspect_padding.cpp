@@ -61,9 +61,9 @@ class PaddingLook {
       }
       found.suspects.push_back(
           {SuspectKind::padding, tensor.name,
-           fmt::format("vocab {}", first_row_ + static_cast<Index>(filled[0])),
-           fmt::format("{} of {} rows behind the vocabulary of {} are not zero", filled.size(),
-                       tensor.slices, first_row_),
+           fmt::format("{} of {} rows behind the vocabulary of {} are not zero, the first is {}",
+                       filled.size(), tensor.slices, first_row_,
+                       first_row_ + static_cast<Index>(filled[0])),
            values});
     }
     return found;

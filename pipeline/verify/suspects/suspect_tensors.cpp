@@ -33,16 +33,15 @@ std::size_t slice_axes(Model const& model, TensorId tensor) {
   return count;
 }
 
-/// "layer 3, expert 5", for each combination.
-std::vector<std::string> slice_names(Model const& model, TensorId tensor, std::size_t axes) {
+/// "layer.3.expert.5.", for each combination.
+std::vector<std::string> slice_prefixes(Model const& model, TensorId tensor, std::size_t axes) {
   std::vector<DomainAxis> const domain = model.meant_domain(model.tensor(tensor));
   std::vector<std::string> names{""};
   for (std::size_t d = 0; d < axes; ++d) {
     std::vector<std::string> longer;
     for (std::string const& name : names)
       for (Index const i : indices_of(domain[d]))
-        longer.push_back(fmt::format("{}{}{} {}", name, name.empty() ? "" : ", ",
-                                     model.axes()[domain[d].axis].name, i));
+        longer.push_back(name + part_prefix(model.axes()[domain[d].axis].name, i));
     names = std::move(longer);
   }
   return names;
@@ -69,7 +68,7 @@ SlicedTensor sliced_tensor(Model const& model, TensorId id, DType dtype) {
   SuspectTensor& tensor = result.tensor;
   tensor.name = logical.name;
   tensor.dtype = dtype;
-  tensor.slices = slice_names(model, id, axes);
+  tensor.slices = slice_prefixes(model, id, axes);
   std::vector<Index> const shape = logical_shape(model, id);
   result.slice_bytes = static_cast<std::uint64_t>(bits(dtype)) / 8;
   int long_axes = 0;
@@ -128,12 +127,11 @@ void note_repeated(JobPlan const& plan, MapLibrary const& library,
       tensor.repeated = found->second.weight;
 }
 
-std::string slice_text(Model const& model, TensorId tensor, std::span<Index const> indices) {
-  std::string text;
+std::string part_name(Model const& model, TensorId tensor, std::span<Index const> indices) {
+  std::string name;
   for (std::size_t d = 0; d < slice_axes(model, tensor) && d < indices.size(); ++d)
-    text += fmt::format("{}{} {}", text.empty() ? "" : ", ",
-                        model.axes()[model.tensor(tensor).axes[d].axis].name, indices[d]);
-  return text;
+    name += part_prefix(model.axes()[model.tensor(tensor).axes[d].axis].name, indices[d]);
+  return name + model.tensor(tensor).name;
 }
 
 }  // namespace reshard

@@ -35,7 +35,8 @@ std::string fused_scale_of(Model const& model, TensorId id);
 void note_repeated(JobPlan const& plan, MapLibrary const& library,
                    std::span<SuspectTensor> tensors);
 
-/// "layer 3, expert 5": the slice in which an element lies. `indices`: one for each axis.
-std::string slice_text(Model const& model, TensorId tensor, std::span<Index const> indices);
+/// "layer.3.expert.5.experts.gate": the part in which an element lies. `indices`: one for each
+/// axis.
+std::string part_name(Model const& model, TensorId tensor, std::span<Index const> indices);
 
 }  // namespace reshard

@@ -2,6 +2,7 @@
 
 #include <optional>
 
+#include "core/base/activity.hpp"
 #include "core/base/capture.hpp"
 #include "core/base/counted.hpp"
 #include "core/base/integers.hpp"
@@ -40,11 +41,13 @@ class SuspectSearch {
     (void)follow_own_manifest(logical, checkpoint_, ignored, comm_);
     open_tensors(logical);
     together(comm_, [&] { lay_out(); });
+    begin_phase("reading the tensors");
     std::vector<SliceValues> const slices = survey_tensors(
         {checkpoint_, catalogue_, target_, surveyed_, false}, query_.memory_bytes, threads, comm_);
     together_seeing(comm_, [&] { note_repeated(catalogue_, query_.library, tensors_); });
     found_ = std::move(lacking_);
     add(suspects_in(tensors_, slices));
+    begin_phase("comparing replicas");
     CopyFindings copies = compare_copies_inside(checkpoint_, catalogue_, threads, comm_);
     add(std::move(copies.suspects));
     PaddingFindings padding = look_at_padding(states ? weights : checkpoint_, catalogue_, logical,
@@ -118,7 +121,6 @@ class SuspectSearch {
       rows.push(Json()
                     .set("kind", word_of(one.kind))
                     .set("tensor", one.tensor)
-                    .set("slice", one.slice)
                     .set("found", one.found)
                     .set("count", one.count)
                     .set("cause", cause_of(one.kind)));
@@ -126,8 +128,7 @@ class SuspectSearch {
       if (before != one.kind)
         result.text += fmt::format("{}. {}\n", word_of(one.kind), cause_of(one.kind));
       before = one.kind;
-      result.text += fmt::format("  {}{}{}: {}\n", shown_name(one.tensor),
-                                 one.slice.empty() ? "" : ", ", one.slice, one.found);
+      result.text += fmt::format("  {}: {}\n", shown_name(one.tensor), one.found);
     }
     if (found_.size() > query_.row_limit)
       result.text += fmt::format("  and {} more: see --json\n", found_.size() - query_.row_limit);

@@ -10,10 +10,9 @@ namespace {
 struct Kind {
   std::string_view what;  ///< "optimizer"
   std::string_view key;   ///< of [source]
-  std::string_view flag;  ///< with which training starts without it
 };
-constexpr Kind optimizer{"optimizer", "optimizer", "--no-load-optim"};
-constexpr Kind rng{"random-generator", "rng", "--no-load-rng"};
+constexpr Kind optimizer{"optimizer", "optimizer"};
+constexpr Kind rng{"random-generator", "rng"};
 
 class Policy {
  public:
@@ -25,7 +24,6 @@ class Policy {
         with_objects_(source.format->id() == request.target.format),
         to_family_(format_of(request.target.format).target().names == NameOwner::family &&
                    request.target.format == FormatId::huggingface),
-        to_megatron_(format_of(request.target.format).target().names == NameOwner::megatron),
         warnings_(warnings) {}
 
   void refuse(Kind const& kind, HeldState const& state, bool drop) const {
@@ -46,11 +44,8 @@ class Policy {
   void warn(Kind const& kind, HeldState const& state, bool drop) const {
     // A Hugging Face folder is no run that could continue, and the job asked for it.
     if (!state || !drop || to_family_) return;
-    std::string text =
-        fmt::format("{} state is dropped (source.{} = \"drop\")", kind.what, kind.key);
-    if (state.form != StateForm::in_rank_files && to_megatron_)
-      text += fmt::format(": start training with {}", kind.flag);
-    warnings_.push_back(std::move(text));
+    warnings_.push_back(
+        fmt::format("{} state is dropped (source.{} = \"drop\")", kind.what, kind.key));
   }
 
  private:
@@ -117,7 +112,6 @@ class Policy {
   bool carried_;
   bool with_objects_;  ///< of the source
   bool to_family_;     ///< into a Hugging Face folder
-  bool to_megatron_;
   std::vector<std::string>& warnings_;
 };
 

@@ -487,6 +487,9 @@ std::string repeated(std::string_view part, int count) {
 TEST(HostileJobFile, EndsAsAnError) {
   EXPECT_TRUE(says(refusal("path = \n"), "job.toml:1:"));
   EXPECT_TRUE(says(refusal(std::string("a = \"\0\"", 8)), "not TOML"));
+  EXPECT_TRUE(says(refusal("[source]\npath = \"/a\n[target]\n"),
+                   ":2: not TOML: a string has no closing quote. Add it"));
+  EXPECT_TRUE(says(refusal("target.dtype = \"bfloat16\"\n"), "did you mean bf16?"));
   EXPECT_NE(refusal("\xff\xfe\xfd"), "");
   EXPECT_NE(refusal("[source]\npath = \"a\"\npath = \"b\"\n"), "");
   EXPECT_TRUE(says(refusal("a = " + repeated("[", 30000)), "not TOML"));

@@ -1,6 +1,12 @@
 #include "pipeline/run/progress.hpp"
 
+#include <algorithm>
+#include <functional>
+
 #include <gtest/gtest.h>
+
+#include "pipeline/messages/log.hpp"
+#include "pipeline/messages/phase_line.hpp"
 
 namespace reshard {
 namespace {
@@ -9,7 +15,7 @@ constexpr std::uint64_t gib = 1U << 30U;
 
 StageState half_done() {
   StageState state;
-  state.stage = "stream";
+  state.stage = "copy";
   state.done_bytes = 4 * gib;
   state.total_bytes = 8 * gib;
   state.seconds = 2;
@@ -17,30 +23,41 @@ StageState half_done() {
 }
 
 TEST(ProgressText, SaysHowFarHowFastAndHowLong) {
-  EXPECT_EQ(progress_text(half_done(), false),
-            "stream   50 %  4.0 GiB of 8.0 GiB  2.00 GiB/s  0:00:02 left");
-  EXPECT_EQ(progress_text(half_done(), true),
-            "stream  [##########..........]  50 %  4.0 GiB of 8.0 GiB  2.00 GiB/s  0:00:02 left");
+  EXPECT_EQ(progress_text(half_done(), 80),
+            "copy    [##########..........]  50 %  4.0 of 8.0 GiB  2.00 GiB/s  0:00:02 left");
 }
 
-TEST(ProgressText, NamesTheSlowestRank) {
+TEST(ProgressText, IsNotCut) {
   StageState state = half_done();
   state.slowest_rank = 5;
   state.slowest_share = 0.319;
-  EXPECT_TRUE(progress_text(state, false).ends_with("slowest rank 5 (31 %)"))
-      << progress_text(state, false);
+  EXPECT_EQ(progress_text(state, 79),
+            "copy     50 %  4.0 of 8.0 GiB  2.00 GiB/s  0:00:02 left  slowest rank 5 (31 %)");
+  EXPECT_EQ(progress_text(state, 77),
+            "copy    [#####.....]  50 %  4.0 of 8.0 GiB  2.00 GiB/s  0:00:02 left");
+  EXPECT_EQ(progress_text(state, 42), "copy     50 %  4.0 of 8.0 GiB  2.00 GiB/s");
+  EXPECT_TRUE(progress_text(state, 120).starts_with("copy    [##########..........]"));
+  EXPECT_TRUE(progress_text(state, 120).ends_with("left  slowest rank 5 (31 %)"));
+}
+
+TEST(ProgressText, HasOneUnit) {
+  StageState state = half_done();
+  state.done_bytes = 32U << 20U;
+  EXPECT_EQ(progress_text(state, 60), "copy      0 %  0.0 of 8.0 GiB  0.016 GiB/s  0:08:30 left");
+  state.total_bytes = 64U << 20U;
+  EXPECT_EQ(progress_text(state, 60), "copy     50 %  32.0 of 64.0 MiB  16.0 MiB/s  0:00:02 left");
 }
 
 TEST(ProgressText, StaysSaneAtTheEdges) {
   StageState state = half_done();
   state.done_bytes = 9 * gib;  // more than planned
-  EXPECT_NE(progress_text(state, true).find("100 %"), std::string::npos);
-  EXPECT_EQ(progress_text(state, true).find("left"), std::string::npos);
+  EXPECT_NE(progress_text(state, 80).find("100 %"), std::string::npos);
+  EXPECT_EQ(progress_text(state, 80).find("left"), std::string::npos);
   state.done_bytes = 0;
   state.seconds = 0;
-  EXPECT_EQ(progress_text(state, false), "stream    0 %  0 B of 8.0 GiB  0.00 GiB/s");
+  EXPECT_EQ(progress_text(state, 50), "copy      0 %  0.0 of 8.0 GiB  0 GiB/s");
   state.total_bytes = 0;
-  EXPECT_NE(progress_text(state, false).find("100 %"), std::string::npos);
+  EXPECT_NE(progress_text(state, 80).find("100 %"), std::string::npos);
 }
 
 TEST(ClockText, HoursMinutesSecondsRoundedUp) {
@@ -50,7 +67,67 @@ TEST(ClockText, HoursMinutesSecondsRoundedUp) {
 }
 
 TEST(StageEndText, SaysWhatWasMoved) {
-  EXPECT_EQ(stage_end_text(half_done()), "stream  4.0 GiB in 2.0 s, 2.00 GiB/s");
+  EXPECT_EQ(stage_end_text(half_done()), "copy    4.0 GiB in 2.0 s, 2.00 GiB/s");
+}
+
+TEST(PhaseText, SaysHowLongAndHowFar) {
+  Activity activity;
+  activity.phase = "planning";
+  activity.phase_seconds = 12.9;
+  EXPECT_EQ(phase_text(activity), "planning  0:00:12");
+  activity.done_bytes = 399;
+  activity.total_bytes = 1000;
+  EXPECT_EQ(phase_text(activity), "planning  39 %  0:00:12");
+}
+
+TEST(PhaseLine, NamesAPhaseThatLasts) {
+  testing::internal::CaptureStderr();
+  {
+    PhaseLine const line(PhaseLine::Style::lines);
+    begin_phase("planning");
+    std::this_thread::sleep_for(std::chrono::milliseconds(600));
+    begin_phase("publishing");  // does not last
+  }
+  std::string const said = testing::internal::GetCapturedStderr();
+  EXPECT_TRUE(said.ends_with(" reshard: planning\n")) << said;
+  EXPECT_EQ(std::ranges::count(said, '\n'), 1) << said;
+}
+
+/// What `work` says on stderr in this format.
+std::string said_in(LogFormat format, std::function<void()> const& work) {
+  testing::internal::CaptureStderr();
+  set_log_format(format);
+  work();
+  set_log_format(LogFormat::plain);
+  return testing::internal::GetCapturedStderr();
+}
+
+TEST(Log, HasTheTimeWhereItIsAFile) {
+  auto const both = [] {
+    warn({"a\nb"});
+    log(LogLevel::error, "x\ny");
+  };
+  EXPECT_EQ(said_in(LogFormat::plain, both), "warning: a\\u000ab\nerror: x\nerror: y\n");
+  std::string const text = said_in(LogFormat::automatic, both);  // CaptureStderr is a file
+  EXPECT_EQ(text.substr(19, 24), " reshard: warning: a\\u00") << text;
+  EXPECT_NE(text.find(" reshard: error: y\n"), std::string::npos) << text;
+  std::string const json = said_in(LogFormat::json, [] { log(LogLevel::error, "x\ny"); });
+  EXPECT_TRUE(json.starts_with(R"({"time": ")")) << json;
+  EXPECT_TRUE(json.ends_with("\"level\": \"error\", \"message\": \"x\\ny\"}\n")) << json;
+}
+
+TEST(Log, HasReportsToo) {
+  EXPECT_EQ(logged_report("source  a\n"), "source  a\n");
+  Json const document = Json().set("type", "result");
+  set_log_format(LogFormat::text);
+  std::string const text = logged_report("source  a\ntarget  b\n", &document);
+  set_log_format(LogFormat::json);
+  std::string const json = logged_report("source  a\n", &document);
+  set_log_format(LogFormat::plain);
+  EXPECT_TRUE(text.ends_with(" reshard: target  b\n")) << text;
+  EXPECT_TRUE(json.ends_with(R"("level": "info", "report": {"type": "result"}})"
+                             "\n"))
+      << json;
 }
 
 }  // namespace

@@ -79,7 +79,7 @@ SuspectTensor tensor_of(std::string name, std::uint64_t first, std::size_t slice
   tensor.dtype = DType::bf16;
   tensor.matrix = matrix;
   tensor.first_slice = first;
-  for (std::size_t s = 0; s < slices; ++s) tensor.slices.push_back(fmt::format("layer {}", s));
+  for (std::size_t s = 0; s < slices; ++s) tensor.slices.push_back(fmt::format("layer.{}.", s));
   return tensor;
 }
 
@@ -93,8 +93,7 @@ struct Planted {
   std::string found() const {
     std::string text;
     for (Suspect const& one : suspects_in(tensors, slices))
-      text += fmt::format("{}: {}, {}: {} ({})\n", word_of(one.kind), one.tensor, one.slice,
-                          one.found, one.count);
+      text += fmt::format("{}: {}: {} ({})\n", word_of(one.kind), one.tensor, one.found, one.count);
     return text;
   }
 };
@@ -118,14 +117,14 @@ TEST(Suspects, EachKindIsNamedWithItsPlace) {
   planted.slices[12].zero = 256;
   planted.slices[13].uniform = 1;
   EXPECT_EQ(planted.found(),
-            "not finite: m, layer 1: 2 NaN and 0 infinite of 256 (2)\n"
-            "not finite: v, layer 1: 0 NaN and 1 infinite of 256 (1)\n"
-            "zero: m, layer 2: all 256 are zero (256)\n"
-            "zero: v, layer 4: all zero, and most other layers are not (256)\n"
-            "constant: m, layer 3: all 256 have the same value (256)\n"
-            "constant: v, layer 5: all the same, and most other layers are not (256)\n"
-            "subnormal: m, layer 4: 200 of 256 are subnormal (200)\n"
-            "equal: m, layer 5: the same bytes as m, layer 6; m, layer 7 (3)\n");
+            "not finite: layer.1.m: 2 NaN and 0 infinite of 256 (2)\n"
+            "not finite: layer.1.v: 0 NaN and 1 infinite of 256 (1)\n"
+            "zero: layer.2.m: all 256 are zero (256)\n"
+            "zero: layer.4.v: all zero, and most other layers are not (256)\n"
+            "constant: layer.3.m: all 256 have the same value (256)\n"
+            "constant: layer.5.v: all the same, and most other layers are not (256)\n"
+            "subnormal: layer.4.m: 200 of 256 are subnormal (200)\n"
+            "equal: layer.5.m: the same bytes as layer.6.m; layer.7.m (3)\n");
 }
 
 TEST(Suspects, WhatIsExpectedOfATensorIsNone) {
@@ -141,26 +140,26 @@ TEST(Suspects, WhatIsExpectedOfATensorIsNone) {
   planted.tensors[0].dtype = DType::u8;
   EXPECT_EQ(planted.found(), "");
   planted.tensors[0].dtype = DType::f32;
-  EXPECT_NE(planted.found().find("zero scale: m, layer 7: 256 of 256 are zero"), std::string::npos);
+  EXPECT_NE(planted.found().find("zero scale: layer.7.m: 256 of 256 are zero"), std::string::npos);
 
   Planted moments;
   moments.slices[1].negative = 3;
   EXPECT_EQ(moments.found(), "");
   moments.tensors[0].state = moments.tensors[0].second_moment = true;
-  EXPECT_EQ(moments.found(), "negative: m, layer 1: 3 of 256 second moments are negative (3)\n");
+  EXPECT_EQ(moments.found(), "negative: layer.1.m: 3 of 256 second moments are negative (3)\n");
 
   Planted tied;
   tied.tensors[0].tied = tied.tensors[1].tied = tied.tensors[1].matrix = true;
   tied.slices[8].crc64 = tied.slices[0].crc64;
   EXPECT_EQ(tied.found(), "");
   tied.tensors[1].tied = false;
-  EXPECT_EQ(tied.found(), "equal: m, layer 0: the same bytes as v, layer 0 (2)\n");
+  EXPECT_EQ(tied.found(), "equal: layer.0.m: the same bytes as layer.0.v (2)\n");
 
   tied.tensors[0].repeated = tied.tensors[1].repeated = "embed";
   EXPECT_EQ(tied.found(), "");
   tied.slices[8].crc64 = 1008;
   tied.slices[9].crc64 = tied.slices[0].crc64;  // of another layer
-  EXPECT_EQ(tied.found(), "equal: m, layer 0: the same bytes as v, layer 1 (2)\n");
+  EXPECT_EQ(tied.found(), "equal: layer.0.m: the same bytes as layer.1.v (2)\n");
 }
 
 TEST(Suspects, ScalesOfFusedWeightsAreEqual) {
@@ -178,7 +177,7 @@ TEST(Suspects, ScalesOfFusedWeightsAreEqual) {
   planted.slices[11].crc64 = 6;
   planted.slices[11].first = 0x3e800000;
   EXPECT_EQ(planted.found(),
-            "scales of fused weights differ: v, layer 3: 0.25, and m has 0.5 (256)\n");
+            "scales of fused weights differ: layer.3.v: 0.25, and layer.3.m has 0.5 (256)\n");
 }
 
 TEST(Suspects, ScalesOfSomeExpertsLack) {

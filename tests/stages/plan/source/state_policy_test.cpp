@@ -131,20 +131,18 @@ TEST(StatePolicy, WhatIsDroppedIsSaid) {
   StateInventory both = optimizer(StateForm::in_model_files);
   both.rng = {StateForm::in_rank_files, "rng_state_rank_0.pt"};
   EXPECT_EQ(judged(shares, shares, both, true, true).warnings,
-            (Lines{"optimizer state is dropped (source.optimizer = \"drop\"): start training with "
-                   "--no-load-optim",
+            (Lines{"optimizer state is dropped (source.optimizer = \"drop\")",
                    "random-generator state is dropped (source.rng = \"drop\")"}));
 }
 
-TEST(StatePolicy, OnlyAMegatronRunHasItsFlags) {
+TEST(StatePolicy, AFolderThatIsNoRunIsNotWarnedOf) {
   StateInventory const state = optimizer(StateForm::by_weight);
   EXPECT_EQ(judged(dist, FormatId::huggingface, state, true, false).warnings, Lines())
       << "the job asked for it, and the folder is no run";
   EXPECT_EQ(judged(dist, FormatId::dcp, state, true, false).warnings,
             Lines{"optimizer state is dropped (source.optimizer = \"drop\")"});
   EXPECT_EQ(judged(dist, dist, state, true, false).warnings,
-            Lines{"optimizer state is dropped (source.optimizer = \"drop\"): start training with "
-                  "--no-load-optim"});
+            Lines{"optimizer state is dropped (source.optimizer = \"drop\")"});
 }
 
 TEST(StatePolicy, WhatNoTargetTakesOverIsSaid) {

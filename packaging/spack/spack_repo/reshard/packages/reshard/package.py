@@ -1,6 +1,6 @@
 # In a source tree of reshard, with Spack 1.0 or later:
 #   spack repo add packaging/spack/spack_repo/reshard
-#   spack dev-build --source-path "$PWD" reshard@0.1.0 +cuda cuda_arch=90
+#   spack dev-build --source-path "$PWD" reshard@0.2.0 +cuda cuda_arch=90
 # There is no archive to download: the recipe builds the tree that it is given.
 from spack_repo.builtin.build_systems.cmake import CMakePackage
 from spack_repo.builtin.build_systems.cuda import CudaPackage
@@ -13,7 +13,7 @@ class Reshard(CMakePackage, CudaPackage):
 
     license("Apache-2.0")
 
-    version("0.1.0")
+    version("0.2.0")
 
     variant("nccl", default=False, when="+cuda", description="Exchange from GPU to GPU (run.transport = nccl)")
     variant("hdf5", default=True, description="Read and write HDF5 checkpoints")
