@@ -69,7 +69,7 @@ std::map<std::string, std::set<std::string>> const allowed_rooms = {
     {"run", {"job", "journal", "messages", "publication", "records", "verify"}},
     {"view", {"job"}},
     {"cli", {"job", "messages"}},
-    {"describe", {"cli", "job", "verify"}},
+    {"describe", {"cli", "job", "records", "verify"}},
     {"nightly", {"describe", "job", "publication", "records"}},
     {"commands",
      {"cli", "describe", "extract", "job", "messages", "nightly", "run", "verify", "view"}},

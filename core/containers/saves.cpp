@@ -87,6 +87,17 @@ std::string namer(fs::path const& root) {
   return ",";
 }
 
+/// Where no file names the save that is taken, of several: "" for others.
+std::string unnamed_note(fs::path const& root, std::string const& taken, std::string_view prefix,
+                         std::vector<std::string> const& names) {
+  auto const saves = std::ranges::count_if(names, [&](std::string const& name) {
+    return prefix_of(name) == prefix && step_of_folder(name) && sees_folder(root / name);
+  });
+  if (saves < 2 || namer(root) != ",") return "";
+  return fmt::format("{}: {} is taken, the newest of {} saves, because no file names one",
+                     root.string(), taken, saves);
+}
+
 }  // namespace
 
 std::optional<SaveStep> step_of_folder(std::string_view name) {
@@ -96,6 +107,11 @@ std::optional<SaveStep> step_of_folder(std::string_view name) {
   SaveStep step;
   std::from_chars(number.data(), number.data() + number.size(), step.iteration);
   return step;
+}
+
+bool is_unfinished_name(std::string_view name) {
+  return name.starts_with('.') || name.starts_with("tmp-") || name.ends_with(".tmp") ||
+         name.ends_with(".part");
 }
 
 std::vector<ListedSave> saves_of_run(fs::path const& root) {
@@ -124,6 +140,7 @@ std::string save_below(fs::path const& root, fs::path const& folder) {
       normal_path(fs::absolute(folder)).lexically_relative(normal_path(fs::absolute(root)));
   if (below.empty() || *below.begin() == "." || *below.begin() == "..") return "";
   std::string const name = below.begin()->string();
+  if (name == accelerate_weights) return "";
   return step_of_folder(without_universal(name)) ? name : "";
 }
 
@@ -142,7 +159,7 @@ std::string newer_saves_note(fs::path const& given, fs::path const& folder) {
         sees_folder(root / name))
       newer.emplace_back(its->iteration, name);
   }
-  if (newer.empty()) return "";
+  if (newer.empty()) return unnamed_note(root, taken, prefix, names);
   std::ranges::sort(newer, std::greater());
   std::vector<std::string> texts;
   for (auto const& [number, name] : newer) {

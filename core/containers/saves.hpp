@@ -13,8 +13,17 @@ namespace reshard {
 // The folders of a training run in which its saves lie side by side: iter_0000010, step-10,
 // global_step10, checkpoint-10, release.
 
+/// The folders of a save of accelerate (and of the Trainer of transformers) that shards its state:
+/// DCP of weights, and of optimizer state, where there is some. The number is that of the model.
+inline constexpr std::string_view accelerate_weights = "pytorch_model_fsdp_0";
+inline constexpr std::string_view accelerate_states = "optimizer_0";
+
 /// The step that a folder's name ends in; nothing for a name without one.
 std::optional<SaveStep> step_of_folder(std::string_view name);
+
+/// Whether the name is one that programs give to what they have not finished: hidden, "tmp-…",
+/// "….tmp", "….part".
+bool is_unfinished_name(std::string_view name);
 
 /// A save of a run, by names alone.
 struct ListedSave {

@@ -12,6 +12,7 @@
 #include "core/containers/tracker.hpp"
 #include "core/formats/huggingface/config.hpp"
 #include "core/formats/huggingface/folder.hpp"
+#include "core/formats/run_saves.hpp"
 
 namespace reshard {
 namespace {
@@ -203,13 +204,15 @@ FoundShape found_shape(Shape const& shape, fs::path const& save, std::string evi
 }  // namespace
 
 fs::path folder_of_weights(fs::path const& given) {
-  fs::path const path = full_path(given);
-  if (!sees_folder(path) || holds_weights(path) || holds_rank_files(path)) return given;
+  fs::path const named = full_path(given);
+  if (!sees_folder(named) || holds_weights(named) || holds_rank_files(named)) return given;
+  fs::path const path = newest_save(named);
+  if (path != named && (holds_weights(path) || holds_rank_files(path))) return path;
   for (Shape const& shape : known_shapes())
     if (is_save_of(shape, path)) return weights_of(shape, path);
   for (Shape const& shape : known_shapes())
     if (auto const save = save_in_run(shape, path)) return weights_of(shape, *save);
-  return given;
+  return path == named ? given : path;
 }
 
 std::optional<FoundShape> find_shape(fs::path const& given, Json const& args) {

@@ -66,7 +66,7 @@ struct FoundShape {
 
 /// The folder that is a checkpoint in a format of Megatron, or has FSDP's files of ranks, where
 /// `path` is the folder of a save, or of a run with one save, of a shape that keeps weights below
-/// it; else `path` unchanged. Several saves of which no tracker names one are an Error of kind
+/// it; the save that newest_save() takes, where it does; else `path` unchanged. Several saves of which no tracker names one are an Error of kind
 /// source that lists them.
 std::filesystem::path folder_of_weights(std::filesystem::path const& path);
 

@@ -29,9 +29,10 @@ void add_config(CLI::App& command, std::filesystem::path& into) {
 
 void add_prefix(CLI::App& command, std::string& into) {
   command
-      .add_option("--prefix", into,
-                  "what stored names begin with beside the model's own, as source.prefix of a job; "
-                  "names without it are left out (default: as its reshard.json says)")
+      .add_option(
+          "--prefix", into,
+          "what stored names begin with beside the model's own, as source.prefix of a job; "
+          "names without it are left out (default: as its reshard.json or config.json says)")
       ->type_name("TEXT");
 }
 

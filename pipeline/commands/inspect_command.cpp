@@ -25,7 +25,10 @@ class InspectCommand : public Command {
                            "show what a checkpoint is: format, layout, model, and what is "
                            "missing; read only headers")
             ->footer("reshard inspect /data/model/iter_0001000");
-    sub->add_option("PATH", path_, "a checkpoint")->required()->type_name("");
+    sub->add_option("PATH", query_.path,
+                    "a checkpoint, or the folder of a run, whose saves are listed")
+        ->required()
+        ->type_name("");
     sub->add_flag("--verbose", verbose_,
                   "every fact and its source: names, stages, what the loader expects");
     add_size(*sub, "--tp,--tensor-parallel-size", sizes_.tp,
@@ -35,21 +38,26 @@ class InspectCommand : public Command {
              "the same for expert parallelism; 1 selects the non-EP reader");
     add_size(*sub, "--etp,--expert-tensor-parallel-size", sizes_.etp,
              "the same for expert tensor parallelism");
+    add_map(*sub, query_.map);
+    add_config(*sub, query_.config);
+    add_prefix(*sub, query_.prefix);
     add_json(*sub, json_);
     return sub;
   }
 
   int run(Surroundings const& surroundings, Comm const& comm) override {
-    std::string const misfit = config_misfit(path_, surroundings.library, comm);
     if (comm.rank() != 0) return 0;
-    Inspection const found = inspect(path_, sizes_, misfit);
+    query_.library = surroundings.library;
+    Inspection const found = inspect(query_, sizes_);
     bool const brief = !verbose_ && !found.summary.empty();
     write_to_stdout(json_ ? found.json.dump(2) + "\n" : brief ? found.summary : found.text);
+    if (Json const* refused = found.json.find("refused"); refused != nullptr && !json_)
+      throw Error(ErrorKind::source, *refused->text());
     return found.sound ? 0 : exit_code(ErrorKind::source);
   }
 
  private:
-  std::string path_;
+  CheckpointQuery query_;
   megatron::UserSizes sizes_;
   bool json_ = false;
   bool verbose_ = false;

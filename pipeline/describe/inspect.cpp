@@ -3,13 +3,18 @@
 #include <fmt/format.h>
 
 #include "core/base/capture.hpp"
+#include "core/base/counted.hpp"
 #include "core/base/listed_folders.hpp"
 #include "core/containers/saves.hpp"
 #include "core/formats/inspect_lines.hpp"
+#include "core/formats/model_files.hpp"
 #include "core/formats/shapes.hpp"
+#include "core/mapping/config_defaults.hpp"
 #include "pipeline/describe/look.hpp"
-#include "pipeline/verify/digest.hpp"
-#include "stages/read/open_source.hpp"
+#include "pipeline/describe/run_table.hpp"
+#include "pipeline/job/option_words.hpp"
+#include "pipeline/job/plan_request.hpp"
+#include "stages/plan/job_plan.hpp"
 #include "stages/write/leftovers.hpp"
 
 namespace reshard {
@@ -79,31 +84,8 @@ void add_shape(Inspection& result, std::optional<FoundShape> const& shape) {
   result.json.set("shape", std::move(json));
 }
 
-}  // namespace
-
-std::string config_misfit(fs::path const& path, MapLibrary const& library, Comm const& comm) {
-  bool has_config = false;
-  together(comm, [&] {
-    std::error_code none;
-    has_config = fs::is_regular_file(path / huggingface::config_name, none);
-  });
-  if (comm.max(has_config ? 1 : 0) == 0) return "";
-  std::string misfit;
-  auto const error = capture([&] {
-    Checkpoint const checkpoint = open_source(path, comm);
-    if (checkpoint.format->id() != FormatId::huggingface) return;
-    DigestQuery query;
-    query.path = path;
-    query.library = library;
-    auto const refused = capture([&] { (void)open_logical(checkpoint, query, comm); });
-    if (refused && refused->kind() == ErrorKind::source) misfit = refused->sentence();
-  });
-  return error ? "" : misfit;  // what cannot be opened is told by inspect()
-}
-
-Inspection inspect(fs::path const& given, megatron::UserSizes const& user,
-                   std::string const& misfit) {
-  ListedFolders const listed(given);
+Inspection inspect_one(fs::path const& given, megatron::UserSizes const& user,
+                       std::string const& misfit) {
   fs::path const path = folder_of_weights(given);
   std::optional<ListedFolders> listed_weights;
   if (path != given) listed_weights.emplace(path);
@@ -124,6 +106,105 @@ Inspection inspect(fs::path const& given, megatron::UserSizes const& user,
            fmt::format("a run of reshard that writes {} has not completed: run its job again, or "
                        "`reshard clean {}`",
                        target, target));
+  return result;
+}
+
+/// How a map reads the names of a checkpoint.
+struct Reading {
+  bool known = false;  ///< something describes the model
+  std::optional<Error> failed;
+  JobPlan plan;
+};
+
+bool is_asked(CheckpointQuery const& query) {
+  return query.map != "auto" || !query.config.empty() || !query.prefix.empty();
+}
+
+Reading reading_of(CheckpointQuery const& query) {
+  Reading reading;
+  reading.known = is_asked(query);
+  reading.failed = capture([&] {
+    OpenChoice choice;
+    choice.without_heads = true;
+    Checkpoint const source =
+        open_checkpoint(query.path, FormatId::automatic, choice, LoneReader());
+    auto const files = files_of(source);
+    reading.known = reading.known || files.has_value();
+    PlanRequest request = request_without_target(query.map, query.config, query.library);
+    request.read.prefix = query.prefix;
+    if (files && query.config.empty() && source.names == NameOwner::family)
+      request.read.config = files->path;
+    if (reading.known)
+      with_option_words("--config", [&] { reading.plan = catalogue(source, request); });
+  });
+  return reading;
+}
+
+/// Why the weights of a Hugging Face folder are not those that its config.json describes; "" where
+/// they are, or nothing is known of it.
+std::string config_misfit(CheckpointQuery const& query) {
+  std::error_code none;
+  if (query.map == "none" || is_asked(query) ||
+      !fs::is_regular_file(query.path / huggingface::config_name, none))
+    return "";
+  std::optional<FormatId> format;
+  if (capture([&] { format = choose_format(query.path).id(); }) || format != FormatId::huggingface)
+    return "";
+  Reading const reading = reading_of(query);
+  bool const misfit =
+      reading.known && reading.failed && reading.failed->kind() == ErrorKind::source;
+  return misfit ? reading.failed->sentence() : "";
+}
+
+void add_reading(Inspection& result, CheckpointQuery const& query) {
+  bool const asked = is_asked(query);
+  if (query.map == "none" || (!asked && fact(result.json, "format") != Json(name(FormatId::dcp))))
+    return;
+  Reading const reading = reading_of(query);
+  if (!reading.known) return;
+  if (reading.failed && asked) {
+    result.sound = false;
+    result.mismatches.push_back(reading.failed->sentence());
+    result.json.set("mismatches",
+                    Json(Json::Array(result.mismatches.begin(), result.mismatches.end())));
+  }
+  if (reading.failed) return add_line(result, "read as", reading.failed->sentence());
+  JobPlan const& plan = reading.plan;
+  if (plan.map_name.empty()) return;
+  std::size_t tensors = 0;
+  for (std::size_t t = 0; t < plan.model->tensors().size(); ++t)
+    tensors += plan.model->exists(TensorId(t)) ? 1U : 0U;
+  std::string text = fmt::format("{}, {}", plan.map_name, counted(tensors, "logical tensor"));
+  if (!plan.prefix_note.empty()) text += "; " + plan.prefix_note;
+  result.json.set("read_as", text);
+  add_line(result, "read as", text);
+}
+
+}  // namespace
+
+Inspection inspect(fs::path const& path, megatron::UserSizes const& user) {
+  return inspect(CheckpointQuery{.path = path, .map = "none"}, user);
+}
+
+Inspection inspect(CheckpointQuery const& query, megatron::UserSizes const& user) {
+  fs::path const& given = query.path;
+  ListedFolders const listed(given);
+  Inspection result;
+  auto const failed = capture([&] {
+    result = inspect_one(given, user, config_misfit(query));
+    add_reading(result, query);
+  });
+  bool const unknown = !failed && result.folder.empty();  // of formats of one folder
+  RunTable const run = run_table(given, unknown ? folder_of_weights(given) : result.folder);
+  if (failed && run.saves == 0) throw *failed;
+  if (failed) {
+    result.sound = false;
+    result.json.set("path", given.string()).set("refused", failed->sentence());
+  }
+  if (run.saves == 0 || (run.saves == 1 && !failed)) return result;
+  result.json.set("saves", run.json);
+  result.text += (failed ? "" : "\n") + run.text;
+  if (!result.summary.empty()) result.summary += "\n" + run.text;
   return result;
 }
 

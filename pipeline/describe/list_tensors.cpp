@@ -21,6 +21,8 @@ class Lister {
  public:
   explicit Lister(std::vector<std::string> notes) : notes_(std::move(notes)) {}
 
+  void note(std::string text) { notes_.push_back(std::move(text)); }
+
   void add(std::string const& place, FileTensor const& tensor, std::string const& file,
            Json extra) {
     Json item;
@@ -181,6 +183,7 @@ TensorList list_tensors(ListQuery const& query, Comm const& comm) {
   std::vector<std::string> ignored;  // `digest` explains what is not followed
   (void)follow_own_manifest(logical, source, ignored, comm);
   JobPlan const plan = open_logical(source, logical, comm);
+  if (!plan.prefix_note.empty()) lister.note(plan.prefix_note);
   for (std::size_t t = 0; t < plan.model->tensors().size(); ++t)
     if (plan.model->exists(TensorId(t))) lister.add_logical(*plan.model, plan.source, t);
   return lister.take(query.path, format, "logical");

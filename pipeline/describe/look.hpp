@@ -13,14 +13,15 @@
 namespace reshard {
 
 /// Format and layout of a checkpoint with the reason for each conclusion; reads headers only.
-/// Damage is reported, not thrown, where the rest can still be reported. `misfit`: what
-/// config_misfit() says.
-Inspection inspect(std::filesystem::path const& path, megatron::UserSizes const& user,
-                   std::string const& misfit);
-/// Why the weights of a Hugging Face folder are not those that its config.json describes; "" where
-/// they are, or nothing is known of it. Collective.
-std::string config_misfit(std::filesystem::path const& path, MapLibrary const& library,
-                          Comm const& comm);
+/// Damage is reported, not thrown, where the rest can still be reported. Of the folder of a run it
+/// lists the saves; where none of them can be taken, the JSON has a member "refused", and the text
+/// is the list alone.
+Inspection inspect(std::filesystem::path const& path, megatron::UserSizes const& user);
+
+/// The same, and how its names are read: with the query's map, config and prefix, where there is
+/// one of these, or with the config.json that a plain DCP checkpoint has. Where they were given and
+/// do not fit, that is a mismatch.
+Inspection inspect(CheckpointQuery const& query, megatron::UserSizes const& user);
 
 /// What `ls` shows: stored tensors, or the model's logical tensors.
 enum class Listing { stored, logical };

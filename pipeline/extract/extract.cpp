@@ -184,7 +184,8 @@ class Extraction {
 
   ExtractReport report() const {
     ExtractReport result;
-    if (!checkpoint_.newer_saves.empty()) result.notes.push_back(checkpoint_.newer_saves);
+    for (std::string const* note : {&checkpoint_.newer_saves, &catalogue_.prefix_note})
+      if (!note->empty()) result.notes.push_back(*note);
     Json rows = Json::array();
     std::uint64_t bytes = 0;
     bool parts = false;

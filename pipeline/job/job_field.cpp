@@ -38,7 +38,8 @@ void add_source(std::vector<Field>& out) {
            "prefix", &Source::prefix,
            "DCP formats: only keys with this prefix are read, and the prefix is removed, such as "
            "\"model.\". Other keys are counted and named; in Megatron's formats they stop the job "
-           "unless model.unmapped = \"drop\"."),
+           "unless model.unmapped = \"drop\". \"\": none, or of plain DCP the only one behind which "
+           "the names are that a known config.json asks for."),
        keys::text(
            "config", &Source::config,
            "The config.json of the source's model, or its folder. \"\": the one in the source."),

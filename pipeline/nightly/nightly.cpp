@@ -8,6 +8,7 @@
 #include "core/base/wire.hpp"
 #include "core/formats/manifest/manifest.hpp"
 #include "core/formats/megatron/directory.hpp"
+#include "core/formats/run_saves.hpp"
 #include "core/transport/heartbeat.hpp"
 #include "pipeline/nightly/after_memory.hpp"
 #include "pipeline/nightly/nightly_checkpoint.hpp"

@@ -9,9 +9,8 @@
 
 namespace reshard {
 
-/// The folders directly inside a training directory that hold a checkpoint, whole or not. Names of
-/// unfinished things and links to a neighbour are left out. Times are filled in where names do not
-/// give an order.
+/// The saves in a training directory (saves_below). Times are filled in where names do not give an
+/// order.
 std::vector<ListedFolder> checkpoints_in(std::filesystem::path const& folder);
 
 /// Whether a folder has files of a checkpoint of some format, whole or not. Looks at names only.
@@ -25,9 +24,5 @@ struct Tracked {
 
 /// Waits a second for a word. One that is no step is an Error of kind source.
 Tracked tracked_step(std::filesystem::path const& folder);
-
-/// What a checkpoint lacks, as a sentence; "" when it is whole: the file that is written last is
-/// there, all files have the sizes that headers and catalogues say. Reads headers.
-std::string why_incomplete(std::filesystem::path const& checkpoint);
 
 }  // namespace reshard

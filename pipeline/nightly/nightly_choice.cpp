@@ -30,11 +30,6 @@ std::optional<std::int64_t> step_of_name(std::string_view name) {
   return value;
 }
 
-bool is_unfinished_name(std::string_view name) {
-  return name.starts_with('.') || name.starts_with("tmp-") || name.ends_with(".tmp") ||
-         name.ends_with(".part");
-}
-
 bool ordered_by_number(std::span<ListedFolder const> folders) {
   return std::all_of(folders.begin(), folders.end(), [](ListedFolder const& folder) {
     return step_of_name(folder.name).has_value();

@@ -25,10 +25,6 @@ struct ListedFolder {
 /// "epoch-2-step-50": 50); 0 for "release". Nothing without digits, or with more than 18.
 std::optional<std::int64_t> step_of_name(std::string_view name);
 
-/// Whether the name is one that programs give to what they have not finished: hidden, "tmp-…",
-/// "….tmp", "….part".
-bool is_unfinished_name(std::string_view name);
-
 /// Whether all folders are ordered by the numbers in their names; else their times count.
 bool ordered_by_number(std::span<ListedFolder const> folders);
 

@@ -218,6 +218,7 @@ DigestReport digest_report(DigestQuery query, Comm const& comm) {
   DigestedCheckpoint const found = query.sha256
                                        ? ordered_digests(std::move(checkpoint), query, hashes, comm)
                                        : digest_opened(std::move(checkpoint), query, comm);
+  if (!found.catalogue.prefix_note.empty()) notes.push_back(found.catalogue.prefix_note);
   if (manifest && query.weights_only) leave_states_out(*manifest, found.catalogue);
   if (manifest)
     if (std::string note = why_other_total(*manifest, found.tensors, std::string(manifest_name));

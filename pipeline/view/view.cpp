@@ -96,6 +96,7 @@ LayoutView checkpoint_view(ViewQuery const& query, Comm const& comm) {
     view.map = plan.map_name;
     view.stored_names = plan.stored_names;
     view.warnings = plan.warnings;
+    if (!plan.prefix_note.empty()) view.warnings.push_back(plan.prefix_note);
     if (!source.newer_saves.empty() &&
         std::ranges::find(view.warnings, source.newer_saves) == view.warnings.end())
       view.warnings.push_back(source.newer_saves);

@@ -24,6 +24,7 @@
 #include "stages/plan/config/config_conflicts.hpp"
 #include "stages/plan/config/config_members.hpp"
 #include "stages/plan/config/expected_names.hpp"
+#include "stages/plan/config/found_prefix.hpp"
 #include "stages/plan/identity_plan.hpp"
 #include "stages/plan/made_quant.hpp"
 #include "stages/plan/source/master_weights.hpp"
@@ -333,6 +334,11 @@ class JobPlanner {
 
 }  // namespace
 
+static PlanRequest behind(FoundPrefix const& found, PlanRequest request) {
+  request.read.prefix = found.prefix;
+  return request;
+}
+
 JobPlan make_job_plan(Checkpoint const& source, PlanRequest const& request,
                       PlanLimits const& limits, std::function<void()> const& tensors_read) {
   check_quantisable(source, request);
@@ -345,6 +351,11 @@ JobPlan make_job_plan(Checkpoint const& source, PlanRequest const& request,
         "\"huggingface\"{}.",
         source.names == NameOwner::family ? ", and name the model's config.json with source.config"
                                           : "");
+  if (auto const found = found_prefix(source, request, named, PrefixUse::job)) {
+    JobPlan plan = make_job_plan(source, behind(*found, request), limits, tensors_read);
+    plan.warnings.insert(plan.warnings.begin(), found->note);
+    return plan;
+  }
   if (named) return make_identity_plan(source, request, limits, tensors_read);
   JobPlan plan;
   auto const failed =
@@ -377,6 +388,11 @@ JobPlan catalogue(Checkpoint const& source, PlanRequest const& request, Masters 
          "[source] prefix = \"{}\": {} is a {} checkpoint, whose keys have no prefix to remove. "
          "Leave it out.",
          request.read.prefix, source.folder.string(), source.format->name());
+  if (auto const found = found_prefix(source, request, false, PrefixUse::look)) {
+    JobPlan job = catalogue(source, behind(*found, request), masters);
+    job.prefix_note = found->note;
+    return job;
+  }
   SourceModel model = read_described(source, request, !source.adapter);
   merge_adapter(source, request, model);
   if (masters == Masters::apart) split_masters(source, model);

@@ -52,6 +52,7 @@ struct JobPlan : TargetDraft {
   std::string parts;                 ///< SourceModel::parts
   LeftOut left_out;                  ///< of the source
   bool left_out_by_prefix = false;   ///< so are stored tensors that source.prefix does not name
+  std::string prefix_note;           ///< of catalogue(): FoundPrefix::note; "" where none was found
   std::vector<PaddingRows> padding;  ///< likewise, behind the vocabulary
 };
 

@@ -15,6 +15,7 @@ from gloo_ranks import run_ranks
 CONFIG = cases.LLAMA.with_(layers=2, dtype="bfloat16", vocab=90, vocab_divisor=128)
 LEARNING_RATE, DECAY, STEPS = 1e-2, 0.1, 3
 FORMS = ("nested", "flattened", "bare")
+NESTS = ("nested", "app", "accelerate")  # whose names no key of a job needs to state
 
 
 def llama_config(tied=False):
@@ -50,11 +51,28 @@ def save_on_rank(rank, saves):
     """`saves`: of each form, whether embeddings are tied, the number of parameter groups, and the folder."""
     for form, tied, groups, folder in saves:
         model, optimizer = trained(tied, groups)
-        weights, state = get_state_dict(model, optimizer, options=StateDictOptions(flatten_optimizer_state_dict=form != "nested"))
-        whole = weights | state if form == "bare" else {"model": weights, "optimizer": state}
-        dcp.save(whole, checkpoint_id=folder)
+        weights, state = get_state_dict(model, optimizer, options=StateDictOptions(flatten_optimizer_state_dict=form not in NESTS))
+        if form == "accelerate":
+            save_by_accelerate(rank, model, optimizer, folder)
+        else:
+            whole = weights | state if form == "bare" else {"model": weights, "optimizer": state}
+            dcp.save({"app": whole} if form == "app" else whole, checkpoint_id=folder)
         if rank == 0:
             llama_config(tied).save_pretrained(folder)
+
+
+def save_by_accelerate(rank, model, optimizer, folder):
+    """Its own functions for FSDP2; Accelerator itself does not shard on CPU."""
+    from types import SimpleNamespace
+
+    from accelerate import FullyShardedDataParallelPlugin, PartialState
+    from accelerate.utils.fsdp_utils import save_fsdp_model, save_fsdp_optimizer
+
+    PartialState(cpu=True)  # for its log
+    plugin = FullyShardedDataParallelPlugin(fsdp_version=2, state_dict_type="SHARDED_STATE_DICT")
+    accelerator = SimpleNamespace(process_index=rank, num_processes=torch.distributed.get_world_size(), is_fsdp2=True, wait_for_everyone=torch.distributed.barrier)
+    save_fsdp_model(plugin, accelerator, model, folder)
+    save_fsdp_optimizer(plugin, accelerator, optimizer, model, folder)
 
 
 def save(world, saves):

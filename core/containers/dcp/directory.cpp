@@ -43,7 +43,7 @@ struct Step {
 std::optional<Step> step_from_name(std::string_view name) {
   if (name == release_name) return Step{.release = true};
   for (std::string_view const prefix :
-       {"iter_", "step-", "step_", "global_step_", "global_step-", "global_step"})
+       {"iter_", "step-", "step_", "checkpoint-", "global_step_", "global_step-", "global_step"})
     if (name.starts_with(prefix))
       if (auto const number = decimal(name.substr(prefix.size())))
         return Step{.iteration = *number};
@@ -135,7 +135,7 @@ Directory read_folder(fs::path const& root, fs::path const& folder,
   if (!sees_file(folder / metadata_name)) refuse_without_metadata(folder, root, names);
   for (std::string_view const name : {metadata_name, common_name})
     allowed_member(folder, name, root);
-  Directory result{.root = root, .folder = folder, .iteration = {}, .side_files = {}};
+  Directory result{.root = root, .folder = folder, .states = {}, .iteration = {}, .side_files = {}};
   if (step) {
     result.iteration = step->iteration;
     result.release = step->release;
@@ -192,16 +192,35 @@ std::vector<std::string> readable(fs::path const& root, std::vector<std::string>
   return saves;
 }
 
+/// Whether a model of Hugging Face lies in torch's DistributedDataParallel: its keys begin as those
+/// of Megatron-FSDP do.
+bool holds_wrapped_module(Metadata const& metadata) {
+  auto const any_like = [&](std::string_view pattern) {
+    return std::ranges::any_of(metadata.tensors, [&](StoredTensor const& tensor) {
+      return matches_glob(pattern, tensor.name.text());
+    });
+  };
+  return any_like("model.module.*.embed_tokens.weight") && !any_like("*.word_embeddings.weight");
+}
+
 bool has_item_files(fs::path const& folder) {
   return std::ranges::any_of(member_names(folder), is_item_file);
 }
 
 }  // namespace
 
+bool is_accelerate_save(fs::path const& path) {
+  fs::path const weights = path / accelerate_weights;
+  if (!sees_folder(weights) || !(is_save(weights) || has_item_files(weights))) return false;
+  return std::ranges::none_of(member_names(path), [](std::string const& name) {
+    return name == "pytorch_model_fsdp_1" || name.ends_with(".safetensors");
+  });
+}
+
 bool looks_like_dcp(fs::path const& given) {
   fs::path const root = normal_path(given);
   if (!sees_folder(root)) return false;
-  if (is_save(root)) return true;
+  if (is_save(root) || is_accelerate_save(root)) return true;
   try {
     std::vector<std::string> const names = member_names(root);
     if (std::ranges::any_of(names, is_item_file)) return true;
@@ -223,6 +242,13 @@ Directory open_directory(fs::path const& given) {
          root.string(), sees_anything(root) ? "a file" : "nothing");
   if (sees_file(root / metadata_name))
     return read_folder(root, root, step_from_name(root.filename().string()));
+  if (is_accelerate_save(root)) {
+    auto const step = step_from_name(root.filename().string());
+    Directory result = read_folder(root, root / accelerate_weights, step);
+    if (sees_folder(root / accelerate_states))
+      result.states = read_folder(root, root / accelerate_states, step).folder;
+    return result;
+  }
   std::vector<std::string> const names = member_names(root);
   if (has(names, tracker_name)) {
     Step const step = tracked_step(root);
@@ -243,8 +269,9 @@ Directory open_directory(fs::path const& given) {
 
 std::vector<fs::path> item_paths(Directory const& directory, Metadata const& metadata) {
   std::vector<fs::path> paths;
-  for (std::string const& file : metadata.files)
-    paths.push_back(allowed_member(directory.folder, file, directory.root));
+  for (std::size_t f = 0; f < metadata.files.size(); ++f)
+    paths.push_back(allowed_member(f < metadata.first_joined ? directory.folder : directory.states,
+                                   metadata.files[f], directory.root));
   return paths;
 }
 
@@ -254,7 +281,8 @@ Flavour flavour_of(Directory const& directory, Metadata const& metadata) {
     return tensor.name.starts_with("model.module.") ||
            tensor.name.starts_with("optimizer.state.module.module.module.");
   };
-  if (std::ranges::any_of(metadata.tensors, of_fsdp)) return Flavour::fsdp_dtensor;
+  if (std::ranges::any_of(metadata.tensors, of_fsdp) && !holds_wrapped_module(metadata))
+    return Flavour::fsdp_dtensor;
   auto const holds = [&](std::string_view name) {
     return std::ranges::find(metadata.objects, name, &StoredObject::name) != metadata.objects.end();
   };

@@ -35,6 +35,7 @@ struct Directory {
   std::filesystem::path root;    ///< as the user named it
   std::filesystem::path folder;  ///< that holds .metadata: root itself, or root/iter_0000010,
                                  ///< root/release, root/step-10, …
+  std::filesystem::path states;  ///< of a save of accelerate: the folder of its optimizer state
   std::optional<std::int64_t> iteration;  ///< from the folder's name or the tracker
   bool release = false;
   bool has_backend_file = false;  ///< metadata.json says torch_dist
@@ -44,14 +45,19 @@ struct Directory {
   std::vector<std::string> side_files;
 };
 
+/// Whether a folder is a save of accelerate of one model (saves.hpp), complete or not.
+bool is_accelerate_save(std::filesystem::path const& path);
+
 /// Whether the path, the folder its tracker names or, without a tracker, one of its step-N, iter_N,
-/// global_stepN or release folders is a distributed checkpoint, complete or not.
+/// global_stepN or release folders is a distributed checkpoint, complete or not; or it is a save of
+/// accelerate.
 bool looks_like_dcp(std::filesystem::path const& path);
 
-/// Takes the folder itself, the one that the tracker names, or the only complete one of the folders
-/// named above. Errors of kind source: several such folders, no `.metadata` (an aborted save: what
-/// is there is named), `__N.metadata` files of a save without collectives, a zarr backend, a
-/// tracker that names a folder that is not there, metadata.json that is none.
+/// Takes the folder itself, the weights of a save of accelerate, the folder that the tracker names,
+/// or the only complete one of the folders named above. Errors of kind source: several such
+/// folders, no `.metadata` (an aborted save: what is there is named), `__N.metadata` files of a
+/// save without collectives, a zarr backend, a tracker that names a folder that is not there,
+/// metadata.json that is none.
 Directory open_directory(std::filesystem::path const& path);
 
 /// Judges by metadata.json and by the keys.

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -26,6 +27,8 @@ using Path = std::vector<PathStep>;
 struct Metadata : StoredTable {
   std::vector<std::string> files;  ///< relative paths, each a plain name or names joined by '/',
                                    ///< never leading out of the folder
+  /// How many of them are of this file, and not of one that was joined to it.
+  std::size_t first_joined = std::numeric_limits<std::size_t>::max();
   std::optional<std::vector<std::pair<std::string, Path>>> planner_data;  ///< nothing: None
   /// Megatron's mcore_data: the shape that a flattened tensor has in the model
   /// (nd_reformulated_orig_global_shape), by key.

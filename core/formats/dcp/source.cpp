@@ -10,6 +10,8 @@
 #include "core/base/workers.hpp"
 #include "core/containers/dcp/item.hpp"
 #include "core/containers/dcp/item_paths.hpp"
+#include "core/containers/dcp/joined_metadata.hpp"
+#include "core/containers/saves.hpp"
 #include "core/formats/copied_files.hpp"
 #include "core/formats/dcp/describe.hpp"
 #include "core/formats/dcp/flat_keys.hpp"
@@ -171,6 +173,9 @@ Opened read_names(fs::path const& path, bool names_alone) {
   Opened opened;
   opened.directory = open_directory(path);
   opened.metadata = read_metadata(File::open_for_reading(opened.directory.folder / metadata_name));
+  if (fs::path const& states = opened.directory.states; !states.empty())
+    join_metadata(opened.metadata, read_metadata(File::open_for_reading(states / metadata_name)),
+                  (states / metadata_name).string());
   if (!names_alone) opened.flavour = flavour_of(opened.directory, opened.metadata);
   return opened;
 }
@@ -221,6 +226,12 @@ FormatWords DcpFormat::words() const {
 bool DcpFormat::probe(fs::path const& path) const { return looks_like_dcp(path); }
 
 std::string DcpFormat::why_incomplete(fs::path const& path) const {
+  if (is_accelerate_save(path)) {
+    for (std::string_view const part : {accelerate_weights, accelerate_states})
+      if (sees_folder(path / part) && !sees_file(path / part / metadata_name))
+        return fmt::format("{} has no {}, which is written last", part, metadata_name);
+    return "";
+  }
   if (!sees_file(path / metadata_name))
     return fmt::format("has no {}, which is written last", metadata_name);
   if (sees_file(path / common_name) && !sees_file(path / backend_name))
@@ -270,8 +281,10 @@ Checkpoint DcpFormat::open(fs::path const& path, OpenChoice const& choice,
 Inspection DcpFormat::describe(fs::path const& path, megatron::UserSizes const& /*sizes*/) const {
   Opened opened = read_names(path, false);
   std::vector<fs::path> files;
-  for (std::string const& file : opened.metadata.files)
-    files.push_back(opened.directory.folder / file);
+  for (std::size_t f = 0; f < opened.metadata.files.size(); ++f)
+    files.push_back(
+        (f < opened.metadata.first_joined ? opened.directory.folder : opened.directory.states) /
+        opened.metadata.files[f]);
   bool const by_backend = opened.directory.has_backend_file;
   fs::path const folder = opened.directory.folder;
   Json args;
@@ -337,8 +350,11 @@ void DcpFormat::add_optimizer_settings(Checkpoint const& checkpoint, RunRecord& 
 }
 
 std::optional<huggingface::Folder> DcpFormat::model_files(Checkpoint const& checkpoint) const {
-  auto carried = carried_in(checkpoint.folder, checkpoint.root);
-  return carried || flavour_ != Flavour::plain ? carried : model_files_beside(checkpoint.folder);
+  auto found = carried_in(checkpoint.folder, checkpoint.root);
+  if (found || flavour_ != Flavour::plain) return found;
+  found = model_files_beside(checkpoint.folder);
+  bool const of_accelerate = checkpoint.folder.filename() == accelerate_weights;
+  return found || !of_accelerate ? found : model_files_beside(checkpoint.folder.parent_path());
 }
 
 }  // namespace reshard::dcp

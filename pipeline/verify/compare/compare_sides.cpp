@@ -471,8 +471,11 @@ ComparedSides open_sides(CompareRequest const& request, Comm const& comm) {
           "__metadata__ of the headers differs in {}, which {} no tensor",
           listed(headers.others, 4), agreeing(headers.others.size(), "describes", "describe")));
   });
-  for (ComparedSide const* side : {&sides.a, &sides.b})
+  for (ComparedSide const* side : {&sides.a, &sides.b}) {
     if (!side->checkpoint.newer_saves.empty()) sides.notes.push_back(side->checkpoint.newer_saves);
+    if (!side->catalogue.prefix_note.empty())
+      sides.notes.push_back(side->path.string() + ": " + side->catalogue.prefix_note);
+  }
   for (std::string const& warning : sides.a.catalogue.warnings)  // of b, copies are read
     if (warning != sides.a.checkpoint.newer_saves) sides.notes.push_back(warning);
   return sides;

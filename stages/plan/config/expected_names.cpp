@@ -165,9 +165,9 @@ std::set<std::string, std::less<>> full_precision_names(Json const& config, Name
 }
 
 std::optional<ExpectedNames> expected_names(Json const& config, Names const& stored,
-                                            MapLibrary const& library) {
+                                            MapLibrary const& library, std::string const& map) {
   try {
-    MapChoice const maps = library.choose("auto", config, Json(), true);
+    MapChoice const maps = library.choose(map, config, Json(), true);
     return compare(maps, config, stored);
   } catch (Error const& error) {
     if (error.kind() == ErrorKind::internal) throw;

@@ -28,10 +28,11 @@ struct ExpectedNames {
 /// Compares `stored`, names of tensors, with those that a config.json requires. A weight may be
 /// stored in parts of its module: "….qweight" or "….weight_scale" for "….weight"; what lies in a
 /// module inside it is another weight, as for loaders. Layers for multi-token prediction may lack.
-/// Nothing where no map describes the config.
+/// Nothing where no map describes the config. `map`: as in a job file.
 std::optional<ExpectedNames> expected_names(Json const& config,
                                             std::set<std::string, std::less<>> const& stored,
-                                            MapLibrary const& library);
+                                            MapLibrary const& library,
+                                            std::string const& map = "auto");
 
 /// A stored tensor of a weight that others hold, too.
 struct RepeatedName {

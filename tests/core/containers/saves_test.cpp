@@ -69,6 +69,21 @@ TEST(Saves, NewerOnesAreNamed) {
   EXPECT_EQ(run.note("iter_0000030"), "");
 }
 
+TEST(Saves, AChoiceWithoutATrackerIsSaid) {
+  ScratchFolder const folder{"unnamed_saves"};
+  fs::path const root = folder.path() / "run";
+  for (char const* save : {"step-5", "step-10"}) touch(root / save / ".metadata");
+  EXPECT_EQ(newer_saves_note(root, root / "step-10"),
+            root.string() + ": step-10 is taken, the newest of 2 saves, because no file names one");
+  touch(root / "latest");
+  EXPECT_EQ(newer_saves_note(root, root / "step-10"), "");
+}
+
+TEST(Saves, FoldersOfAccelerateAreNoSteps) {
+  EXPECT_EQ(save_below("/run", "/run/pytorch_model_fsdp_0"), "");
+  EXPECT_EQ(save_below("/run", "/run/checkpoint-5/pytorch_model_fsdp_0"), "checkpoint-5");
+}
+
 TEST(Saves, WhatTheUserNamedIsNoChoice) {
   RunFolder const run;
   EXPECT_EQ(newer_saves_note(run.root / "iter_0000005", run.root / "iter_0000005"), "");

@@ -61,7 +61,7 @@ inline std::string without_varying(std::string text, fs::path const& work) {
   for (std::string const key :
        {"free_bytes", "bytes_verified_early", "peak_memory_bytes", "planned_memory_bytes",
         "seconds", "busy_seconds", "stall_seconds", "gib_per_second", "headers", "plan", "copy",
-        "verify", "publish", "total", "newest_ns"})
+        "verify", "publish", "total", "newest_ns", "age_seconds"})
     text = without_after(text, "\"" + key + "\": ", "0123456789.e+-");
   text = without_after(text, "\"xxh3\": \"", "0123456789abcdef");
   text = without_after(text, "\"write_mode\": \"", "abcdefghijklmnopqrstuvwxyz");

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include "core/containers/saves.hpp"
+
 #include "core/base/file.hpp"
 #include "pipeline/nightly/nightly.hpp"
 #include "pipeline/nightly/nightly_after.hpp"

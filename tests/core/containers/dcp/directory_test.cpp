@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "core/containers/dcp/item_paths.hpp"
 #include "tests/support/scratch_folder.hpp"
 #include "tests/support/torch_file_bytes.hpp"
 
@@ -110,6 +111,34 @@ TEST(DcpDirectory, TakesTheOnlySave) {
   EXPECT_TRUE(contains(sentence, "holds 2 saves (step-20 (complete), step-10 (complete))"))
       << sentence;
   EXPECT_TRUE(looks_like_dcp(tree.root));
+}
+
+TEST(DcpDirectory, TakesWeightsAndStateOfAccelerate) {
+  Tree const tree;
+  tree.put("checkpoint-40/pytorch_model_fsdp_0/.metadata");
+  tree.put("checkpoint-40/random_states_0.pkl");
+  fs::path const save = tree.root / "checkpoint-40";
+  EXPECT_TRUE(looks_like_dcp(save));
+  EXPECT_EQ(open_directory(save).root, save);
+  EXPECT_EQ(open_directory(save).folder, save / "pytorch_model_fsdp_0");
+  EXPECT_EQ(open_directory(save).states, fs::path());
+  EXPECT_EQ(open_directory(save).iteration, 40);
+  tree.put("checkpoint-40/optimizer_0/__0_0.distcp");
+  EXPECT_TRUE(contains(tree.refused("checkpoint-40"), "optimizer_0: has no .metadata"))
+      << tree.refused("checkpoint-40");
+  tree.put("checkpoint-40/optimizer_0/.metadata");
+  EXPECT_EQ(open_directory(save).states, save / "optimizer_0");
+  Metadata metadata;
+  metadata.files = {"__0_0.distcp", "__0_0.distcp"};
+  metadata.first_joined = 1;
+  EXPECT_EQ(item_paths(open_directory(save), metadata),
+            (std::vector<fs::path>{save / "pytorch_model_fsdp_0/__0_0.distcp",
+                                   save / "optimizer_0/__0_0.distcp"}));
+  tree.put("checkpoint-40/model.safetensors");  // a model of its own
+  EXPECT_FALSE(is_accelerate_save(save));
+  tree.put("two/pytorch_model_fsdp_0/.metadata");
+  tree.put("two/pytorch_model_fsdp_1/.metadata");
+  EXPECT_FALSE(is_accelerate_save(tree.root / "two"));
 }
 
 TEST(DcpDirectory, TrackersThatLieAreRefused) {

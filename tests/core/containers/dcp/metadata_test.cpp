@@ -1,7 +1,9 @@
 #include <gtest/gtest.h>
 
+#include "core/containers/dcp/joined_metadata.hpp"
 #include "tests/support/dcp_metadata.hpp"
 #include "tests/support/dcp_pickle.hpp"
+#include "tests/support/expect_refused.hpp"
 
 namespace reshard {
 namespace {
@@ -50,6 +52,26 @@ TEST(IndexLists, AgreesWithAMapOfManyLists) {
   for (Index i = 0; i < 20000; ++i)
     ASSERT_EQ(vector_of(lists[static_cast<IndexLists::Id>(i)]),
               (std::vector<Index>{i / 100, -i, i % 3}));
+}
+
+TEST(JoinMetadata, NumbersFilesAndChunksBehindTheOthers) {
+  Metadata both = raw::read(file_of(raw::Parts{}));
+  Metadata more;
+  more.files = {"__1_0.distcp"};
+  more.add_whole(SharedText("v"), DType::f32, {4},
+                 {.file = 0, .offset_bytes = 7, .size_bytes = 16});
+  more.objects.push_back({"step", {.file = 0, .offset_bytes = 30, .size_bytes = 5}});
+  dcp::join_metadata(both, more, "more");
+  EXPECT_EQ(both.first_joined, 1U);
+  EXPECT_EQ(both.files, (std::vector<std::string>{"__0_0.distcp", "__1_0.distcp"}));
+  ASSERT_EQ(both.tensors.size(), 2U);
+  StoredChunk const chunk = both.chunks_of(both.tensors[1]).front();
+  EXPECT_EQ(chunk.item, (ItemPlace{.file = 1, .offset_bytes = 7, .size_bytes = 16}));
+  EXPECT_EQ(vector_of(both.sizes(chunk)), std::vector<Index>{4});
+  ASSERT_EQ(both.objects.size(), 1U);
+  EXPECT_EQ(both.objects[0].item.file, 1U);
+  test::expect_refused(ErrorKind::source, "more: has the key 'v'",
+                       [&] { dcp::join_metadata(both, more, "more"); });
 }
 
 TEST(ReadMetadata, ReadsOneTensor) {
