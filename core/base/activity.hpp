@@ -8,11 +8,11 @@
 
 namespace reshard {
 
-/// A call that may hang in the system, while it lasts: who watches the process can say where it
-/// hangs. Any thread.
+/// Registers a system call that may hang for as long as the call lasts, so that a watchdog can name
+/// the place. Any thread.
 class FileStep {
  public:
-  /// What it refers to outlives it.
+  /// Both arguments must outlive the object.
   FileStep(std::string_view doing, std::filesystem::path const& path);
   ~FileStep();
   FileStep(FileStep const&) = delete;
@@ -27,7 +27,8 @@ class FileStep {
   FileStep* after_ = nullptr;
 };
 
-/// The main thread waits for other ranks, or for what has a watch of its own, while it is alive.
+/// While an object lives, the main thread waits for other ranks or for a thread with a watchdog of
+/// its own.
 class Waiting {
  public:
   Waiting();
@@ -36,7 +37,7 @@ class Waiting {
   Waiting& operator=(Waiting const&) = delete;
 };
 
-/// What this process is doing, as another thread can see it.
+/// The current activity of this process, as another thread can see it.
 struct Activity {
   std::uint64_t steps = 0;  ///< file steps that have ended
   bool waiting = false;
@@ -48,7 +49,7 @@ struct Activity {
   static Activity now();
 };
 
-/// Names what comes next, for Activity.
+/// Sets Activity::phase.
 void begin_phase(std::string_view name);
 /// How far it is. Any thread.
 void advance_phase(std::uint64_t done_bytes, std::uint64_t total_bytes);

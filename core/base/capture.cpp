@@ -9,9 +9,8 @@
 namespace reshard {
 namespace {
 
-/// What the system refused in a walk through folders, by the same rules as what it refuses to our
-/// own calls. The library's words are "filesystem error: cannot remove all: Input/output error
-/// [path]".
+/// The Error of a failed call of std::filesystem, by the same rules as those of our own calls. The
+/// library's words are "filesystem error: cannot remove all: Input/output error [path]".
 Error error_of(std::filesystem::filesystem_error const& refused) {
   std::string_view const said = refused.what();
   constexpr std::string_view before = " cannot ";

@@ -8,13 +8,13 @@
 
 namespace reshard {
 
-/// What std::thread throws where the system has no room for another one (EAGAIN), as an Error of
-/// kind resources.
+/// The exception of std::thread when the system has no room for another thread (EAGAIN), as an
+/// Error of kind resources.
 Error thread_refused(std::error_code const& code);
 
-/// What `work` threw, as an Error; nothing when it returned. Foreign exceptions become internal
-/// ones, but std::filesystem's are of kind io or resources, and memory or a thread that the system
-/// refuses is of kind resources.
+/// Calls `work` and returns its exception as an Error; nullopt if it returned. Foreign exceptions
+/// become internal ones, but those of std::filesystem are of kind io or resources, and refused
+/// memory or threads are of kind resources.
 std::optional<Error> capture(std::function<void()> const& work);
 
 }  // namespace reshard

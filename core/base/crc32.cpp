@@ -26,7 +26,7 @@ constexpr std::uint32_t multiply(std::uint32_t a, std::uint32_t b) {
   return product;
 }
 
-/// powers[k] is x^(8 * 2^k) mod P: what 2^k zero bytes multiply a register by.
+/// powers[k] is x^(8 * 2^k) mod P: the factor of a register for 2^k zero bytes.
 constexpr auto powers = [] {
   std::array<std::uint32_t, 64> table{};
   table[0] = one >> 8;
@@ -58,8 +58,8 @@ std::uint32_t crc32(std::span<std::byte const> bytes, std::uint32_t crc) {
 
 std::uint32_t crc32_share(std::span<std::byte const> piece, std::uint64_t after_bytes) {
   // crc32() inverts the register before and after; starting from all ones and inverting once more
-  // leaves the plain remainder of the piece, which is linear: the remainder of a whole is the xor
-  // of the remainders of its pieces, each moved to its place.
+  // leaves the plain remainder of the piece, which is linear: the remainder of a byte sequence is
+  // the xor of the remainders of its pieces, each moved to its offset.
   std::uint32_t const remainder = ~crc32(piece, 0xffffffffU);
   return shifted(remainder, after_bytes);
 }

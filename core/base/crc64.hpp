@@ -8,10 +8,10 @@
 namespace reshard {
 
 // CRC-64 with the polynomial of ECMA-182, bits reflected, without the inversions before and after:
-// the plain remainder, which is linear. The CRC of a whole is the xor of the CRCs of its parts,
-// each moved to its place by crc64_shifted().
+// the plain remainder, which is linear. The CRC of a byte sequence is the xor of the CRCs of its
+// parts, each moved to its offset by crc64_shifted().
 //
-//   crc64(a b) = crc64_shifted(crc64(a), bytes of b) ^ crc64(b);   zeros in front change nothing
+//   crc64(a b) = crc64_shifted(crc64(a), bytes of b) ^ crc64(b);   leading zeros do not matter
 //
 // A CRC is a polynomial over GF(2) of degree below 64, modulo P: bit 63 is x^0, bit 0 is x^63. The
 // functions in this header are for kernels, too.
@@ -36,7 +36,7 @@ constexpr std::uint64_t crc64_product(std::uint64_t a, std::uint64_t b) {
   return product;
 }
 
-/// x^(8 * bytes) mod P: what so many bytes behind a part multiply its CRC by.
+/// x^(8 * bytes) mod P: the factor for the CRC of a part that is followed by `bytes` bytes.
 std::uint64_t crc64_power(std::uint64_t bytes);
 
 /// Multiplies by one factor, fast: for factors that are used some hundred times.
@@ -74,10 +74,10 @@ class Crc64Factor {
 /// tables.
 std::uint64_t crc64(std::span<std::byte const> bytes, std::uint64_t crc = 0);
 
-/// The same with tables, eight bytes at a time.
+/// crc64() with tables, eight bytes at a time, without ISA-L.
 std::uint64_t crc64_by_tables(std::span<std::byte const> bytes, std::uint64_t crc = 0);
 
-/// The CRC when `bytes` zero bytes follow.
+/// The CRC after a further `bytes` zero bytes.
 std::uint64_t crc64_shifted(std::uint64_t crc, std::uint64_t bytes);
 
 }  // namespace reshard

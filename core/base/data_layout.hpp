@@ -4,7 +4,7 @@
 
 namespace reshard {
 
-/// Where the bytes of tensors begin in a file that is to be written.
+/// The offsets of tensor payloads in a file that is to be written.
 enum class DataLayout {
   usual,      ///< where the libraries of the format put them
   as_given,   ///< in the order in which the tensors are given

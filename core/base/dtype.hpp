@@ -7,7 +7,7 @@
 namespace reshard {
 
 /// Element types, with the spelling of safetensors (the one spelling used in messages, JSON and
-/// maps). The last three are no words of safetensors. f4_x2 is torch's float4_e2m1fn_x2: two f4
+/// maps). safetensors has no words for the last three. f4_x2 is torch's float4_e2m1fn_x2: two f4
 /// values in each byte, and shapes count the bytes. F4 of safetensors is read as f4_x2 where its
 /// last dimension is even, so that it is the same tensor in every format.
 enum class DType : std::uint8_t {
@@ -44,13 +44,13 @@ int bits(DType dtype);
 /// The last of the enumerators.
 inline constexpr DType last_dtype = DType::f4_x2;
 
-/// Whether a safetensors file can hold it: f4_x2 as F4, with twice the last dimension.
+/// Whether a safetensors file can contain this dtype: f4_x2 as F4, with twice the last dimension.
 constexpr bool in_safetensors(DType dtype) { return dtype < DType::c128 || dtype == DType::f4_x2; }
 
 /// "BF16", "F8_E4M3", "BOOL", …
 std::string_view name(DType dtype);
 
-/// The inverse of name(); nothing when the word is unknown.
+/// The inverse of name(); nullopt if the word is unknown.
 std::optional<DType> dtype_from_name(std::string_view word);
 
 }  // namespace reshard

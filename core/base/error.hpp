@@ -11,7 +11,7 @@
 
 namespace reshard {
 
-/// What kind of thing went wrong. Each kind has one exit code, listed in `reshard --help`.
+/// The kinds of errors. Each kind has one exit code, listed in `reshard --help`.
 enum class ErrorKind {
   usage,        ///< 2: the command line or the job spec is wrong
   source,       ///< 3: the source is damaged, hostile, incomplete or of an unsupported form
@@ -28,8 +28,8 @@ enum class ErrorKind {
 int exit_code(ErrorKind kind);
 
 #ifdef RESHARD_RECORD_REFUSALS
-/// Appends a line about a refusal to the file that RESHARD_REFUSALS_TO names; does nothing where it
-/// names none. Each different refusal of a test is recorded once (tests/refusals/README.md).
+/// Appends a line about a refusal to the file in the variable RESHARD_REFUSALS_TO, if it is set.
+/// Each different refusal of a test is recorded once (tests/refusals/README.md).
 void record_refusal(ErrorKind kind, std::string_view format, std::string_view sentence,
                     std::source_location const& place);
 
@@ -51,8 +51,8 @@ class MessageFormat {
 };
 #endif
 
-/// The one exception type: a kind and a sentence that says where, what disagrees (expected against
-/// found) and what to do.
+/// The one exception type: a kind and a sentence with the place, the disagreement (expected and
+/// found) and the next step.
 class Error : public std::exception {
  public:
 #ifdef RESHARD_RECORD_REFUSALS
@@ -70,7 +70,7 @@ class Error : public std::exception {
   std::string const& sentence() const { return sentence_; }
   char const* what() const noexcept override { return sentence_.c_str(); }
 
-  /// The same error with a place put in front: "place: sentence".
+  /// The error with a place prepended to its sentence: "place: sentence".
   Error in(std::string_view place) const {
     Error error = *this;
     error.sentence_ = fmt::format("{}: {}", place, sentence_);
@@ -78,8 +78,8 @@ class Error : public std::exception {
     return error;
   }
 
-  /// Whether the source is whole, and the model map does not describe the form of its weights: a
-  /// job that keeps names can carry them.
+  /// Whether the source is complete but the model map does not describe the form of its weights: a
+  /// job that keeps names can copy them.
   bool is_of_unknown_form() const { return of_unknown_form_; }
   Error of_unknown_form() const {
     Error error = *this;
@@ -87,7 +87,8 @@ class Error : public std::exception {
     return error;
   }
 
-  /// Whether every rank of the job throws this error, now: none waits for another.
+  /// Whether all ranks of the job throw this error at the same point, so that none waits for
+  /// another.
   bool is_agreed() const { return agreed_; }
   Error agreed() const {
     Error error = *this;

@@ -16,8 +16,8 @@ namespace reshard {
 class Sight;
 
 /// A file as it was at some time: when two stamps differ, it was changed or replaced in between.
-/// The device's number says the same only on one node: network file systems number theirs on each
-/// node. FUSE file systems may number inodes on each node, too: there the inode is 0.
+/// Device numbers are comparable on one node only: network file systems number theirs on each node.
+/// FUSE file systems may number inodes on each node, too: there the inode is 0.
 struct FileStamp {
   std::int64_t bytes = 0;
   std::int64_t mtime_ns = 0;
@@ -30,10 +30,10 @@ struct FileStamp {
 /// An open regular file with positioned, complete transfers: short transfers are finished, requests
 /// are split below 1 GiB. Calls that a signal has interrupted are made again. Every failure is an
 /// Error of kind io (resources for a full disk or quota) with the path, the offset and the system's
-/// reason. Transfers at disjoint places may run in several threads. What is opened for writing
-/// cannot be read: a network file system then sends exactly the bytes that were written, never the
-/// rest of their page, which another node may have written meanwhile. A file that is opened for
-/// reading under a Sight is read through it, and must not outlive it.
+/// reason. Transfers at disjoint places may run in several threads. A file that is opened for
+/// writing cannot be read: a network file system then sends exactly the bytes that were written,
+/// never the rest of their page, which another node may have written meanwhile. A file that is
+/// opened for reading under a Sight is read through it, and must not outlive it.
 class File {
  public:
   /// Opens an existing regular file for reading. A missing or special file is an Error of kind
@@ -49,7 +49,8 @@ class File {
   File& operator=(File&& other) noexcept;
   File(File const&) = delete;
   File& operator=(File const&) = delete;
-  /// Of a written file only on the way out of a failure: what close() would say is lost here.
+  /// Written files are closed by close(); the destructor closes them only after a failure, and
+  /// drops the error of close(2).
   ~File();
 
   std::filesystem::path const& path() const { return path_; }
@@ -57,25 +58,26 @@ class File {
   std::uint64_t size_bytes() const;
   FileStamp stamp() const;
 
-  /// Fills `into` from `offset_bytes`; the end of the file inside the range is an Error (kind
-  /// source: the file is cut short).
+  /// Fills `into` from `offset_bytes`; the end of the file inside the range is an Error of kind
+  /// source (the file is cut short).
   void read_at(std::uint64_t offset_bytes, std::span<std::byte> into) const;
-  /// As many bytes as there are from `offset_bytes` on, at most `into.size()`.
+  /// Reads the bytes from `offset_bytes` on, at most `into.size()`; returns their number, which is
+  /// less only at the end of the file.
   std::size_t read_some_at(std::uint64_t offset_bytes, std::span<std::byte> into) const;
   void write_at(std::uint64_t offset_bytes, std::span<std::byte const> bytes) const;
-  /// As read_at, into several places in turn.
+  /// As read_at(), into several buffers in turn.
   void read_parts_at(std::uint64_t offset_bytes, std::span<iovec const> parts) const;
 
   enum class Cache { keep, drop };
-  /// As write_at, from several places in turn. Cache::drop writes to the device soon and frees the
-  /// page cache by itself (RWF_DONTCACHE); where the system cannot do that, the answer is false and
-  /// nothing was written.
+  /// As write_at(), from several buffers in turn. Cache::drop writes to the device soon and frees
+  /// the page cache by itself (RWF_DONTCACHE); returns false without writing if the system cannot
+  /// do that.
   [[nodiscard]] bool write_parts_at(std::uint64_t offset_bytes, std::span<iovec const> parts,
                                     Cache cache) const;
-  /// Begins to write the range to the device. False where the file system knows no such request.
+  /// Begins to write the range to the device. False if the file system does not support it.
   [[nodiscard]] bool begin_write_back(std::uint64_t offset_bytes, std::uint64_t bytes) const;
-  /// Waits until the range is on the device and drops it from the page cache. Says nothing about
-  /// the size and other metadata: sync() does.
+  /// Waits until the range is on the device and drops it from the page cache. The size and other
+  /// metadata are not synced: see sync().
   void finish_write_back(std::uint64_t offset_bytes, std::uint64_t bytes) const;
   /// A hint: this file is read mostly from front to back.
   void expect_sequential_reads() const;
@@ -83,8 +85,8 @@ class File {
   void resize(std::uint64_t size_bytes) const;
   /// Data and size reach the device before this returns.
   void sync() const;
-  /// Ends the use of a written file: a network file system may say only here that it could not take
-  /// what was written, which counts as a failed write-back. Nothing is left open, whatever it says.
+  /// Ends the use of a written file: a network file system may report only here that it could not
+  /// store the data, which counts as a failed write-back. The descriptor is closed in any case.
   void close();
 
  private:
@@ -97,27 +99,26 @@ class File {
   int descriptor_ = -1;
   std::filesystem::path path_;
   Sight* sight_ = nullptr;
-  FileStamp seen_;  ///< with a sight
+  FileStamp seen_;  ///< set if the file was opened under a Sight
 };
 
-/// The stamp of the file at a path, links followed, as its server has it now: without opening it
-/// where the system can ask the server so (statx), else by opening it. Not for threads that have a
-/// Sight. A missing or special file is an Error of kind io.
+/// The stamp of the file at a path, links followed, as its server has it now: by statx, or by
+/// opening the file if statx cannot ask the server. Not for threads that have a Sight. A missing or
+/// special file is an Error of kind io.
 FileStamp stamp_of(std::filesystem::path const& path);
 
-/// Whether a sync, a write-back or a close of this process has ever failed. What was written may
-/// then be lost, and a later sync of the same file, through another descriptor, may say nothing of
-/// it.
+/// Whether a sync, a write-back or a close of this process has ever failed. Written bytes may then
+/// be lost, and a later sync of the same file through another descriptor may succeed nevertheless.
 bool write_back_has_failed();
 
-/// The whole file; larger than `limit_bytes` is an Error of kind source.
+/// The text of the file; a file larger than `limit_bytes` is an Error of kind source.
 std::string read_text_file(std::filesystem::path const& path, std::uint64_t limit_bytes);
 /// Creates the file with exactly these bytes, syncs and closes it.
 void write_text_file(std::filesystem::path const& path, std::string_view text);
 /// Makes a folder and those above it, as far as they are missing.
 void make_folders(std::filesystem::path const& path);
-/// Gives a file or folder another name on the same file system; what had that name before is
-/// replaced.
+/// Gives a file or folder another name on the same file system; a file that has that name already
+/// is replaced.
 void rename_path(std::filesystem::path const& from, std::filesystem::path const& to);
 /// Makes the names inside a directory durable.
 void sync_directory(std::filesystem::path const& path);

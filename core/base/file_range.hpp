@@ -8,11 +8,11 @@
 
 namespace reshard {
 
-/// A part of an open file that is read like a separate file: offsets count from its start, and
-/// nothing outside it is read. Borrows the file.
+/// A part of an open file that is read like a separate file: offsets count from its start, and no
+/// byte outside of it is read. Borrows the file.
 class FileRange {
  public:
-  /// All of the file, as long as it is now.
+  /// The complete file, with its current size.
   FileRange(File const& file);
   /// [offset_bytes, +size_bytes) of the file; a range that leaves the file is an Error of kind
   /// source.
@@ -20,12 +20,13 @@ class FileRange {
 
   std::uint64_t offset_bytes() const { return offset_bytes_; }
   std::uint64_t size_bytes() const { return size_bytes_; }
-  /// For messages: the path, and of a part also its place.
+  /// For messages: the path, and of a part also its offset and size.
   std::string name() const;
 
   /// Fills `into` from `offset_bytes` of the range; its end in between is an Error of kind source.
   void read_at(std::uint64_t offset_bytes, std::span<std::byte> into) const;
-  /// As many bytes as the range has from `offset_bytes` on, at most `into.size()`.
+  /// Reads the bytes of the range from `offset_bytes` on, at most `into.size()`; returns their
+  /// number.
   std::size_t read_some_at(std::uint64_t offset_bytes, std::span<std::byte> into) const;
 
  private:

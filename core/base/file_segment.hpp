@@ -5,7 +5,7 @@
 
 namespace reshard {
 
-/// Bytes and where they go in a file.
+/// Bytes and their offset in a file.
 struct FileSegment {
   std::uint64_t offset_bytes = 0;
   std::string bytes;

@@ -6,8 +6,8 @@
 
 namespace reshard {
 
-/// Nanoseconds since 1970. A time that 64 bits cannot say, before 1677 or after 2262, counts as the
-/// first or the last that they can.
+/// Nanoseconds since 1970. A time outside the range of 64 bits (before 1677 or after 2262) becomes
+/// the smallest or largest value.
 inline std::int64_t nanoseconds_since_1970(timespec const& time) {
   std::int64_t seconds_part = 0;
   std::int64_t all = 0;

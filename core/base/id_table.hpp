@@ -7,25 +7,24 @@
 
 namespace reshard {
 
-/// Finds things by their value when they are numbered and lie elsewhere: a hash table of nothing
-/// but numbers.
+/// A hash table of ids: finds numbered objects, which are stored elsewhere, by their value.
 class IdTable {
  public:
   static constexpr std::uint32_t none = 0xffffffff;
 
-  /// The id of the thing with this hash for which `is_it(id)` holds, or `none`.
+  /// The id of the object with this hash for which `is_it(id)` holds, or `none`.
   template <class IsIt>
   std::uint32_t id(std::uint64_t hash, IsIt is_it) const {
     return slots_.empty() ? none : slots_[slot(hash, is_it)];
   }
 
-  /// Room for one more. `hash_of_id(id)` is the hash of a thing that is in the table already.
+  /// Makes room for one more id. `hash_of_id(id)` is the hash of an object that is in the table.
   template <class HashOfId>
   void make_room(HashOfId hash_of_id) {
     if ((used_ + 1) * 3 <= slots_.size() * 2) return;
     reserve(used_ + 1, hash_of_id);
   }
-  /// Room for so many in all.
+  /// Makes room for `count` ids in total.
   template <class HashOfId>
   void reserve(std::size_t count, HashOfId hash_of_id) {
     std::size_t size = 16;
@@ -35,13 +34,13 @@ class IdTable {
     for (std::uint32_t const id : old)
       if (id != none) slots_[free_slot(hash_of_id(id))] = id;
   }
-  /// Adds a thing that is not in the table. Pre: make_room or reserve was called.
+  /// Adds an object that is not in the table. Pre: make_room() or reserve() was called.
   void add(std::uint64_t hash, std::uint32_t id) {
     slots_[free_slot(hash)] = id;
     ++used_;
   }
-  /// The same, or another id in the place of the thing with this hash for which `is_it(id)` holds.
-  /// Pre: make_room or reserve was called.
+  /// Adds an object, or replaces the id of the object with this hash for which `is_it(id)` holds.
+  /// Pre: make_room() or reserve() was called.
   template <class IsIt>
   void add_or_replace(std::uint64_t hash, std::uint32_t id, IsIt is_it) {
     std::uint32_t& known = slots_[slot(hash, is_it)];

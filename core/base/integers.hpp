@@ -9,11 +9,11 @@
 
 namespace reshard {
 
-/// A count or an index of tensor elements. Byte counts are std::uint64_t and their names say so
-/// (`offset_bytes`).
+/// A count or an index of tensor elements. Byte counts are std::uint64_t, with names that end in
+/// `bytes`.
 using Index = std::int64_t;
 
-/// a * b, or an error of this kind when the product does not fit; `what` names the quantity.
+/// a * b; an Error of this kind if the product does not fit. `what` names the quantity.
 template <class T>
 T checked_mul(T a, T b, ErrorKind kind, std::string_view what) {
   T result{};
@@ -41,8 +41,8 @@ inline Index checked_volume(std::span<Index const> shape, ErrorKind kind, std::s
   return volume;
 }
 
-/// The same number in a narrower integer type; throws (internal) when it does not fit. For MPI,
-/// zlib and CUDA counts.
+/// The number in a narrower integer type; throws (internal) when it does not fit. For MPI, zlib and
+/// CUDA counts.
 template <class To, class From>
 To narrow(From value) {
   static_assert(std::is_integral_v<To> && std::is_integral_v<From>);

@@ -13,13 +13,12 @@
 
 namespace reshard {
 
-/// Each different value once, by number, and never let go of: for values of the process that are
-/// held in very many places. A value is in place before any thread has its number, so reading takes
-/// no lock.
+/// Stores each distinct value once, by number, until the process ends: for values with very many
+/// holders. A value is stored before any thread has its number, so reading takes no lock.
 ///
-/// `Traits` has `static std::size_t hash(Key const&)`, `static bool same(Value const&, Key const&)`
-/// for keys of Value and for others that a Value can be made of. Keys that are the same as one
-/// value have its hash.
+/// `Traits` has `static std::size_t hash(Key const&)` and `static bool same(Value const&, Key
+/// const&)`, where Key is Value or a type from which Value can be constructed. Keys that are the
+/// same as a value have its hash.
 template <class Value, class Traits>
 class Interned {
  public:
@@ -31,7 +30,7 @@ class Interned {
     return blocks_[number / block_size].load(std::memory_order_acquire)[number % block_size];
   }
 
-  /// The number of the value that is the same as `key`, which is added where there is none.
+  /// The number of the value that is the same as `key`, which is added if there is none.
   template <class Key>
   std::uint32_t number_of(Key const& key) {
     std::lock_guard const lock(mutex_);

@@ -11,9 +11,9 @@ namespace {
 
 constexpr int deepest = 64;
 
-// What a document may cost: a value takes up to so many bytes, and each of them follows one of
-// ",:[{" (a few in texts count as well). Honest documents have names and numbers of several digits;
-// one that is all punctuation is made to fill the memory.
+// The memory that a document may take: a value takes up to value_bytes, and each follows one of
+// ",:[{" (those inside texts count as well). Ordinary documents have names and numbers of several
+// digits; one that is all punctuation is made to fill the memory.
 constexpr std::uint64_t value_bytes = 64;
 constexpr std::uint64_t free_bytes = std::uint64_t{64} << 20U;
 constexpr std::uint64_t bytes_per_byte = 16;

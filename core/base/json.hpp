@@ -66,11 +66,11 @@ Json parse_json(std::string_view text, std::string_view place);
 /// A string as JSON writes it, quotes included; control characters are escaped. Also safe to show
 /// on a terminal.
 std::string json_quoted(std::string_view text);
-/// The same, behind `out`.
+/// Appends json_quoted(text) to `out`.
 void append_json_quoted(std::string& out, std::string_view text);
 
-/// The text with every byte that is not part of valid UTF-8 written as "\xNN": what JSON can hold.
-/// File names may be any bytes.
+/// The text with every byte that is not part of valid UTF-8 written as "\xNN", so that JSON can
+/// contain it. File names may be any bytes.
 std::string valid_utf8(std::string_view text);
 
 }  // namespace reshard

@@ -8,11 +8,11 @@
 namespace reshard {
 namespace {
 
-/// What is parsed at a time.
+/// The bytes that are parsed at a time.
 constexpr std::size_t step_bytes = std::size_t{256} << 10U;
 
-/// Steps over the parts of a text that is JSON, or else is refused later by whoever parses the
-/// parts: it tells brackets and commas from what stands in strings, and no more.
+/// Steps over the values of a JSON text without parsing them: distinguishes brackets and commas
+/// from the content of strings. Malformed values are refused later, by their parser.
 class Steps {
  public:
   explicit Steps(std::string_view text, std::size_t at = 0) : text_(text), at_(at) {}
@@ -28,7 +28,7 @@ class Steps {
     ++at_;
     return true;
   }
-  /// Past a string; what stands in it, escapes as they are.
+  /// Steps past a string and returns its content, with escapes as they are.
   std::optional<std::string_view> string() {
     if (!take('"')) return std::nullopt;
     std::size_t const begin = at_;
@@ -40,8 +40,8 @@ class Steps {
     }
     return text_.substr(begin, at_++ - begin);
   }
-  /// Past the next comma that is in no inner value, or to what closes the outer one: whether it is
-  /// a comma.
+  /// Steps past the next comma that is in no inner value (true), or to the bracket that closes the
+  /// outer value (false).
   bool value() {
     for (std::size_t depth = 0; !done(); ++at_) {
       char const c = text_[at_];
@@ -73,7 +73,7 @@ struct Place {
   std::size_t end = 0;
 };
 
-/// Of the members with these keys; none where the text is no object.
+/// The places of the members with these keys; empty if the text is not an object.
 std::vector<Place> find_members(std::string_view text, std::span<std::string_view const> keys) {
   std::vector<Place> found;
   Steps steps(text);
@@ -99,7 +99,7 @@ bool is_enclosed(std::string_view text, char open) {
   return text.size() >= 2 && text.front() == open && text.back() == (open == '[' ? ']' : '}');
 }
 
-/// Parses what is between the brackets, as much at a time as has step_bytes.
+/// Parses the items between the brackets, about step_bytes at a time.
 void in_steps(std::string_view text, std::string_view place,
               std::function<void(Json const& part)> const& take) {
   std::string_view const inner = text.substr(1, text.size() - 2);

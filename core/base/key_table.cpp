@@ -36,7 +36,7 @@ std::string shortened(std::string_view text) {
   return std::string(text.substr(0, end)) + "...";
 }
 
-/// "expected …, found …": what is wrong with a value.
+/// The text of an error: "expected …, found …".
 std::string expected(std::string_view what, Value const& value) {
   return fmt::format("expected {}, found {}", what, shown(value));
 }

@@ -10,8 +10,8 @@
 #include <variant>
 #include <vector>
 
-/// Tables of the keys that a user sets: each row is bound to a member of a struct, and says how its
-/// value is read, shown and explained. The functions at the end make rows.
+/// Tables of the keys that a user sets: each row is bound to a member of a struct and defines how
+/// its value is read, shown and explained. The functions at the end make rows.
 namespace reshard::keys {
 
 /// A value that no key takes; the text says what it is: "a table".
@@ -33,7 +33,7 @@ struct Row {
   std::string range = {};                 ///< of a number: "1 to 32768"
   std::string_view example = {};          ///< a required key's value in the default job file
 
-  /// Takes a value that fits the kind, or says what is wrong with it.
+  /// Takes a value that fits the kind, or returns the text of an error.
   std::function<std::optional<std::string>(Owner&, Value const&)> set = {};
   /// The value as TOML.
   std::function<std::string(Owner const&)> show = {};
@@ -48,8 +48,8 @@ std::string shown(Value const& value);
 /// the key takes one and the word is one, the texts between commas for a list, else the text.
 Value value_from_word(Kind kind, std::string_view word);
 
-/// "512 MiB", "5 GB", "4096": a whole number and a unit (B, KB, MB, GB, TB, KiB, MiB, GiB, TiB);
-/// nothing for any other text.
+/// "512 MiB", "5 GB", "4096": an integer and a unit (B, KB, MB, GB, TB, KiB, MiB, GiB, TiB);
+/// nullopt for any other text.
 std::optional<std::uint64_t> bytes_from_text(std::string_view text);
 
 /// The shortest such text that is exactly this size.
@@ -58,11 +58,11 @@ std::string text_from_bytes(std::uint64_t bytes);
 /// "expected one of keep, drop, found "dorp" (did you mean drop?)".
 std::string expected_one_of(std::vector<std::string> const& words, Value const& value);
 
-/// The word that a value gives to a key with these: for "on" and "off" also true and false. Nothing
-/// where it is none.
+/// The word in `words` that a value stands for: true and false stand for "on" and "off". nullopt if
+/// there is none.
 std::optional<std::string> word_in(std::vector<std::string> const& words, Value const& value);
 
-/// Put the value into `into`, or say what is wrong with it.
+/// Stores the value in `into`, or returns the text of an error.
 std::optional<std::string> read_text(Value const& value, std::string& into);
 /// A list of texts; one text is a list of it, and an empty one the empty list.
 std::optional<std::string> read_texts(Value const& value, std::vector<std::string>& into);
@@ -121,7 +121,7 @@ Row<Owner> size_or_auto(std::string name, std::uint64_t Owner::*member, std::str
                size_or_auto_shown);
 }
 
-/// A whole number from `least` to `most`.
+/// An integer from `least` to `most`.
 template <class Owner, class T>
 Row<Owner> number(std::string name, T Owner::*member, std::int64_t least, std::int64_t most,
                   std::string_view comment) {
@@ -161,7 +161,7 @@ Row<Owner> one_of(std::string name, T Owner::*member, std::vector<std::pair<std:
       });
 }
 
-/// The same of an enum whose values from 0 have the words in this order.
+/// one_of() for an enum whose values from 0 have the words in this order.
 template <class Owner, class E>
 Row<Owner> choice(std::string name, E Owner::*member, std::vector<std::string> const& words,
                   std::string_view comment) {
@@ -176,7 +176,7 @@ Row<Owner> with_example(Row<Owner> row, std::string_view example) {
   return row;
 }
 
-/// The same key of what holds the owner.
+/// The row of an Owner as a row of the object that contains the owner.
 template <class Outer, class Owner>
 Row<Outer> within(Owner Outer::*part, Row<Owner> row) {
   return {std::move(row.name),

@@ -38,7 +38,7 @@ fs::path comparable(fs::path path) {
   return path;
 }
 
-/// Its names may be known to those who may not open what they name: then the system says so.
+/// Whether the entries can be accessed: a folder may be readable (listed) but not searchable.
 bool is_searchable(fs::path const& folder) {
   return ::faccessat(AT_FDCWD, folder.c_str(), X_OK, AT_EACCESS) == 0;
 }
@@ -140,7 +140,7 @@ std::string text_once(fs::path const& path, std::function<std::string()> const& 
   fs::path const full = innermost == nullptr ? fs::path() : comparable(path);
   ListedFolders* const keeper = full.empty() ? nullptr : ListedFolders::keeper_of(full);
   if (keeper == nullptr) return read();
-  // Ranks that see together have read the same: what one reads alone is not among it.
+  // Texts that ranks have read together are kept apart from those that one rank has read by itself.
   std::pair const key(full, current_sight() != nullptr);
   auto const known = keeper->texts_.find(key);
   return known != keeper->texts_.end() ? known->second

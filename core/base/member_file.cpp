@@ -31,8 +31,8 @@ bool lies_in(fs::path const& file, fs::path const& folder) {
   return !folder.empty() && folder_rest == folder.end() && file_rest != file.end();
 }
 
-/// Of the path itself, not of what a link leads to; not_found for names that no file can have. A
-/// file system that fails to say it is an Error of kind io: it must not change what is done.
+/// The type of the path itself, links not followed; not_found for names that no file can have. A
+/// failure of the file system is an Error of kind io: it must not change the result.
 fs::file_type type_of(fs::path const& path) {
   if (auto const listed = listed_type(path)) return *listed;
   std::error_code reason;
@@ -44,7 +44,7 @@ fs::file_type type_of(fs::path const& path) {
   return reason ? fs::file_type::not_found : status.type();
 }
 
-/// What a member is that a link leads to.
+/// The kind of the target of a link.
 MemberKind kind_behind_link(fs::path const& folder, fs::path const& member, fs::path const& named) {
   std::error_code reason;
   fs::path const root = fs::canonical(folder, reason);
@@ -68,8 +68,8 @@ MemberKind kind_here(fs::path const& folder, fs::path const& member, fs::path co
   return type == fs::file_type::regular ? MemberKind::file : MemberKind::not_regular;
 }
 
-/// Of each member. Many in one folder are one listing, which says of most file systems' files what
-/// they are; a link is followed.
+/// The kind of each member. Many in one folder are answered by one listing, which has the types on
+/// most file systems; links are followed.
 std::string kinds_here(fs::path const& folder, std::span<fs::path const> members,
                        fs::path const& named) {
   constexpr std::size_t worth_a_listing = 8;

@@ -29,15 +29,15 @@ fs::path full_path(fs::path const& path) { return normal_path(fs::absolute(path)
 
 namespace {
 
-/// Without links, of a path that can be opened: the system's own name for what it opened, which one
-/// call gives instead of one for each part. Empty where it does not say; errno tells whether
-/// nothing is there.
+/// The resolved path of a path that can be opened: the system's name of the descriptor, by one call
+/// instead of one for each component. Empty if there is none; errno has the reason if the path
+/// cannot be opened.
 fs::path system_name(fs::path const& path) {
   int const descriptor = ::open(path.c_str(), O_PATH | O_CLOEXEC);
   if (descriptor < 0) return {};
   std::error_code problem;
   fs::path name = fs::read_symlink(fmt::format("/proc/self/fd/{}", descriptor), problem);
-  // What is removed meanwhile gets a remark behind its name.
+  // The system appends " (deleted)" to the name of a removed file.
   struct stat opened {};
   bool const known = !problem && name.is_absolute() && ::fstat(descriptor, &opened) == 0 &&
                      opened.st_nlink > 0 && !name.native().ends_with(" (deleted)");
@@ -46,7 +46,7 @@ fs::path system_name(fs::path const& path) {
   return known ? name : fs::path();
 }
 
-/// The same of a path whose last part need not exist.
+/// system_name() of a path whose last component need not exist.
 fs::path quickly_resolved(fs::path const& path) {
   if (!path.has_filename() || path.lexically_normal() != path) return {};
   if (fs::path name = system_name(path); !name.empty()) return name;
@@ -72,10 +72,10 @@ fs::path resolved_path(fs::path const& path) {
 
 namespace {
 
-/// Resolves what lies in one folder.
+/// Resolves the entries of one folder.
 class ResolvedFolder {
  public:
-  /// Many entries are worth a listing, which says which of them are links; so is one that is known.
+  /// Many entries are worth a listing, which has the types, links included; so is a known listing.
   ResolvedFolder(fs::path const& resolved, fs::path const& folder, std::size_t entries)
       : resolved_(resolved.string()) {
     constexpr std::size_t worth_a_listing = 8;
@@ -99,7 +99,8 @@ class ResolvedFolder {
   }
 
  private:
-  // A path takes some hundred bytes beside its text, and there may be a folder for each file.
+  // Text rather than fs::path, which takes some hundred bytes more: there may be a folder for each
+  // file.
   std::string resolved_;
   std::map<std::string, fs::file_type> types_;
 };

@@ -19,17 +19,17 @@ std::filesystem::path normal_path(std::filesystem::path const& path);
 /// Absolute and normal; links are left as they are.
 std::filesystem::path full_path(std::filesystem::path const& path);
 
-/// Absolute and normal, links resolved as far as the path exists. Where links cannot be followed
-/// `problem` says so, and this is full_path().
+/// Absolute and normal, links resolved as far as the path exists. If links cannot be followed,
+/// `problem` is set and the result is full_path().
 std::filesystem::path resolved_path(std::filesystem::path const& path, std::error_code& problem);
 std::filesystem::path resolved_path(std::filesystem::path const& path);
 
-/// The same of many as texts, many at a time; their folders are resolved once each.
+/// resolved_path() of many paths, as texts, in several threads; each folder is resolved once.
 std::vector<std::string> resolved_paths(std::vector<std::filesystem::path> const& paths);
 
-/// ".NAME" and the ending, in the folder of `path`, whose name is NAME.
+/// The hidden file next to `path`: ".NAME" plus the ending, where NAME is the file name of `path`.
 std::filesystem::path hidden_beside(std::filesystem::path const& path, std::string_view ending);
-/// The NAME of such a file name; nullopt for any other.
+/// The NAME in the file name of a hidden_beside() path; nullopt for any other file name.
 std::optional<std::string> hidden_for(std::string_view file_name, std::string_view ending);
 
 /// Whether `path` is `folder` or lies below it. Both are of one form, full or resolved.

@@ -7,7 +7,7 @@
 
 namespace reshard {
 
-/// What is from `begin` on and before `end`. Pre: begin <= end.
+/// The range [begin, end). Pre: begin <= end.
 template <class T>
 struct HalfOpen {
   T begin{};
@@ -16,15 +16,15 @@ struct HalfOpen {
   bool empty() const { return begin == end; }
   friend bool operator==(HalfOpen const&, HalfOpen const&) = default;
 };
-/// Bytes of one thing that the context names.
+/// A range of bytes of a file or of memory.
 using ByteRange = HalfOpen<std::uint64_t>;
-/// So many bytes from a place on.
+/// [begin, begin + bytes).
 constexpr ByteRange range_at(std::uint64_t begin, std::uint64_t bytes) {
   return {begin, begin + bytes};
 }
 
 /// Sorts ranges and joins those that overlap, touch or have at most `gap` between them; empty ones
-/// go. Ranges of several files (a member `file`) are joined within each.
+/// are removed. Ranges with a member `file` are joined within each file.
 template <class Range>
 std::vector<Range> united(std::vector<Range> ranges, decltype(Range{}.end) gap = {}) {
   auto const same_file = [](Range const& a, Range const& b) {
@@ -50,7 +50,7 @@ std::vector<Range> united(std::vector<Range> ranges, decltype(Range{}.end) gap =
   return result;
 }
 
-/// The parts of `ranges` that no range of `taken` has. Pre: both are united.
+/// `ranges` minus `taken`. Pre: both are united.
 template <class T>
 std::vector<HalfOpen<T>> without(std::vector<HalfOpen<T>> const& ranges,
                                  std::vector<HalfOpen<T>> const& taken) {

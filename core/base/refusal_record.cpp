@@ -13,7 +13,7 @@
 namespace reshard {
 namespace {
 
-/// A field of a line: without what separates fields and lines.
+/// A field of a line: separators of fields and lines become spaces.
 void append(std::string& line, std::string_view field) {
   for (char const c : field) line += static_cast<unsigned char>(c) < ' ' || c == '\x7f' ? ' ' : c;
 }
@@ -31,8 +31,8 @@ std::string without_numbers(std::string_view line) {
   return result;
 }
 
-/// By system calls of its own: what a test puts in front of libc's sees none of them. False where
-/// the file cannot be opened, as in a test that leaves no descriptors.
+/// By system calls of its own: a test's wrappers of libc calls do not see them. False where the
+/// file cannot be opened, as in a test that leaves no descriptors.
 bool add_lines(char const* path, std::string const& lines) {
   long const file =
       ::syscall(SYS_openat, AT_FDCWD, path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
@@ -42,7 +42,7 @@ bool add_lines(char const* path, std::string const& lines) {
   return true;
 }
 
-/// Callers of what fails may read errno behind it.
+/// Restores errno: callers may read it after a failed call.
 struct ErrnoKept {
   int const value = errno;
   ~ErrnoKept() { errno = value; }

@@ -7,19 +7,18 @@
 
 namespace reshard {
 
-/// Gives out places in a ring of bytes and takes them back in the order in which they were given.
-/// Not thread safe.
+/// Allocates blocks in a ring of bytes; they are freed in the order of allocation. Not thread safe.
 ///
-/// A block is contiguous. One that does not fit before the end begins again at the front; what it
-/// skips counts as used until the block comes back.
+/// A block is contiguous. One that does not fit before the end begins at the front; the skipped
+/// bytes count as used until the block is freed.
 class RingSpace {
  public:
   /// Blocks begin on multiples of `granule_bytes`. Pre: capacity_bytes is one, too.
   RingSpace(std::uint64_t capacity_bytes, std::uint64_t granule_bytes)
       : capacity_(capacity_bytes), granule_(granule_bytes) {}
 
-  /// The place of a block of at least `bytes`, or nothing while older blocks are in its way. An
-  /// empty ring has room for capacity_bytes().
+  /// Allocates a block of at least `bytes` and returns its offset; nullopt while older blocks take
+  /// the room. An empty ring has room for capacity_bytes().
   std::optional<std::uint64_t> take(std::uint64_t bytes);
   /// Frees the oldest block. Pre: there is one.
   void give_back_oldest();

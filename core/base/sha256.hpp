@@ -14,7 +14,7 @@ namespace reshard {
 using Sha256Digest = std::array<std::byte, 32>;
 /// 64 lower-case hexadecimal digits.
 std::string hex_of(Sha256Digest const& digest);
-/// And back. Pre: `hex` has that form.
+/// The inverse of hex_of(). Pre: 64 lower-case hexadecimal digits.
 Sha256Digest sha256_of_hex(std::string_view hex);
 
 /// SHA-256 of a text, as hex_of() writes it.
@@ -26,7 +26,7 @@ class Sha256 {
   Sha256();
 
   void add(std::span<std::byte const> bytes);
-  /// Of all bytes so far; more may follow.
+  /// The digest of all bytes so far; more may follow.
   Sha256Digest digest() const;
   std::string hex() const { return hex_of(digest()); }
 

@@ -23,7 +23,7 @@ struct ShapeTraits {
   static constexpr std::uint64_t factor = 0x9e3779b97f4a7c15U;
 };
 
-/// A shape that is made of what was asked for.
+/// A vector that can be constructed from a span of sizes, as Interned requires.
 struct Shape : std::vector<Index> {
   explicit Shape(Sizes sizes) : std::vector<Index>(sizes.begin(), sizes.end()) {}
 };

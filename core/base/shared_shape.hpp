@@ -10,8 +10,8 @@
 
 namespace reshard {
 
-/// The sizes of a tensor, held in many places: the process has each different list once, as long as
-/// it runs. A copy is four bytes. May be used by several threads at once.
+/// The shape of a tensor, for objects that are held in great number: the process stores each
+/// distinct shape once, until it ends. A copy is four bytes. Thread safe.
 class SharedShape {
  public:
   SharedShape() = default;
@@ -20,7 +20,7 @@ class SharedShape {
   SharedShape(std::initializer_list<Index> sizes)
       : SharedShape(std::span(sizes.begin(), sizes.size())) {}
 
-  /// Stays where it is as long as the process runs.
+  /// The reference stays valid until the process ends.
   std::vector<Index> const& sizes() const;
   operator std::vector<Index> const&() const { return sizes(); }
 

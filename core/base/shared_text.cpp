@@ -19,8 +19,8 @@ struct SharedText::Entry {
   std::atomic<std::uint32_t> holders = 1;
 };
 
-/// All texts of the process, in parts with a lock each. A count falls to 0 under the lock of its
-/// part only, so what is found there is never about to go.
+/// All texts of the process, in parts with a lock each. A count falls to 0 only under the lock of
+/// its part, so an entry that is found there is alive.
 class SharedText::Pool {
  public:
   /// Never destroyed: texts in static storage may outlive any other object.
@@ -38,8 +38,7 @@ class SharedText::Pool {
   void give_back(Entry* entry) { part_of(entry->hash).give_back(entry); }
 
  private:
-  /// A table whose entries lie at the place that their hash says, or in the first free one after
-  /// it.
+  /// A hash table with linear probing.
   class Part {
    public:
     Entry* take(std::string_view text, std::uint32_t hash) {
@@ -75,7 +74,8 @@ class SharedText::Pool {
     std::size_t home(std::uint32_t hash) const { return hash / parts & (slots_.size() - 1); }
     std::size_t after(std::size_t at) const { return (at + 1) & (slots_.size() - 1); }
 
-    /// Moves what would no longer be found to the gap, and so on with the gap that it leaves.
+    /// Moves the next entry that could no longer be found into the gap, and repeats with the gap
+    /// that it leaves.
     void close_gap(std::size_t gap) {
       for (std::size_t at = after(gap); slots_[at].entry != nullptr; at = after(at)) {
         std::size_t const mask = slots_.size() - 1;

@@ -14,14 +14,14 @@ namespace reshard {
 
 class SharedText;
 
-/// What a SharedText can be compared with.
+/// The types that a SharedText can be compared with.
 template <class T>
 concept OtherText = std::convertible_to<T const&, std::string_view> &&
     !std::same_as<std::remove_cvref_t<T>, SharedText>;
 
-/// A text that does not change and is held in many places: the process has each different one
-/// once, for as long as somebody holds it. A copy is a pointer and a count. Names of stored tensors
-/// are such texts: the files of 8,192 ranks have the same few hundred.
+/// An immutable text with many holders: the process stores each distinct text once, for as long as
+/// it has a holder. A copy is a pointer and an increment. Names of stored tensors are such texts:
+/// the files of 8,192 ranks have the same few hundred.
 class SharedText {
  public:
   SharedText() = default;
@@ -52,7 +52,7 @@ class SharedText {
     return text().substr(begin, count);
   }
 
-  /// The same for the same text as long as somebody holds it; another one in the next run.
+  /// Equal for equal texts while they have a holder; differs between runs.
   std::size_t hash() const { return std::hash<void const*>()(entry_); }
 
   friend bool operator==(SharedText const& a, SharedText const& b) { return a.entry_ == b.entry_; }

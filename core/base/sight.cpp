@@ -12,7 +12,7 @@ namespace fs = std::filesystem;
 thread_local Sight* sight_of_thread = nullptr;
 thread_local OpenedFiles* opened_by_thread = nullptr;
 
-/// Links followed; not_found for what cannot be accessed.
+/// The type, links followed; not_found if the path cannot be accessed.
 fs::file_type type_behind(fs::path const& path) {
   if (is_listed_folder(path)) return fs::file_type::directory;
   if (auto const listed = listed_type(path); listed && *listed != fs::file_type::symlink)

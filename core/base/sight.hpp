@@ -12,24 +12,24 @@
 
 namespace reshard {
 
-/// How a thread looks at folders and small files. Where several ranks must see the same (a listing
-/// served from a cache, a file of the same name on each node, a file that is replaced between two
-/// looks would show them different things), one of them looks and the others get its answers. What
-/// accesses the file system while a source is opened or a job is planned asks through seen() or
-/// File, so that the ranks agree by construction.
+/// Answers a thread's questions about folders and small files. If several ranks need the same
+/// answer (caches of listings, files of one name on each node and files that are replaced meanwhile
+/// make answers differ), one rank accesses the file system and the others get its answers. All
+/// accesses while a source is opened or a job is planned go through seen() or File, so that the
+/// ranks agree by construction.
 class Sight {
  public:
   virtual ~Sight() = default;
   /// The answer to a question, an Error included. Every rank asks the same questions in the same
-  /// order; `look` is called where this rank is the one that looks.
+  /// order; `look` is called on the rank that accesses the file system. Collective.
   virtual std::string see(std::string_view question, std::function<std::string()> const& look) = 0;
 };
 
-/// That of the calling thread; null: it looks for itself.
+/// The Sight of the calling thread; nullptr: it accesses the file system itself.
 Sight* current_sight();
 
-/// Lends a sight to this thread for as long as it lives; null: the thread accesses the file system
-/// itself.
+/// Sets the Sight of this thread while the object lives; nullptr: the thread accesses the file
+/// system itself.
 class SightScope {
  public:
   explicit SightScope(Sight* sight);
@@ -41,8 +41,8 @@ class SightScope {
   Sight* before_;
 };
 
-/// Which files this thread opens for reading while it is alive, each as it was when it was first
-/// opened.
+/// Records the files that this thread opens for reading while the object lives, with their stamps
+/// at the first opening.
 class OpenedFiles {
  public:
   OpenedFiles();
@@ -51,7 +51,7 @@ class OpenedFiles {
   OpenedFiles& operator=(OpenedFiles const&) = delete;
 
   std::map<std::filesystem::path, FileStamp> const& stamps() const { return stamps_; }
-  /// For File: notes it for the calling thread, if it has such a list.
+  /// Called by File: records the file if the calling thread has an OpenedFiles.
   static void note(std::filesystem::path const& path, std::function<FileStamp()> const& stamp);
 
  private:
@@ -59,8 +59,8 @@ class OpenedFiles {
   std::map<std::filesystem::path, FileStamp> stamps_;
 };
 
-/// What `look` gives for a path, through the sight of this thread. `what` distinguishes the
-/// questions that are asked of one path.
+/// The result of `look` for a path, through the Sight of this thread. `what` distinguishes the
+/// questions about one path.
 std::string seen(std::string_view what, std::filesystem::path const& path,
                  std::function<std::string()> const& look);
 bool seen_flag(std::string_view what, std::filesystem::path const& path,
@@ -69,7 +69,8 @@ bool seen_flag(std::string_view what, std::filesystem::path const& path,
 std::vector<std::string> seen_names(std::string_view what, std::filesystem::path const& path,
                                     std::function<std::vector<std::string>()> const& look);
 
-/// What is at a path, links followed; what cannot be accessed counts as missing.
+/// Whether a path exists, is a regular file, is a folder: links followed; a path that cannot be
+/// accessed counts as missing.
 bool sees_anything(std::filesystem::path const& path);
 bool sees_file(std::filesystem::path const& path);
 bool sees_folder(std::filesystem::path const& path);

@@ -5,9 +5,9 @@
 
 namespace reshard {
 
-/// For who looks again and again whether something has moved: says when nothing has for too long.
-/// Time in which this process itself stood still (SIGSTOP, `scontrol suspend`) is not a stall:
-/// between two looks passes a moment, and whatever passes beyond some seconds does not count.
+/// Detects, for a caller that polls for progress, that there was none for too long. Time in which
+/// this process itself was stopped (SIGSTOP, `scontrol suspend`) is not a stall: of the time
+/// between two polls at most some seconds count.
 class StallClock {
  public:
   using Clock = std::chrono::steady_clock;
@@ -17,20 +17,20 @@ class StallClock {
         most_between_looks_(std::min(5.0, timeout_seconds / 4)),
         looked_(now) {}
 
-  /// Something moved: the time starts again.
+  /// Reports progress: the time starts again.
   void begin(Clock::time_point now = Clock::now()) {
     seconds_ = 0;
     looked_ = now;
   }
 
-  /// A look that found nothing new: the seconds since begin() that count.
+  /// A poll without progress: returns the seconds since begin() that count.
   double look(Clock::time_point now = Clock::now()) {
     seconds_ += std::min(most_between_looks_, std::chrono::duration<double>(now - looked_).count());
     looked_ = now;
     return seconds_;
   }
 
-  /// A look; true when nothing has moved for the timeout.
+  /// A poll without progress; true if there was none for the timeout.
   bool is_over(Clock::time_point now = Clock::now()) { return look(now) > timeout_seconds_; }
 
   double timeout_seconds() const { return timeout_seconds_; }

@@ -7,7 +7,7 @@
 
 namespace reshard {
 
-/// The candidate nearest to `word` by edit distance, or "" when none is near enough to suggest.
+/// The candidate nearest to `word` by edit distance, or "" if none is near enough to suggest.
 std::string nearest(std::string_view word, std::span<std::string const> candidates);
 
 /// "a, b, c", with "…" after `most` items.
@@ -16,8 +16,8 @@ std::string listed(std::span<std::string const> items, std::size_t most = 12);
 /// '*' matches any run of characters, '?' one; everything else itself.
 bool matches_glob(std::string_view pattern, std::string_view text);
 
-/// The text with control characters as \u00XX, except those in `keep`: what a terminal may see of
-/// a text from a file.
+/// The text with control characters as \u00XX, except those in `keep`, so that text from a file is
+/// safe on a terminal.
 std::string without_controls(std::string_view text, std::string_view keep = {});
 
 }  // namespace reshard

@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// From the listing, where that says it; symlink_status() would ask again.
+/// From the listing if it has the type; symlink_status() would ask the file system again.
 fs::file_type type_of(fs::directory_entry const& entry) {
   std::error_code unknown;
   if (entry.is_symlink(unknown)) return fs::file_type::symlink;
@@ -24,7 +24,7 @@ fs::file_type type_of(fs::directory_entry const& entry) {
   return entry.symlink_status(unknown).type();
 }
 
-/// What the scopes that live have learnt.
+/// The listings made while scopes live.
 struct Known {
   std::mutex mutex;
   std::size_t scopes = 0;

@@ -12,10 +12,10 @@
 
 namespace reshard {
 
-// One way to make bytes of values, for messages between ranks and processes, and for files that
-// only the program which wrote them reads.
+// Serialises values for messages between ranks and processes, and for files that only the program
+// which wrote them reads.
 //
-// A struct says once which members travel, for writing and for reading:
+// A struct lists its serialised members once, for writing and for reading:
 //
 //   constexpr auto wire_fields(Place const&) { return std::tuple(&Place::file, &Place::offset); }
 //
@@ -23,7 +23,7 @@ namespace reshard {
 //   writer.put(places);                                  // a std::vector<Place>
 //   auto const places = WireReader(bytes, "places").all<std::vector<Place>>();
 
-/// An enum member whose last value is known, for wire_fields(): others are refused.
+/// An enum member with its last enumerator, for wire_fields(): larger values are refused.
 template <class T, class E>
 struct WireEnum {
   E T::*member;
@@ -46,7 +46,7 @@ class WireWriter {
   WireWriter& number(std::uint64_t value);
   /// Zigzag, then LEB128.
   WireWriter& integer(std::int64_t value);
-  /// The bytes alone.
+  /// The bytes without a count.
   WireWriter& raw(std::string_view bytes);
   /// Their number, then the bytes.
   WireWriter& text(std::string_view value) { return number(value.size()).raw(value); }
@@ -104,8 +104,8 @@ class WireWriter {
   std::string bytes_;
 };
 
-/// Reads what a WireWriter wrote, and never past the end of the bytes. What is not as it was
-/// written makes good() false for good; every further answer is then zero or empty.
+/// Reads the bytes of a WireWriter, never past their end. Malformed bytes make good() false from
+/// then on; every further value is zero or empty.
 class WireReader {
  public:
   /// `what` names the bytes in errors: "the headers of a rank". Both outlive the reader.
@@ -119,10 +119,10 @@ class WireReader {
   std::string_view text() { return raw(number()); }
   /// At most `largest`.
   std::uint64_t number_up_to(std::uint64_t largest);
-  /// How many things follow that take `bytes_each` at least: no count asks for more memory than
-  /// some times what is left.
+  /// A count of items that take at least `bytes_each` bytes: a count that cannot fit in the rest of
+  /// the bytes is malformed, so that none asks for much memory.
   std::size_t count(std::uint64_t bytes_each = 1);
-  /// A count that was written as a word.
+  /// count() of a number that was written as a word.
   std::size_t word_count(std::uint64_t bytes_each);
 
   template <class T>
@@ -156,11 +156,11 @@ class WireReader {
   bool good() const { return good_; }
   bool empty() const { return left_.empty(); }
   std::string_view left() const { return left_; }
-  /// Marks the bytes as not what was written.
+  /// Marks the bytes as malformed.
   void spoil() { good_ = false; }
-  /// An internal Error unless all is good so far.
+  /// Throws an internal Error unless good().
   void check() const;
-  /// An internal Error unless all was good and nothing is left.
+  /// Throws an internal Error unless good() and at the end of the bytes.
   void finish() const;
 
  private:

@@ -19,7 +19,7 @@ constexpr std::size_t most_overlapped = 64;
 constexpr std::size_t items_per_thread = 2;
 /// A call has one file open, and makes room for another that is closed late.
 constexpr std::size_t descriptors_per_call = 2;
-/// Where so many are allowed, most_overlapped calls always have enough.
+/// With this limit of descriptors, most_overlapped calls always have enough.
 constexpr std::size_t enough_descriptors = 1024;
 
 }  // namespace
@@ -101,7 +101,7 @@ void Workers::take_part(std::size_t worker) {
 
 namespace {
 
-/// So many calls at a time leave this process descriptors where it may have few.
+/// The number of calls at a time that leaves this process enough descriptors if its limit is low.
 std::size_t calls_with_files() {
   struct rlimit files {};
   if (::getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur >= enough_descriptors)

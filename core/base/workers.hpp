@@ -19,8 +19,8 @@ class Workers {
   /// Called with the number of an item and the number of the worker that has it.
   using Work = std::function<void(std::size_t item, std::size_t worker)>;
 
-  /// `threads` with the calling one, at least 1: so many work at a time. A refusal of the system is
-  /// an Error of kind resources.
+  /// `threads`: the number of threads, the calling one included, at least 1. A refusal of the
+  /// system is an Error of kind resources.
   explicit Workers(std::size_t threads = 1);
   ~Workers();
   Workers(Workers const&) = delete;
@@ -29,8 +29,8 @@ class Workers {
   std::size_t count() const { return threads_.size() + 1; }
 
   /// Calls `work` once for each item in [0, items), in any order, by several threads at a time, and
-  /// returns when all have ended. Once a call has thrown, no further one begins; of what was
-  /// thrown, that of the lowest item is thrown here.
+  /// returns when all have ended. Once a call has thrown, no further one begins; the exception of
+  /// the lowest item is rethrown.
   void run(std::size_t items, Work const& work);
 
  private:
@@ -48,7 +48,7 @@ class Workers {
   std::size_t next_ = 0;
   std::size_t failed_item_ = 0;
   std::optional<Error> failure_;
-  std::vector<std::jthread> threads_;  // last: they use what is above
+  std::vector<std::jthread> threads_;  // last member: the threads use those above
 };
 
 /// Calls `work` once for each item, for calls that wait for the server of a file system rather than

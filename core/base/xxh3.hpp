@@ -17,9 +17,9 @@ class Xxh3 {
   Xxh3();
 
   void add(std::span<std::byte const> bytes);
-  /// Of all bytes so far; more may follow.
+  /// The hash of all bytes so far; more may follow.
   std::uint64_t value() const;
-  /// XXH3-128 of them, as xxh3_128().
+  /// XXH3-128 of all bytes so far, as xxh3_128() writes it.
   std::string digits_128() const;
 
  private:
@@ -29,8 +29,8 @@ class Xxh3 {
   std::unique_ptr<XXH3_state_s, Free> state_;
 };
 
-/// XXH3-128 with seed 0 as 32 lower-case hexadecimal digits, the high half first: what `xxhsum -H2`
-/// prints.
+/// XXH3-128 with seed 0 as 32 lower-case hexadecimal digits, the high half first: the output of
+/// `xxhsum -H2`.
 std::string xxh3_128(std::string_view text);
 
 }  // namespace reshard

@@ -53,7 +53,7 @@ class Events {
     held_ = true;
     return event_;
   }
-  /// Of the event.
+  /// The line of the event, from 0.
   std::size_t line() const { return event_.start_mark.line + 1; }
 
  private:
@@ -113,8 +113,8 @@ Unsigned unsigned_text(std::string_view text) {
   return result;
 }
 
-/// "2:46:40": the places of base 60 behind the first, which is written as in base ten. Nothing
-/// where one of them is none, or where there is none.
+/// "2:46:40": the base-60 digits after the first, which is written in base ten. nullopt if one of
+/// them is malformed or there is none.
 std::optional<std::vector<std::int64_t>> sixties(std::string_view text) {
   std::vector<std::int64_t> places;
   for (std::size_t at = text.find(':'); at < text.size(); at = text.find(':', at + 1)) {
@@ -128,8 +128,8 @@ std::optional<std::vector<std::int64_t>> sixties(std::string_view text) {
   return places.empty() ? std::nullopt : std::optional(std::move(places));
 }
 
-/// An integer of YAML 1.1: in base ten, 2 (0b11), 8 (017), 16 (0x1f) or 60 (1:30); nothing for a
-/// text, and for one that 64 bits do not hold.
+/// An integer of YAML 1.1: in base ten, 2 (0b11), 8 (017), 16 (0x1f) or 60 (1:30); nullopt for a
+/// text and for an integer beyond 64 bits.
 std::optional<Json> integer(std::string_view text) {
   Unsigned const is = unsigned_text(text);
   std::string_view const written = is.written;
@@ -170,8 +170,8 @@ bool is_fraction(std::string_view text) {
          has_only(power.substr(1), decimal_digits);
 }
 
-/// A float of YAML 1.1, which has a point: 1e5 and 1.5e3 are texts. A text beyond what a double
-/// holds is one, too.
+/// A float of YAML 1.1, which has a point: 1e5 and 1.5e3 are texts. A number beyond the range of a
+/// double is a text, too.
 std::optional<Json> real(std::string_view text) {
   Unsigned const is = unsigned_text(text);
   std::string_view const written = is.written;
@@ -221,7 +221,7 @@ std::string_view view(unsigned char const* text) {
 
 constexpr std::string_view own_tags = "tag:yaml.org,2002:";
 
-/// Whether the value behind a tag is what it would be without.
+/// Whether the tag leaves the value unchanged.
 bool is_plain_tag(std::string_view tag) {
   if (tag.empty() || tag == "!") return true;
   if (!tag.starts_with(own_tags)) return false;
@@ -361,8 +361,8 @@ class Reader {
     return Json(std::move(members));
   }
 
-  /// Adds what `<<` takes over: members of a mapping, or of each of a list, the first of which
-  /// counts. Those that are there stay.
+  /// Adds the members that `<<` takes over: those of a mapping, or of each mapping of a list, the
+  /// first of which counts. Existing members stay.
   void merge(Json::Object& members, Json const& from) const {
     if (auto const* list = from.items()) {
       for (Json const& one : *list) {
@@ -393,7 +393,7 @@ class Reader {
 
   std::string_view place_;
   Events events_;
-  std::map<std::string, std::optional<Json>, std::less<>> anchors_;  ///< nothing: still being read
+  std::map<std::string, std::optional<Json>, std::less<>> anchors_;  ///< nullopt: still being read
   std::size_t values_ = 0;
 };
 

@@ -11,8 +11,8 @@
 
 namespace reshard {
 
-/// A tensor as one file holds it. Element (i0, i1, …) is at offset_bytes + (sum i_d * strides[d]) *
-/// element size.
+/// A tensor in a file. Element (i0, i1, …) is at offset_bytes + (sum i_d * strides[d]) * element
+/// size.
 struct FileTensor {
   SharedText name;
   DType dtype = DType::u8;
@@ -22,7 +22,7 @@ struct FileTensor {
   std::uint64_t size_bytes = 0;    ///< bytes of the elements (not of the storage)
 };
 
-/// A tensor to be written: its place is the writer's choice.
+/// A tensor to be written, without an offset.
 struct TensorSpec {
   SharedText name;
   DType dtype = DType::u8;

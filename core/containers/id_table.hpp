@@ -10,12 +10,12 @@
 
 namespace reshard {
 
-/// A number that differs from process to process: no one can craft a file whose names all fall into
-/// one slot of a table.
+/// A number that differs from process to process, so that no crafted file has names that all fall
+/// into one slot of a table.
 extern std::uint64_t const hash_seed;
 
-/// Both halves of a product of 128 bits: every bit of the hash and the word counts in every bit of
-/// the result.
+/// Both halves of a product of 128 bits: every bit of the result depends on every bit of the hash
+/// and the word.
 inline std::uint64_t hash_step(std::uint64_t hash, std::uint64_t word) {
   auto const product = static_cast<unsigned __int128>(hash ^ word ^ 0x9e3779b97f4a7c15) *
                        (hash_seed ^ std::rotl(hash, 32));

@@ -5,7 +5,7 @@
 
 namespace reshard {
 
-/// Goes through a list whose elements are made when they are asked for (`list[i]`).
+/// An iterator over a list whose elements are made on access (`list[i]`).
 template <class List, class Value>
 class MadeIterator {
  public:

@@ -8,8 +8,7 @@
 
 namespace reshard {
 
-/// Values that many things have alike, each different one held once and named by number. `T` has
-/// `hash()` and ==.
+/// Interned values: each distinct one is stored once, by number. `T` has `hash()` and ==.
 template <class T>
 class Numbered {
  public:

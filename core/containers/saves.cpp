@@ -23,12 +23,12 @@ constexpr std::size_t most_digits = 18;
 constexpr std::size_t most_shown = 8;
 constexpr std::string_view digits = "0123456789";
 
-/// What is in front of the number of a folder's name.
+/// The part of a folder's name before its number.
 std::string_view prefix_of(std::string_view name) {
   return name.substr(0, name.find_last_not_of(digits) + 1);
 }
 
-/// DeepSpeed's own converter writes "global_step4_universal" beside "global_step4".
+/// DeepSpeed's own converter writes "global_step4_universal" next to "global_step4".
 std::string_view without_universal(std::string_view name) {
   constexpr std::string_view ending = "_universal";
   return name.ends_with(ending) ? name.substr(0, name.size() - ending.size()) : name;
@@ -47,7 +47,8 @@ bool is_before(SaveStep const& a, SaveStep const& b) {
   return a.release != b.release ? a.release : a.iteration < b.iteration;
 }
 
-/// What a save lacks; nothing for a folder that is none of Megatron's and PyTorch's.
+/// The missing part of a save, "" if it is complete; nullopt for a folder of neither Megatron nor
+/// PyTorch.
 std::optional<std::string> lacks(fs::path const& folder) {
   std::vector<std::string> const names = member_names(folder);
   if (has(names, ".metadata")) return "";
@@ -80,7 +81,7 @@ std::vector<std::string> links_to(fs::path const& root, std::vector<std::string>
   return found;
 }
 
-/// Who names the save that is taken, as a clause: the tracker, or the file of DeepSpeed.
+/// A clause with the file that names the save: the tracker, or DeepSpeed's `latest`.
 std::string namer(fs::path const& root) {
   for (std::string_view const name : {tracker_name, std::string_view("latest")})
     if (sees_file(root / name)) return fmt::format(", which {} names,", name);

@@ -10,8 +10,8 @@
 
 namespace reshard {
 
-// The folders of a training run in which its saves lie side by side: iter_0000010, step-10,
-// global_step10, checkpoint-10, release.
+// The folders with the saves of a training run: iter_0000010, step-10, global_step10,
+// checkpoint-10, release.
 
 /// The folders of a save of accelerate (and of the Trainer of transformers) that shards its state:
 /// DCP of weights, and of optimizer state, where there is some. The number is that of the model.
@@ -29,22 +29,23 @@ bool is_unfinished_name(std::string_view name);
 struct ListedSave {
   std::string name;
   SaveStep step;
-  std::string lacks;  ///< "has no .metadata, which is written last"; "": nothing that names tell
+  std::string lacks;  ///< "has no .metadata, which is written last"; "" if complete by its file
+                      ///< names
 };
 
 /// The saves in a folder that have files of Megatron's formats or of PyTorch's distributed ones, by
 /// step.
 std::vector<ListedSave> saves_of_run(std::filesystem::path const& root);
 
-/// "iter_0000010 (complete), iter_0000020 (mp_rank_01 has no model_optim_rng.pt)"; "none" where
-/// there is none.
+/// "iter_0000010 (complete), iter_0000020 (mp_rank_01 has no model_optim_rng.pt)"; "none" for an
+/// empty list.
 std::string listed_saves(std::vector<ListedSave> const& saves);
 
-/// The save in `root` in which `folder` lies; "" where `folder` is `root`, or no step of it.
+/// The save in `root` that contains `folder`; "" if `folder` is `root`, or not in a step of it.
 std::string save_below(std::filesystem::path const& root, std::filesystem::path const& folder);
 
-/// A sentence where `root` has saves that are newer than the one in which `folder` lies: what is
-/// taken, who names it, which are newer and what they lack. "" where there is none.
+/// A sentence about saves in `root` that are newer than the one of `folder`: the save that is used,
+/// the file that names it, the newer saves and what is missing in them. "" if there are none.
 std::string newer_saves_note(std::filesystem::path const& root,
                              std::filesystem::path const& folder);
 

@@ -12,8 +12,8 @@
 
 namespace reshard {
 
-/// Short lists of integers (offsets and sizes of chunks), each different one stored once. Lists are
-/// named by number.
+/// Short lists of integers (offsets and sizes of chunks), by number; each distinct list is stored
+/// once.
 class IndexLists {
  public:
   using Id = std::uint32_t;
@@ -44,8 +44,8 @@ struct StoredChunk {
   ItemPlace item;
 };
 
-/// A list of chunks, 16 bytes each: what many have alike (offsets, sizes, bytes) is held once.
-/// Elements are made when they are asked for, so there is no reference to one in the list.
+/// A list of chunks, 16 bytes each: offsets, sizes and bytes that several have in common are stored
+/// once. Elements are made on access, so there are no references to them.
 class StoredChunks {
  public:
   using Iterator = MadeIterator<StoredChunks, StoredChunk>;
@@ -70,7 +70,7 @@ class StoredChunks {
 
   void reserve(std::size_t count) { entries_.reserve(count); }
   void push_back(StoredChunk const& chunk) { entries_.push_back(entry(chunk)); }
-  /// In the place of chunk `at`.
+  /// Replaces chunk `at`.
   void set(std::size_t at, StoredChunk const& chunk) { entries_[at] = entry(chunk); }
   /// Appends chunks [first, +count) again, as those of another file.
   void repeat(std::size_t first, std::size_t count, std::uint32_t file);
@@ -86,7 +86,7 @@ class StoredChunks {
   Iterator end() const { return {this, size()}; }
 
  private:
-  /// What chunks of the same box of tensors of the same shape have alike.
+  /// The common values of chunks of the same box of tensors of the same shape.
   struct Form {
     IndexLists::Id offsets = 0;
     IndexLists::Id sizes = 0;

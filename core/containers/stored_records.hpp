@@ -10,15 +10,14 @@
 
 namespace reshard {
 
-/// A list of records of zip archives, 20 bytes each (16 where no CRC-32 is known): what many have
-/// alike is held once. Elements are made when they are asked for, so there is no reference to one
-/// in the list.
+/// A list of records of zip archives, 20 bytes each (16 if no CRC-32 is known): common values are
+/// stored once. Elements are made on access, so there are no references to them.
 class StoredRecords {
  public:
   using Iterator = MadeIterator<StoredRecords, StoredRecord>;
 
   void reserve(std::size_t count);
-  /// Pre: its archive has bytes.
+  /// Pre: its archive is not empty.
   void push_back(StoredRecord const& record);
 
   StoredRecord operator[](std::size_t at) const;
@@ -28,11 +27,12 @@ class StoredRecords {
   Iterator end() const { return {this, size()}; }
 
  private:
-  /// What records of the same size have alike. `archive_bytes` is 0 where the archive is the file.
+  /// The common values of records of the same size. `archive_bytes` is 0 if the archive is the
+  /// file.
   struct Form {
     std::uint64_t size_bytes = 0;
     std::uint64_t archive_bytes = 0;
-    std::uint64_t before_bytes = 0;  ///< from the start of the archive, where it is not the file
+    std::uint64_t before_bytes = 0;  ///< from the start of the archive, if it is not the file
     bool has_crc32 = false;
     std::uint64_t hash() const {
       return hash_step(hash_step(hash_step(hash_seed, size_bytes), archive_bytes),
@@ -48,7 +48,7 @@ class StoredRecords {
   bool is_the_file(StoredRecord const& record);
 
   std::vector<Entry> entries_;
-  std::vector<std::uint32_t> crc32_;  ///< parallel to them; empty while none is known
+  std::vector<std::uint32_t> crc32_;  ///< parallel to the records; empty while none is known
   Numbered<Form> forms_;
   std::vector<std::uint64_t> file_bytes_;  ///< of files that are archives; 0: not known to be one
 };

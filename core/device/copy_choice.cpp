@@ -29,8 +29,8 @@ constexpr std::uint64_t sector_bytes = 32;
 // are cheaper.
 constexpr std::uint64_t shifted_run_bytes(unsigned width) { return width == 1 ? 32 : 64; }
 
-// Smaller matrices leave most threads of a block without work; what a warp reads of them stays in
-// its cache anyway.
+// Smaller matrices leave most threads of a block without work; a warp's reads of them stay in the
+// cache anyway.
 constexpr std::uint64_t smallest_tiled_matrix = 4096;
 constexpr std::uint64_t smallest_tiled_side = 4;
 
@@ -44,7 +44,7 @@ std::uint64_t moved(std::uint64_t place, std::int64_t stride, std::uint64_t step
   return place + static_cast<std::uint64_t>(stride) * steps;
 }
 
-/// The dimensions in the order of the target, all forwards in it, and as few as that allows.
+/// The dimensions in the order of the target, all forwards in it, as few as possible.
 Copy in_target_order(CopyRequest const& request) {
   Copy copy{request.from, request.to, simplified(request.run_bytes, request.dims)};
   for (ByteDim& dim : copy.shape.dims) {
@@ -109,7 +109,7 @@ std::pair<Copy, Copy> halves(Copy const& copy) {
   return {low, high};
 }
 
-/// The largest power of two, 16 at most, that divides everything given to it.
+/// The largest power of two, 16 at most, that divides all added numbers.
 class Alignment {
  public:
   explicit Alignment(std::uint64_t number) { add(number); }
@@ -134,8 +134,8 @@ std::uint64_t step_cost(std::int64_t stride) {
   return std::min(static_cast<std::uint64_t>(std::abs(stride)), sector_bytes);
 }
 
-/// The dimension that walks the source in the smallest steps. One that repeats the same bytes walks
-/// nowhere. Pre: there are dimensions.
+/// The dimension that walks the source in the smallest steps. Dimensions of stride 0 do not count.
+/// Pre: there are dimensions.
 std::size_t finest_in_source(std::vector<ByteDim> const& dims) {
   std::size_t best = dims.size() - 1;
   for (std::size_t d = dims.size(); d-- > 0;)
@@ -257,7 +257,7 @@ std::optional<std::size_t> level_of_fours(std::vector<ByteDim> const& levels) {
   return static_cast<std::size_t>(longest - levels.begin());
 }
 
-/// Elements by fours, and those that are left over one by one.
+/// Elements by fours, and the remaining ones one by one.
 void add_elements(Copy const& copy, unsigned width, std::vector<ChosenCopy>& chosen) {
   ChosenCopy words = chosen_for(copy, CopyVariant::words, width);
   words.levels = element_levels(copy, width);

@@ -21,8 +21,8 @@ struct CopyRequest {
 /// addresses allow, work cut into equal blocks. Copies of one call run at the same time. Strides
 /// may be zero (in the source) or negative. Pre: no byte that one of the copies reads is written by
 /// one of them; no byte is written twice. LaunchPlaces::from and ::to are multiples of 16. Kernels
-/// read whole aligned 16-byte words that hold a wanted byte, so the source must be readable up to a
-/// multiple of 16 on both sides; they write wanted bytes only.
+/// read complete aligned 16-byte words that contain a wanted byte, so the source must be readable
+/// up to a multiple of 16 on both sides; they write wanted bytes only.
 void add_copies(Program& program, std::span<CopyRequest const> copies);
 
 /// Bytes that the copies move.

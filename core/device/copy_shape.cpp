@@ -11,7 +11,7 @@ bool continues(ByteDim const& outer, ByteDim const& inner) {
          outer.to_stride == count * inner.to_stride;
 }
 
-/// Takes dimensions that continue the run into it, wherever they stand.
+/// Joins dimensions that continue the run with it, in any position.
 void lengthen_run(CopyShape& shape) {
   auto const continues_run = [&shape](ByteDim const& dim) {
     auto const run = static_cast<std::int64_t>(shape.run_bytes);

@@ -8,14 +8,14 @@
 
 namespace reshard {
 
-/// A strided copy without its places: what copy_strided() and the copy kernels start from.
+/// A strided copy without its addresses, for copy_strided() and the copy kernels.
 struct CopyShape {
   std::uint64_t run_bytes = 0;
   std::vector<ByteDim> dims;
 };
 
-/// The same copy with as few dimensions as possible: those of one index are gone, neighbours that
-/// continue each other are joined, and those that continue the run are part of it.
+/// The same copy with as few dimensions as possible: those of extent 1 are removed, contiguous
+/// neighbours are joined, and those that continue the run become part of it.
 CopyShape simplified(std::uint64_t run_bytes, std::span<ByteDim const> dims);
 
 }  // namespace reshard

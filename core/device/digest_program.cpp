@@ -41,7 +41,7 @@ DigestDescriptor descriptor_of(DigestRequest const& piece, CopyShape const& shap
   std::uint64_t const lanes =
       std::clamp<std::uint64_t>(shape.run_bytes / lane_bytes, 1, 1U << most_lane_bits);
   descriptor.lane_bits = static_cast<std::uint32_t>(std::bit_width(lanes) - 1);
-  // Stretches of one length, in whole words of 16 bytes.
+  // Stretches of equal length, a multiple of 16 bytes.
   descriptor.stretch_bytes =
       ceil_div(ceil_div(shape.run_bytes, ceil_div(shape.run_bytes, longest_stretch)), 16) * 16;
   descriptor.stretches_of_run = ceil_div(shape.run_bytes, descriptor.stretch_bytes);

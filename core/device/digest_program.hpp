@@ -21,9 +21,9 @@ struct DigestRequest {
   std::uint64_t sum = 0;
 };
 
-/// Adds the launch of these digests to a program. Pieces may share a sum. No byte is read that
-/// belongs to no run. Pre: every run lies within the tensor; `from` is right for every index,
-/// so that no strides lead below LaunchPlaces::from.
+/// Adds the launch of these digests to a program. Pieces may share a sum. No byte outside of the
+/// runs is read. Pre: every run lies within the tensor; `from` is right for every index, so that no
+/// strides lead below LaunchPlaces::from.
 void add_digests(Program& program, std::span<DigestRequest const> pieces);
 
 }  // namespace reshard

@@ -33,7 +33,7 @@ namespace {
 // Fresh device memory holds whatever was there; a pattern shows who reads it.
 constexpr int fresh_pattern = 0xa5;
 constexpr std::align_val_t alignment{256};
-// How long a stream sleeps before it looks again whether it is being destroyed.
+// The interval at which a stream checks whether it is being destroyed.
 constexpr std::chrono::milliseconds look_interval{20};
 
 class EmulatedEvent final : public DeviceEvent {
@@ -61,7 +61,7 @@ class EmulatedEvent final : public DeviceEvent {
 class EmulatedMemory final : public DeviceMemory {
  public:
   explicit EmulatedMemory(std::uint64_t bytes) : bytes_(bytes) {
-    // A multiple of the alignment: kernels read whole aligned words.
+    // A multiple of the alignment: kernels read complete aligned words.
     std::size_t const whole = (bytes / 256 + 1) * 256;
     data_ = static_cast<std::byte*>(::operator new(whole, alignment));
     std::memset(data_, fresh_pattern, whole);

@@ -11,12 +11,12 @@
 
 namespace reshard {
 
-/// A stream of make_emulated_device(): a thread with a queue. After a piece of work has thrown, the
-/// rest is dropped and every event throws the same.
+/// A stream of make_emulated_device(): a thread with a queue. After work has thrown, the rest is
+/// dropped and every event rethrows the exception.
 class EmulatedStream final : public DeviceStream {
  public:
   EmulatedStream();
-  /// Drops what has not begun.
+  /// Drops work that has not begun.
   ~EmulatedStream() override;
   EmulatedStream(EmulatedStream const&) = delete;
   EmulatedStream& operator=(EmulatedStream const&) = delete;
@@ -30,13 +30,13 @@ class EmulatedStream final : public DeviceStream {
   void wait(DeviceEvent& event) override;
   void* handle() override { return nullptr; }
 
-  /// Puts any work into the stream. It may wait for things that other streams do; it should look at
-  /// stopping() meanwhile.
+  /// Puts any work into the stream. Work that waits for other streams should poll stopping()
+  /// meanwhile.
   void run(std::function<void()> work);
-  /// The stream is being destroyed.
+  /// Whether the stream is being destroyed.
   bool stopping() const;
 
-  /// What an event and the streams that wait for it share.
+  /// The shared state of an event and the streams that wait for it.
   struct Mark;
 
  private:
@@ -47,7 +47,7 @@ class EmulatedStream final : public DeviceStream {
   std::deque<std::function<void()>> queue_;
   bool stop_ = false;
   std::exception_ptr failure_;
-  std::jthread thread_;  // last: it uses the others
+  std::jthread thread_;  // last member: the thread uses the others
 };
 
 }  // namespace reshard

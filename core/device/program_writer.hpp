@@ -11,7 +11,7 @@
 
 namespace reshard {
 
-/// Appends descriptors from the next multiple of 16 on; the place of the first one.
+/// Appends descriptors at the next multiple of 16; returns the offset of the first one.
 template <class Descriptor>
 std::uint64_t append_descriptors(Program& program, std::span<Descriptor const> descriptors) {
   static_assert(std::is_trivially_copyable_v<Descriptor>);
@@ -22,7 +22,7 @@ std::uint64_t append_descriptors(Program& program, std::span<Descriptor const> d
   return at;
 }
 
-/// A number of blocks as a launch holds it; more than a grid can have is our bug.
+/// The number of blocks for a launch; more than a grid can have is an internal Error.
 inline std::uint32_t block_count(std::uint64_t blocks) {
   RESHARD_EXPECT(blocks <= static_cast<std::uint64_t>(std::numeric_limits<std::int32_t>::max()));
   return static_cast<std::uint32_t>(blocks);

@@ -9,7 +9,7 @@
 namespace reshard {
 namespace {
 
-/// What atomicMax does for a kernel.
+/// The atomicMax of a kernel, on the host.
 void raise(std::byte* verdict, std::uint64_t mark) {
   std::uint64_t highest = 0;
   std::memcpy(&highest, verdict, sizeof highest);

@@ -12,7 +12,7 @@ namespace {
 constexpr std::uint64_t f32_bytes = 4;
 constexpr std::uint64_t half_bytes = 2;
 
-/// Calls run(where a run begins in memory, where in the tensor) for each run, until it says false.
+/// Calls run(address, offset in the tensor) for each run, until it returns false.
 template <class Run>
 bool each_run(std::span<ByteDim const> dims, std::byte const* from, std::uint64_t at,
               Run const& run) {

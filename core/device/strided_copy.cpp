@@ -11,8 +11,8 @@
 namespace reshard {
 namespace {
 
-// A tile of a transpose reads and writes lines of this many bytes: whole cache lines wherever they
-// begin, and a tile of single bytes (16 KiB) still fits a first-level cache.
+// A tile of a transpose reads and writes lines of this many bytes: complete cache lines at any
+// alignment, and a tile of single bytes (16 KiB) still fits a first-level cache.
 constexpr std::size_t tile_line_bytes = 128;
 
 // Runs of at most this many bytes are copied with fixed-size moves; a call of memcpy for each would

@@ -9,7 +9,7 @@
 
 namespace reshard {
 
-/// Where run number `run` of a strided copy begins, in bytes from the two starting places.
+/// The beginning of a run of a strided copy, in bytes from the two starting addresses.
 struct RunPlace {
   std::int64_t from = 0;
   std::int64_t to = 0;
@@ -40,7 +40,7 @@ RESHARD_HOST_DEVICE inline RunPlace place_of_run(std::uint64_t run, ByteDim cons
 void copy_strided(std::byte const* from, std::byte* to, std::uint64_t run_bytes,
                   std::span<ByteDim const> dims);
 
-/// How many bytes that copies.
+/// The number of bytes that copy_strided() copies.
 std::uint64_t copied_bytes(std::uint64_t run_bytes, std::span<ByteDim const> dims);
 
 }  // namespace reshard

@@ -14,11 +14,11 @@ namespace {
 /// From this many multiplications on, the tables of a factor pay.
 constexpr std::uint64_t enough_for_tables = 40;
 
-/// Indices of a dimension in the order in which their runs are in the tensor: what came before is
-/// multiplied by `factor` at each step.
+/// Indices of a dimension in the order in which their runs are in the tensor: the sum of the runs
+/// before is multiplied by `factor` at each step.
 class Level {
  public:
-  /// `times`: how often the whole dimension is walked.
+  /// `times`: the number of walks over the dimension.
   Level(ByteDim const& dim, std::uint64_t times)
       : count_(dim.count), from_stride_(dim.from_stride) {
     if (dim.to_stride < 0) {
@@ -112,7 +112,7 @@ std::uint64_t strided_digest(std::byte const* from, std::uint64_t run_bytes,
     times *= dim.count;
     last_to += levels.back().last_to();
   }
-  // The sum ends with the run that stands last in the tensor.
+  // The sum ends with the last run in the tensor.
   return crc64_shifted(sum_of_runs(levels, from, shape.run_bytes),
                        after_bytes - (shape.run_bytes - run_bytes) - last_to);
 }

@@ -10,9 +10,9 @@
 namespace reshard {
 
 /// The share of a piece in the CRC-64 (core/base/crc64.hpp) of a logical tensor's row-major bytes;
-/// the shares of all pieces xor to the whole. Runs of `run_bytes` bytes lie at `from` + from_stride
-/// · index and are at to_stride · index from where the run of index 0 stands, behind which the
-/// tensor has `after_bytes` bytes.
+/// the xor of the shares of all pieces is the CRC. Runs of `run_bytes` bytes lie at `from` +
+/// from_stride · index and are at to_stride · index from the run of index 0, after which the tensor
+/// has `after_bytes` bytes.
 ///
 ///   column 2 of a 3 x 5 float matrix: run_bytes 4, dims {3, its row stride, 20}, after_bytes 60 -
 ///   8 - 4

@@ -11,11 +11,11 @@
 
 namespace reshard {
 
-/// What becomes of a value that the wanted dtype does not have.
+/// The treatment of a value that the wanted dtype cannot represent.
 enum class Rounding : std::uint8_t {
   exact,         ///< it is reported
   nearest_even,  ///< it is rounded once, from the exact sum with the constant; too large ones
-                 ///< become infinity, as IEEE 754 says
+                 ///< become infinity (IEEE 754)
 };
 
 /// quant::convert() on a device: `count` elements from byte `from` on become elements from byte
@@ -32,7 +32,7 @@ struct ConvertRequest {
 };
 
 /// quant::Dequantiser::run() of `part` on a device; the stored bytes are those that needs_of(part)
-/// names, each from its place on. `decoder` is used during the call only.
+/// names, each from its offset on. `decoder` is used during the call only.
 struct DequantiseRequest {
   quant::Dequantiser const* decoder = nullptr;
   quant::RowPart part;
@@ -51,11 +51,11 @@ struct InexactPlace {
 };
 
 /// Adds launches to a program. Results are bit for bit those of quant::convert and
-/// quant::Dequantiser, NaNs included; only, what is after an inexact element and that element
-/// itself are rounded to nearest even instead of being left out. The converts write into the
-/// verdict_bytes bytes from `verdict` on (a multiple of 8, counted from LaunchPlaces::to), which
-/// must be clear before: afterwards inexact_of() reports whether one was inexact, and where first.
-/// Launches read no byte that a request does not name, and write none.
+/// quant::Dequantiser, NaNs included, but an inexact element and those after it are rounded to
+/// nearest even instead of being left out. The converts write into the verdict_bytes bytes from
+/// `verdict` on (a multiple of 8, counted from LaunchPlaces::to), which must be clear before:
+/// afterwards inexact_of() reports whether one was inexact, and where first. Launches read no byte
+/// that a request does not name, and write none.
 ///
 /// Pre: no byte that one of the requests of a call reads is written by one of them; no byte is
 /// written twice.
@@ -63,7 +63,7 @@ void add_converts(Program& program, std::span<ConvertRequest const> requests,
                   std::uint64_t verdict);
 void add_dequantises(Program& program, std::span<DequantiseRequest const> requests);
 
-/// The bytes of a verdict before any launch (zeros), and what they say after it.
+/// The size of a verdict in bytes, and its content before (zeros) and after a launch.
 inline constexpr std::uint64_t verdict_bytes = 16;
 void clear_verdict(std::byte* verdict);
 std::optional<InexactPlace> inexact_of(std::byte const* verdict);

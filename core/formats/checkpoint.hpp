@@ -33,34 +33,33 @@ struct RunState;
 }
 struct TorchOptimizer;
 
-/// Whose names the stored tensors have.
+/// The owner of the stored tensors' names.
 enum class NameOwner {
-  family,    ///< those of the model's family, or of any program: a map of the family gives them a
-             ///< meaning
-  megatron,  ///< Megatron-Core's: mcore.toml does
+  family,    ///< those of the model's family, or of any program; a map of the family defines them
+  megatron,  ///< Megatron-Core's; mcore.toml defines them
   logical    ///< the logical tensors of our own containers
 };
 
-/// How stored tensors lie in files.
+/// The distribution of stored tensors over files.
 enum class Storage {
-  shares,  ///< each file holds what one rank has, under names that count from 0 in it
-  whole,   ///< every tensor in one piece
+  shares,  ///< each file has the content of one rank, with layers and experts numbered from 0
+  whole,   ///< every tensor is one piece
   chunks   ///< boxes of tensors, in any files
 };
 
-/// What one pipeline chunk of one file holds, tensors [first_tensor, +tensor_count) of the table,
-/// and where that share of the model stands.
+/// The content of one pipeline chunk of one file, tensors [first_tensor, +tensor_count) of the
+/// table, and the place of that share of the model.
 struct SharePlace {
   std::uint32_t file = 0;
   MeshPlace at;           ///< of Checkpoint::mesh
   MeshPlace file_at;      ///< of Checkpoint::file_mesh
   std::size_t chunk = 0;  ///< pipeline chunk, in model order
   int chunk_in_file = 0;
-  std::string label;  ///< "mp_rank_00_001", with ":model1" behind for one of several chunks
+  std::string label;  ///< "mp_rank_00_001", followed by ":model1" for one of several chunks
   std::size_t first_tensor = 0;
   std::size_t tensor_count = 0;
-  /// The first place with an equal table, where one before is known to have it: the same names,
-  /// dtypes and shapes at the same bytes of its file (StoredTable::repeat).
+  /// The first place with an equal table, if an earlier one is known: the same names, dtypes and
+  /// shapes at the same offsets of its file (StoredTable::repeat()).
   std::optional<std::size_t> alike = {};
 };
 
@@ -72,43 +71,45 @@ struct TensorRun {
 
 /// Opaque state of the modules (…_extra_state) in a share.
 struct ModuleStates {
-  /// In file order. Shares whose files tell the same of them have one list.
+  /// In file order. Shares with equal entries in their files share one list.
   std::shared_ptr<std::vector<megatron::ExtraEntry> const> entries;
   std::size_t place = 0;  ///< of Checkpoint::places
-  SharedText dict;        ///< the key of the file's dict that holds it: "model1"; a file with
-                          ///< one chunk may say "model" for "model0"
+  SharedText dict;        ///< the key of its dict in the file: "model1"; "model" or "model0" in a
+                          ///< file with one chunk
 };
 
-/// What a logical tensor of our own containers says about itself.
+/// The labels of a logical tensor in our own containers.
 struct LogicalLabels {
   std::vector<std::string> axes;
   std::string domain;
 };
 
-/// One value that is state of a parameter: the steps that an optimizer has done. Only targets that
-/// keep names hold it.
+/// One value that is state of a parameter: the steps of an optimizer. Only targets that keep names
+/// contain it.
 struct StoredScalar {
   std::string name;
   DType dtype = DType::f32;
   ItemPlace item;
 };
 
-/// A checkpoint on disk as its headers tell, the same on every rank. Plain data: no payload was
-/// read. What only its format knows is asked of `format`.
+/// A checkpoint on disk by its headers, the same on every rank. Plain data: no payload was read.
+/// `format` has the functions that depend on the format.
 struct Checkpoint {
   Format const* format = nullptr;
   NameOwner names = NameOwner::family;
   Storage storage = Storage::whole;
 
-  std::filesystem::path root;    ///< as the user named it; may hold a tracker
-  std::filesystem::path folder;  ///< that holds the files
-  std::string place;             ///< what messages call the table of tensors: a file or the folder
+  std::filesystem::path root;    ///< as the user named it; may contain a tracker
+  std::filesystem::path folder;  ///< the folder of the files
+  std::string place;             ///< the name of the table of tensors in messages: a file or the
+                                 ///< folder
   std::string summary;           ///< "16 safetensors files", for reports
   std::vector<std::filesystem::path> files;  ///< those with tensors
-  /// Of each file, from a descriptor that read its header, before that; the same on every rank.
+  /// The stamp of each file, taken from the descriptor that read its header before the read; the
+  /// same on every rank.
   std::vector<FileStamp> stamps;
-  std::vector<int> stamped_by;  ///< which rank it was
-  StoredRecords records;        ///< zip records with weights, where files have any
+  std::vector<int> stamped_by;  ///< the rank that took the stamp
+  StoredRecords records;        ///< zip records with weights, if files have any
 
   StoredTable stored;
   std::vector<SharePlace> places;           ///< Storage::shares
@@ -118,29 +119,30 @@ struct Checkpoint {
   std::size_t chunks_per_file = 1;          ///< pipeline chunks
   std::vector<LogicalLabels> labels;        ///< NameOwner::logical: parallel to the tensors
   std::vector<ModuleStates> module_states;  ///< Storage::shares; none is empty
-  /// Optimizer state in files of single ranks, where it was asked for and has such a form.
+  /// Optimizer state in files of single ranks, if requested and of such a form.
   std::shared_ptr<megatron::RankStates const> rank_states;
   std::vector<StoredScalar> scalars;
-  /// Settings of an optimizer that is not Megatron's, where they were asked for.
+  /// Settings of an optimizer that is not Megatron's, if requested.
   std::shared_ptr<TorchOptimizer const> torch_optimizer;
   std::shared_ptr<deepspeed::RunState const> deepspeed;  ///< of a DeepSpeed checkpoint
-  StateInventory state;                ///< as far as names of files and headers tell
+  StateInventory state;                ///< as far as shown by names of files and headers
   std::vector<dcp::ObjectLook> looks;  ///< parallel to the objects; empty: not inspected yet
-  /// The paths of keys in a nested state dict, in its order; nothing where there is none.
+  /// The paths of keys in a nested state dict, in its order; nullopt if there is none.
   std::optional<std::vector<std::pair<std::string, dcp::Path>>> paths;
   bool item_files = false;  ///< chunks lie in .distcp files, whose grid a target can take over
-  bool flattened = false;   ///< some tensors were flattened on disk, and were given their shape
+  bool flattened = false;   ///< some tensors are flattened on disk, and have their model shape here
 
-  Json args;  ///< of Megatron, where the headers hold them; else null (args_of)
-  std::optional<FoundShape> shape;            ///< of a Megatron checkpoint: whose folder it is in
-  std::optional<huggingface::Folder> beside;  ///< what lies beside the weights, where their own
-                                              ///< folder says so
-  /// config.json that is a part of the checkpoint; null for none: then it is that of model_files().
+  Json args;  ///< of Megatron, if the headers contain them; else null (args_of())
+  std::optional<FoundShape> shape;            ///< of a Megatron checkpoint: the kind of folder that
+                                              ///< contains it
+  std::optional<huggingface::Folder> beside;  ///< model files next to the weights, if their own
+                                              ///< folder has any
+  /// config.json that is a part of the checkpoint; null: that of model_files().
   Json config;
-  bool config_inside = false;   ///< it is in a container, not beside the weights
-  std::string config_text;      ///< its bytes, where they are known
+  bool config_inside = false;   ///< it is in a container, not next to the weights
+  std::string config_text;      ///< its bytes, if they are known
   std::string map;              ///< the map that a container names; "" for none
-  Index vocab = 0;              ///< NameOwner::logical: rows of the vocabulary that mean something
+  Index vocab = 0;              ///< NameOwner::logical: rows of the vocabulary, without padding
   Index prediction_layers = 0;  ///< NameOwner::logical
 
   /// An adapter that is merged into the weights while they are read. Its files are the last of
@@ -150,26 +152,26 @@ struct Checkpoint {
   /// files are the last of `files`, in this order.
   std::vector<std::shared_ptr<Checkpoint const>> averaged;
 
-  std::optional<std::int64_t> iteration;  ///< of the folder; nothing for a release or no run
+  std::optional<std::int64_t> iteration;  ///< of the folder; nullopt for a release or no run
   std::int64_t stated_iteration = 0;      ///< in the files
-  /// Files and folders beside the tensors' that are copied along, relative to `folder`.
+  /// Files and folders next to those of the tensors that are copied along, relative to `folder`.
   std::vector<std::string> side_files;
-  std::shared_ptr<dcp::CommonState const> common;  ///< Megatron's common state, where it was read
+  std::shared_ptr<dcp::CommonState const> common;  ///< Megatron's common state, if it was read
   bool has_common_file = false;                    ///< it is in a separate file
 
   std::vector<SharedText> promised;    ///< names that an index lists, sorted
   std::vector<TensorDigest> recorded;  ///< digests that are in the files themselves
-  std::string newer_saves;  ///< a note where an older save was taken than others there; else ""
+  std::string newer_saves;             ///< a note if newer saves than the opened one exist; else ""
   std::vector<std::string> warnings;
-  std::vector<std::string> defects;  ///< sentences: why no job can read it anyway
+  std::vector<std::string> defects;  ///< sentences with the reasons for which no job can read it
 
-  /// Of tables that are alike (SharePlace::alike), which one is taken.
+  /// The choice among equal tables (SharePlace::alike).
   enum class Which { first, last };
-  /// What there is to see where files of many ranks say the same: runs of StoredTable::tensors,
-  /// ascending, without the other tables that are like one of them.
+  /// The distinct tables of files: runs of StoredTable::tensors, ascending, with one of several
+  /// equal tables.
   std::vector<TensorRun> different_tensors(Which which) const;
 
-  /// Lets go of the names, dtypes and places of its tensors, wherever they are held.
+  /// Frees all names, dtypes and places of its tensors.
   void forget_tensors();
 
   /// How many of `files` are its own.

@@ -21,11 +21,11 @@ namespace {
 /// Payloads that must be equal before two files are called copies.
 constexpr std::uint64_t least_bytes = 4096;
 
-/// A part of a payload that is read to see whether it repeats itself.
+/// A part of a payload that is read to check for repetition.
 constexpr std::uint64_t sample_bytes = 16384;
 
-/// Whether a payload says which one it is: of its 8-byte words, at the start and at the end, an
-/// eighth are different ones. Matrices of ones, or of one number in each row, do not.
+/// Whether a payload is distinctive: at the start and at the end an eighth of its 8-byte words are
+/// distinct. Matrices of ones, or of one number in each row, are not.
 bool tells(File const& file, std::uint64_t offset_bytes, std::uint64_t size_bytes) {
   std::vector<std::byte> bytes(std::min(size_bytes, 2 * sample_bytes));
   std::size_t const half = bytes.size() / 2;
@@ -38,7 +38,7 @@ bool tells(File const& file, std::uint64_t offset_bytes, std::uint64_t size_byte
   return words.size() >= count / 8;
 }
 
-/// A record: the number of the tensor that it holds, and its place in its file.
+/// A record: the number of its tensor, and its place in its file.
 struct BoxRecord {
   std::size_t tensor = 0;
   std::size_t chunk = 0;
@@ -87,7 +87,8 @@ class CopiedBoxes {
   }
 
  private:
-  /// Items come by tensor, so files that are laid out alike have their records in the same order.
+  /// Items are ordered by tensor, so files with the same layout have their records in the same
+  /// order.
   void note_records() {
     records_.resize(checkpoint_.files.size());
     StoredTable const& stored = checkpoint_.stored;
@@ -105,7 +106,7 @@ class CopiedBoxes {
     }
   }
 
-  /// The largest record that proves something; nothing for a file that has none.
+  /// The largest record that can prove a copy; nullopt if the file has none.
   std::optional<BoxRecord> largest(std::uint32_t file) const {
     std::optional<BoxRecord> found;
     for (BoxRecord const& record : records_[file])
@@ -137,7 +138,7 @@ class CopiedBoxes {
     return files;
   }
 
-  /// What torch.save writes behind a payload; nothing where it computed none.
+  /// The CRC-32 that torch.save writes after a payload; nullopt if it computed none.
   std::optional<std::uint32_t> crc32_of(std::uint32_t file, BoxRecord const& record) {
     constexpr std::uint32_t signature = 0x08074b50;
     std::array<std::byte, 8> bytes{};
@@ -149,7 +150,7 @@ class CopiedBoxes {
     return crc32 == 0 || zeros_.are(crc32, record.size_bytes) ? std::nullopt : std::optional(crc32);
   }
 
-  /// Of the largest record of each file.
+  /// The CRC-32 of the largest record of each file, with the file.
   std::vector<std::pair<std::uint32_t, std::uint32_t>> read_crc32s(
       std::vector<std::uint32_t> const& asked) {
     WireWriter mine;
@@ -199,7 +200,7 @@ class CopiedBoxes {
 
 }  // namespace
 
-/// Bytes of a file's records that say which ones they are: as many as are needed.
+/// The size of a file's distinctive records, up to the needed size.
 static std::uint64_t telling_bytes(Checkpoint const& checkpoint, std::uint32_t number) {
   File const file = File::open_for_reading(checkpoint.files[number]);
   std::uint64_t found = 0;

@@ -23,7 +23,7 @@ constexpr std::string_view torch_files =
     "Save the model with save_pretrained or with torch.distributed.checkpoint, and name that folder.";
 constexpr std::array<char const*, 4> torch_patterns = {"*.pt", "*.pth", "*.bin", "*.ckpt"};
 
-/// A file that one program writes, and what it is.
+/// A file that only one program writes, with its description.
 struct ForeignFile {
   char const* pattern;
   char const* what;
@@ -70,7 +70,7 @@ std::string without_slash(std::string name) {
   return name;
 }
 
-/// The file of another program that a name belongs to; nullptr for none.
+/// The entry for a file of another program, and its name; nullptr for none.
 ForeignFile const* foreign_file_named(Names const& names, std::string& name) {
   for (ForeignFile const& file : foreign_files)
     if (name = names.first(file.pattern); !name.empty()) return &file;
@@ -98,7 +98,7 @@ bool holds_orbax_steps(fs::path const& path, Names const& names) {
   return false;
 }
 
-/// Of other programs, by names that only they give.
+/// The sentence about files of other programs, by names that only they use.
 std::string known(fs::path const& path, Names const& names) {
   if (auto const file = names.first("*.gguf"); !file.empty())
     return fmt::format("holds {}, {}", file, gguf);
@@ -139,7 +139,7 @@ std::string known(fs::path const& path, Names const& names) {
   return "";
 }
 
-/// The checkpoint that is meant most likely: the last one that is not of an optimizer by its name.
+/// The most likely intended checkpoint: the last one that is not of an optimizer by its name.
 std::string const& likely_weights(std::span<std::string const> checkpoints) {
   for (std::size_t i = checkpoints.size(); i-- > 0;)
     if (!checkpoints[i].starts_with("optim")) return checkpoints[i];

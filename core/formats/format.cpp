@@ -19,10 +19,10 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int levels = 3;
-/// How many folders in a folder that is no checkpoint are looked into.
+/// The number of subfolders that are checked in a folder that is not a checkpoint.
 constexpr int most_folders_looked_into = 32;
 
-/// What is in a folder, sorted; folders with a '/' behind.
+/// The entries of a folder, sorted; folders with a trailing '/'.
 std::vector<std::string> marked_names(fs::path const& path) {
   std::vector<std::string> names = seen_names("marked names of", path, [&] {
     std::vector<std::string> found;
@@ -62,14 +62,14 @@ bool is_checkpoint_surely(fs::path const& folder) {
   }
 }
 
-/// What a path that can be a checkpoint may be.
+/// The possible formats of a path.
 struct Candidates {
   std::vector<Format const*> formats = {};  ///< as recognise() finds them
-  Format const* damaged = nullptr;          ///< without one of them: the format that left something
-  std::string sign = {};                    ///< what it left
+  Format const* damaged = nullptr;          ///< if `formats` is empty: the format of the remains
+  std::string sign = {};                    ///< the name of the remains
 };
 
-/// The format that left one of these names.
+/// The format whose remains have one of these names.
 Candidates damaged_format(std::span<std::string const> names) {
   for (Format const* format : all_formats())
     for (std::string_view const pattern : format->words().remains)
@@ -135,7 +135,7 @@ Candidates candidates(fs::path const& path) {
        path.string(), huggingface::config_name, huggingface::index_name);
 }
 
-/// Of a damaged one its reader says what is missing, where names alone do not.
+/// The format found; if only remains are found, its reader reports the missing parts.
 Format const& found_format(fs::path const& path, Candidates const& found) {
   if (found.formats.size() > 1) {
     std::vector<std::string_view> names;
@@ -152,7 +152,7 @@ Format const& found_format(fs::path const& path, Candidates const& found) {
   return *found.damaged;
 }
 
-/// Files of another family may be what is wanted once their beginnings are read.
+/// Files of another family may be of the wanted format by their beginnings.
 Format const& wanted_format(fs::path const& path, Format const& wanted) {
   if (wanted.probe(path)) return wanted;
   for (Format const* other : all_formats())
@@ -247,7 +247,8 @@ Checkpoint open_checkpoint(fs::path const& given, FormatId wanted, OpenChoice ch
   });
   choice.names_alone = choice.names_alone || wanted == FormatId::dcp;
   Checkpoint checkpoint = format->open(path, choice, exchange);
-  // The head of a family is what its members are beyond doubt; names of members are promises.
+  // All members are certain to be of the head of their family; names of other members have to be
+  // checked.
   bool const stated =
       wanted != FormatId::automatic && format_of(wanted).name() != format_of(wanted).family();
   exchange.together([&] {

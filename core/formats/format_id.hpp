@@ -6,9 +6,9 @@
 
 namespace reshard {
 
-/// What a job file can ask a checkpoint to be.
+/// The formats of checkpoints in job files.
 enum class FormatId {
-  automatic,  ///< sources only: what is found
+  automatic,  ///< sources only: detected
   megatron,
   huggingface,
   dcp,
@@ -23,7 +23,7 @@ enum class FormatId {
 std::string_view name(FormatId format);
 /// All of them, in the order of FormatId.
 std::span<std::string_view const> format_names();
-/// The inverse; nothing for any other word.
+/// The inverse; nullopt for any other word.
 std::optional<FormatId> format_named(std::string_view word);
 
 }  // namespace reshard

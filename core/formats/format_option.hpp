@@ -8,10 +8,10 @@
 
 namespace reshard {
 
-/// Far above any cluster, far below where a product of two sizes leaves the range of an int.
+/// Far above any cluster, and small enough that a product of two sizes fits in an int.
 inline constexpr std::int64_t most_ranks = 32768;
 
-/// A key of [target] that some formats alone read. Each declares its own beside the code that reads
+/// A key of [target] that only some formats read. Each declares its own next to the code that reads
 /// them: the member of its struct of options, and the row.
 template <class Options>
 struct FormatOption {

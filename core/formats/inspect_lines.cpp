@@ -24,7 +24,7 @@ Json number(Json const& table, std::initializer_list<std::string_view> keys) {
   return {};
 }
 
-/// Null where nothing says how many heads there are.
+/// The kind of attention; null if the number of heads is not stated.
 Json attention(bool latent, Json const& heads, Json const& groups) {
   if (latent) return "MLA";
   if (heads.integer() == nullptr) return {};
@@ -51,7 +51,7 @@ std::string inspect_args(Json const& args, SeenTensors const& seen, Json& json) 
   std::string text;
   if (args.members() == nullptr) return text;
   megatron::ArgsSizes sizes;
-  // Sizes that are none are for those to refuse who need them.
+  // Malformed sizes are refused only where they are needed.
   bool const stated = !capture([&] { sizes = megatron::args_sizes(args, "args"); }) && sizes.tp;
   if (stated) {
     int const tp = *sizes.tp;

@@ -11,27 +11,27 @@
 
 namespace reshard {
 
-// What the answers of `inspect` have in common, whatever the format.
+// The common parts of the reports of `inspect`.
 
 /// "label             text\n"
 inline std::string inspect_line(std::string_view label, std::string_view text) {
   return fmt::format("{:<18}{}\n", label, text);
 }
 
-/// The mismatches, "-" where there is none, and the notes: an item a line, the label before the
+/// The mismatches, "-" if there are none, and the notes: an item a line, the label before the
 /// first. Control characters are escaped.
 std::string inspect_findings(std::span<std::string const> mismatches,
                              std::span<std::string const> notes);
 
-/// What the tensors of a Megatron checkpoint show of its model.
+/// The facts about the model shown by the tensors of a Megatron checkpoint.
 struct SeenTensors {
   bool latent_attention = false;
-  Index embedding_rows = 0;  ///< padding included; 0 where there is no embedding
+  Index embedding_rows = 0;  ///< padding included; 0 if there is no embedding
 };
 
 /// Adds "sizes" and "model" to `json`, and returns their lines, "layout" and "model", of a format
 /// whose files load at any layout: the sizes that Megatron's args state are those of the run that
-/// the args are from (decision 0042). Nothing where args do not say it; null args say nothing.
+/// the args are from (decision 0042). "" if args do not state them or are null.
 std::string inspect_args(Json const& args, SeenTensors const& seen, Json& json);
 
 /// "38 of 38 tensors are low-rank matrices (LoRA): …" for the line "adapter", by names of tensors
@@ -40,7 +40,7 @@ std::string adapter_text(std::size_t matrices, std::size_t tensors);
 bool is_adapter_matrix(std::string_view name);
 
 /// Adds "model" to `json`, and returns its line: the sizes that a config.json states under the
-/// names that most families have. Nothing where it states none of the first.
+/// names that most families have. "" if it states none of the first.
 std::string inspect_config(Json const& config, Json& json);
 
 }  // namespace reshard

@@ -14,8 +14,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Beside iterations: training continues in the same folder, and does not copy what it does not
-/// know.
+/// Whether a folder is an iteration: its model files may be next to it, as training continues in
+/// the same folder and does not copy them.
 bool is_iteration(fs::path const& folder) {
   std::string const name = folder.filename().string();
   return name == "release" || name.starts_with("iter_") || name.starts_with("step-") ||
@@ -30,18 +30,18 @@ std::vector<fs::path> places(fs::path const& folder, fs::path const& root) {
   return result;
 }
 
-/// Where Megatron-Bridge saves what save_pretrained() writes, or the files of one of Megatron's own
-/// tokenizers, which have no tokenizer_config.json: transformers cannot load those.
+/// The folder in which Megatron-Bridge saves the files of save_pretrained(), or the files of one of
+/// Megatron's own tokenizers, which have no tokenizer_config.json: transformers cannot load those.
 constexpr char const* tokenizer_name = "tokenizer";
 
-/// Names of files that describe a model, its words and its inputs, or come with it. Beside a file,
-/// whose folder may hold other files, nothing else belongs to it.
+/// Names of files that describe a model, its words and its inputs, or come with it. Other files in
+/// a folder do not belong to the model.
 constexpr std::array<char const*, 13> model_files = {
     "*config.json", "*token*.json",   "*token*.model", "vocab*",     "merges.txt",
     "*.jinja",      "chat_template*", "spiece.model",  "*.tiktoken", "*.md",
     "*.py",         "LICENSE*",       "NOTICE*"};
 
-/// Of a checkpoint in the same folder.
+/// Whether a name belongs to a checkpoint in the same folder.
 bool belongs_to_save(std::string const& name) {
   auto const matches = [&](std::string_view pattern) { return matches_glob(pattern, name); };
   return std::ranges::any_of(all_formats(), [&](Format const* format) {
@@ -66,7 +66,7 @@ std::optional<huggingface::Folder> carried_in(fs::path const& folder, fs::path c
 
 std::optional<huggingface::Folder> with_config_inside(fs::path const& place, Json const& config,
                                                       std::string text) {
-  // Where both say the same, these are the bytes of the one beside.
+  // If both are equal, the bytes are those of the file next to the container.
   std::optional<huggingface::Folder> beside = model_files_beside(place);
   if (config.is_null() || (beside && beside->config == config)) return beside;
   if (!beside) beside.emplace();
@@ -117,7 +117,7 @@ huggingface::Folder described_by(fs::path const& path) {
   return found;
 }
 
-/// Those that the format knows of, else those at the places of the folder's shape.
+/// The files found by the format, else those at the places of the folder's shape.
 static std::optional<huggingface::Folder> own_files(Checkpoint const& source) {
   std::optional<huggingface::Folder> found = source.format->model_files(source);
   if (found || !source.shape) return found;
@@ -136,7 +136,7 @@ std::optional<huggingface::Folder> files_of(Checkpoint const& source,
   if (own) named.file_metadata = own->file_metadata;
   if (!own || (!named.sidecars.empty() && !adapter)) return named;
   own->config =
-      std::move(named.config);  // alone: what else belongs to the model is still the source's
+      std::move(named.config);  // only the config: other model files are still the source's
   own->config_text = std::move(named.config_text);
   return own;
 }

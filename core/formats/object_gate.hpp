@@ -8,9 +8,9 @@
 
 namespace reshard {
 
-/// Decides which objects of a DCP source go into a target. Their bytes are copied as they are, and
-/// the program that loads the target unpickles them: so each is inspected, unless the job says that
-/// objects are carried unread.
+/// Decides which objects of a DCP source go into a target. Their bytes are copied unchanged, and
+/// the program that loads the target unpickles them: so each is inspected, unless the job keeps
+/// objects unread.
 class ObjectGate {
  public:
   ObjectGate(Checkpoint const& source, PlanRequest const& request)
@@ -20,7 +20,7 @@ class ObjectGate {
   /// `object` is one of the source's.
   bool admits(StoredObject const& object);
 
-  /// Says what was left out.
+  /// Adds warnings about the objects left out.
   void warn(std::vector<std::string>& warnings) const;
 
  private:

@@ -22,7 +22,7 @@ class LeaveOut {
   explicit LeaveOut(pickle::Document& document)
       : document_(document), marked_(pickle::nodes_not_to_carry(document)) {}
 
-  /// Those whose values hold what must not be carried.
+  /// Removes entries whose values must not be carried.
   void from(pickle::NodeId dict, std::string_view of,
             std::function<bool(std::string_view)> const& may_go) {
     document_.erase(dict, [&](std::string_view key, pickle::NodeId value) {
@@ -106,7 +106,7 @@ void settle_foreign_classes(RunRecord& record, ForeignClasses choice,
 }
 
 bool may_copy_file(RunRecord const& record) {
-  // The older container has pickles of its own beside the value's.
+  // The legacy container has further pickles next to the value's.
   return !record.edited && record.torch->container == TorchFile::Container::zip &&
          may_be_carried(pickle::not_to_copy(record.document()), record.foreign_classes);
 }

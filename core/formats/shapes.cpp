@@ -31,7 +31,7 @@ std::vector<std::string> parts_of(std::string_view path) {
   return parts;
 }
 
-/// What is there of a path whose parts may be patterns, sorted.
+/// The existing paths for one whose parts may be patterns, sorted.
 std::vector<fs::path> matching(fs::path const& folder, std::string_view pattern) {
   std::vector<fs::path> found = {folder};
   for (std::string const& part : parts_of(pattern)) {
@@ -60,7 +60,7 @@ std::string sign_of(Shape const& shape, fs::path const& save) {
 
 bool holds_weights(fs::path const& folder) { return sees_file(folder / dcp::metadata_name); }
 
-/// Files of ranks that match a pattern.
+/// Whether the folder has files of ranks that match a pattern.
 bool holds_files(fs::path const& folder, std::string_view pattern) {
   return sees_folder(folder) && !matching(folder, pattern).empty();
 }
@@ -91,7 +91,7 @@ std::vector<std::string> texts_of(std::span<fs::path const> paths) {
   return texts;
 }
 
-/// The save that a tracker of the run names; nothing without one. An Error where that is not there.
+/// The save that a tracker of the run names; nullopt without one. An Error if it is missing.
 std::optional<std::size_t> tracked(fs::path const& run, std::span<fs::path const> saves) {
   std::optional<SaveStep> step;
   std::string_view tracker = tracker_name;
@@ -131,7 +131,7 @@ std::optional<fs::path> save_in_run(Shape const& shape, fs::path const& run) {
   return std::nullopt;
 }
 
-/// The folder of the save, for weights in `folder`; nothing when its path does not fit.
+/// The folder of the save, for weights in `folder`; nullopt if its path does not fit.
 std::optional<fs::path> save_above(Shape const& shape, fs::path folder) {
   std::vector<std::string> const parts = parts_of(shape.weights);
   for (auto part = parts.rbegin(); part != parts.rend(); ++part) {
@@ -161,7 +161,7 @@ Json read_settings(fs::path const& save, std::string_view name) {
 
 constexpr std::string_view origin_equals = " = ";
 
-/// What names the model that training began from.
+/// The setting that names the initial model of the training.
 std::string origin_of(Shape const& shape, Json const& args, Json const& settings) {
   for (std::string_view const key : shape.origins)
     for (auto const& [document, place] :

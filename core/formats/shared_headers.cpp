@@ -19,17 +19,17 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The first bytes of a safetensors file up to its data, after the size of the whole file. Checked
-/// here, so that a fault is found once and early.
+/// The first bytes of a safetensors file up to its data, after the size of the file. Checked here,
+/// so that a fault is found once and early.
 HeaderBytes safetensors_head(File const& file) {
   std::string const head = safetensors::read_head(file);
   return {WireWriter().number(file.size_bytes()).raw(head).bytes(), {}};
 }
 
-/// Bytes that several threads add, each different text once.
+/// Texts added by several threads, each distinct one stored once.
 class CommonBytes {
  public:
-  /// The text that was the first of those equal to it, as long as this object lives.
+  /// Adds a text and returns the first one equal to it, valid while this object lives.
   std::string const* add(std::shared_ptr<std::string const> bytes) {
     if (!bytes) bytes = empty_;
     std::lock_guard const lock(mutex_);
@@ -120,8 +120,7 @@ SharedHeaders shared_headers(Checkpoint& source, HeaderExchange const& exchange,
   return result;
 }
 
-/// Nothing is sent where one process reads all files: a header is parsed once, and its text is not
-/// kept.
+/// For one process that reads all files: a header is parsed once, and its text is not kept.
 static std::vector<safetensors::Header> own_safetensors_headers(Checkpoint& source,
                                                                 HeaderExchange const& exchange) {
   std::vector<fs::path> const& files = source.files;

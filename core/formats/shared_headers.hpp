@@ -15,25 +15,25 @@
 
 namespace reshard {
 
-/// Whether the headers of several files may be read at a time: not where a library reads them that
-/// one thread may use.
+/// Whether the headers of several files may be read at a time; not with a library for a single
+/// thread.
 enum class HeaderReads { overlapped, in_turn };
 
-/// What the header of a file tells, as bytes.
+/// The header of a file, as bytes.
 struct HeaderBytes {
   std::string own;  ///< of this file
-  /// What many files have alike: a rank sends and holds each different one once. Null is "".
+  /// Common to many files: a rank sends and stores each distinct one once. nullptr is "".
   std::shared_ptr<std::string const> common;
 };
 
-/// The headers of all files, as the ranks sent them.
+/// The headers of all files, as sent by the ranks.
 class SharedHeaders {
  public:
   std::size_t size() const { return files_.size(); }
   std::string_view own(std::size_t file) const { return files_[file].own; }
-  /// The number of its common bytes.
+  /// The number of a file's common bytes.
   std::uint32_t common_of(std::size_t file) const { return files_[file].common; }
-  /// The different ones, by number.
+  /// The distinct common bytes, by number.
   std::vector<std::string_view> const& commons() const { return commons_; }
 
  private:
@@ -48,14 +48,14 @@ class SharedHeaders {
   std::vector<std::string_view> commons_;
 };
 
-/// Reads the header of every file of the source, each rank those that are its turn, and gives all
-/// of them to all ranks. Each file is stamped first, from the same descriptor: source.stamps. Pre:
+/// Reads the header of every file of the source, the ranks in turn, and distributes all of them to
+/// all ranks. Each file is stamped first, from the same descriptor: source.stamps. Pre:
 /// source.files is the same on every rank. Collective.
 SharedHeaders shared_headers(Checkpoint& source, HeaderExchange const& exchange,
                              std::function<HeaderBytes(File const&)> const& read,
                              HeaderReads reads = HeaderReads::overlapped);
 
-/// The header of every safetensors file, read that way.
+/// The header of every safetensors file, by shared_headers().
 std::vector<safetensors::Header> shared_safetensors_headers(Checkpoint& source,
                                                             HeaderExchange const& exchange);
 

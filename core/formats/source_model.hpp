@@ -24,21 +24,19 @@ namespace reshard {
 struct TargetNames {
   MapFile map;
   std::map<std::string, Json> options = {};  ///< of the map's [options]
-  /// What a name of the map is in the target; absent: the same.
+  /// The target's key for a name of the map; empty: the same.
   std::function<std::string(std::string const&)> key = {};
-  /// Values beside the tensors: keys, and what torch.save makes of the values.
+  /// Values in addition to the tensors: keys, and values as bytes of torch.save.
   std::vector<std::pair<std::string, std::string>> objects = {};
 };
 
-/// A source seen through a map: its model, the facts it was made from, and every piece that it
-/// holds.
+/// A source interpreted by a map: its model, the facts of the model, and all pieces.
 struct SourceModel {
   Json args;                ///< of a Megatron source; null for others
-  Json config;              ///< config.json of the source or the reference; null when there is none
+  Json config;              ///< config.json of the source or the reference; null if there is none
   std::string config_text;  ///< config.json made from args
-  std::optional<huggingface::Folder>
-      reference;  ///< whose files lie beside the weights of a Hugging Face or HDF5 target
-  std::optional<huggingface::Folder> files;  ///< config.json of the source and what lies beside it
+  std::optional<huggingface::Folder> reference;  ///< model files for a Hugging Face or HDF5 target
+  std::optional<huggingface::Folder> files;  ///< config.json of the source and the files next to it
   std::vector<huggingface::ConfigPatch>
       config_changes;  ///< of the target's config.json: layers for multi-token prediction
   StoredView view;     ///< the stored tensors, without source.prefix
@@ -46,30 +44,31 @@ struct SourceModel {
   MapChoice maps;
   std::optional<TargetNames> target_names;
   std::unique_ptr<Model> model;
-  std::optional<Model> unquantised;  ///< the model as it was before parts of quantised weights
-                                     ///< became tensors of it; nothing where none did
+  std::optional<Model> unquantised;  ///< the model before parts of quantised weights became tensors
+                                     ///< of it; nullopt if none did
   std::unique_ptr<Side> family_side;
-  std::vector<PipelineChunk> chunks;  ///< of a source whose storage is shares
+  std::vector<PipelineChunk> chunks;  ///< of a source with Storage::shares
   Catalog catalog;
   LeftOut left_out;
-  std::vector<PaddingRows> padding;  ///< what the source has behind the model's vocabulary
-  std::optional<DType> computing;    ///< of weights whose places masters took
-  std::string adapter;               ///< how the adapters of the source are named (SideOptions)
-  bool adapters_apart = false;       ///< likewise
+  std::vector<PaddingRows> padding;  ///< rows of the source after the model's vocabulary
+  std::optional<DType> computing;    ///< dtype of weights replaced by their masters
+  std::string adapter;               ///< the form of adapter names in the source (SideOptions)
+  bool adapters_apart = false;       ///< form of adapters in the source (SideOptions)
   std::vector<std::string> packed_parameters;  ///< adapter_config.json's target_parameters
-  std::optional<Catalog> weights;  ///< as it was before master weights took the place of weights
-  std::vector<int> adds;  ///< what stored values of the source have over logical ones (Side::adds)
-  std::vector<std::optional<DType>> casts;  ///< dtypes that the map states (Side::casts)
-  Json merged_adapter;  ///< what was merged into the weights, for records; null for nothing
-  std::optional<Index> recorded_vocab;  ///< vocabulary rows that mean something, where args say so
+  std::optional<Catalog> weights;              ///< the catalogue before masters replaced weights
+  std::vector<int> adds;  ///< constants that the source adds to logical values (Side::adds())
+  std::vector<std::optional<DType>> casts;  ///< dtypes stated by the map (Side::casts())
+  Json merged_adapter;  ///< the adapter merged into the weights, for records; null if there is none
+  std::optional<Index> recorded_vocab;  ///< rows of the vocabulary without padding, if args state
+                                        ///< it
   std::vector<std::string> warnings;
   TrainerNames target_trainer;  ///< of a target with Megatron's names
-  bool incomplete = false;  ///< tensors of the family are not there, because their program does not
+  bool incomplete = false;  ///< tensors of the family are missing, because their program does not
                             ///< save them
-  std::string parts;        ///< what becomes of the parts beside the language model, as a sentence
-                            ///< without its dot; "" where there are none
+  std::string parts;        ///< a sentence without its dot about the parts next to the language
+                            ///< model; "" if there are none
 
-  /// The model with every weight as it is, however it is quantised.
+  /// The model with every weight in its stored form, quantised or not.
   Model as_it_is() const;
   /// Whether names and args are Megatron's.
   bool is_megatron() const { return !args.is_null(); }

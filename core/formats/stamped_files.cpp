@@ -10,7 +10,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A file as the rank that opened it saw it.
+/// A file with its stamp on the rank that opened it.
 struct Stamped {
   std::uint64_t file = 0;
   FileStamp stamp;

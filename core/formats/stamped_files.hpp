@@ -14,13 +14,13 @@
 
 namespace reshard {
 
-/// For messages.
+/// Serialises stamps for messages between ranks.
 constexpr auto wire_fields(FileStamp const&) {
   using T = FileStamp;
   return std::tuple(&T::bytes, &T::mtime_ns, &T::ctime_ns, &T::inode, &T::device);
 }
 
-/// The files of a source while their headers are read: remembers each as it was when this rank
+/// The files of a source while their headers are read: records the stamp of each when this rank
 /// opened it.
 class StampedFiles {
  public:
@@ -43,12 +43,11 @@ class StampedFiles {
   std::vector<std::optional<FileStamp>> stamps_;
 };
 
-/// Why two stamps are not of one file that has not changed, for a sentence: "size 12 against 14";
-/// "" when they may be. The number of the device is not compared: hosts number devices
-/// differently.
+/// The difference of two stamps that shows a changed or different file, for a sentence: "size 12
+/// against 14"; "" if there is none. Device numbers are not compared, as they differ between hosts.
 std::string difference(FileStamp const& one, FileStamp const& other);
 
-/// The sentence about two ranks that see different files.
+/// Throws the Error about two ranks that see different files.
 [[noreturn]] void refuse_two_worlds(std::filesystem::path const& file, int rank,
                                     FileStamp const& seen, int other_rank, FileStamp const& other);
 

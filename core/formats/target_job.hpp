@@ -17,10 +17,10 @@ struct MappedTarget {
   PlanRequest const& request;
   Model const& model;
   SourceModel const& read;                          ///< without its model and catalogue
-  std::vector<std::optional<DType>> const& dtypes;  ///< of every logical tensor, as in the source
-  RunRecord const* record = nullptr;  ///< what a source with args says of its run; may be null
+  std::vector<std::optional<DType>> const& dtypes;  ///< by logical tensor, as in the source
+  RunRecord const* record = nullptr;  ///< the run's record of a source with args; may be nullptr
 
-  /// A number of the model, such as "L"; 0 where it has none.
+  /// A number of the model, such as "L"; 0 if it has none.
   Index count(char const* word) const;
 };
 
@@ -39,11 +39,11 @@ struct NamedTensor {
   SharedShape shape;
   std::uint32_t number = 0;  ///< in StoredTable::tensors, or in Checkpoint::scalars
   bool scalar = false;
-  std::optional<DType> stored = std::nullopt;  ///< the boxes' dtype, where values are rounded
-  bool cast = false;                           ///< they are because target.dtype asks for it
+  std::optional<DType> stored = std::nullopt;  ///< the boxes' dtype, if values are rounded
+  bool cast = false;                           ///< values are rounded because of target.dtype
 };
 
-/// Where its elements lie.
+/// The places of its elements.
 std::vector<SourceBox> boxes_of(Checkpoint const& source, NamedTensor const& tensor);
 
 /// A target whose tensors keep the source's names; they are the logical tensors of `model`, in this
@@ -53,17 +53,17 @@ struct NamedTarget {
   PlanRequest const& request;
   Model const& model;
   std::vector<NamedTensor> const& tensors;
-  std::vector<StoredObject const*> const& objects;  ///< those to take over
+  std::vector<StoredObject const*> const& objects;  ///< the objects to take over
   std::optional<huggingface::Folder> reference;     ///< model files for a Hugging Face folder
 
-  /// Values that no file of the source holds as such (Format::made_objects), as far as the job
-  /// takes them over: names of the source, and bytes.
+  /// Values that are not objects of a source file (Format::made_objects()) and that the job takes
+  /// over: names of the source, and bytes.
   std::vector<std::pair<std::string, std::string>> made_objects() const;
   /// The name in the target of a tensor's key.
   std::string target_key(std::string_view key) const;
-  /// The same of a key of the source.
+  /// The name in the target of a key of the source.
   std::string renamed(std::string const& key) const;
-  /// The piece of tensor `tensor` that a box is.
+  /// The box as a piece of tensor `tensor`.
   Piece piece(std::size_t tensor, TensorBox const& box, std::vector<Index> const& strides) const;
 };
 

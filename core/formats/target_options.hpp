@@ -7,12 +7,11 @@
 
 namespace reshard {
 
-/// The dtype of the target's floating weights: theirs, a given one, or the one that config.json
-/// states.
+/// The dtype of the target's floating weights: unchanged, a given one, or the one in config.json.
 enum class TargetDType { keep, bf16, f16, f32, as_config };
 
-/// The keys of [target] that some formats alone read. They are given before it is known which
-/// format the target has, so a job holds those of all.
+/// The keys of [target] that only some formats read. They are parsed before the target's format is
+/// known, so a job has those of all formats.
 struct TargetOptions {
   huggingface::TargetOptions huggingface;
   hdf5::TargetOptions hdf5;

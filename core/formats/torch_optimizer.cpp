@@ -88,7 +88,7 @@ class MegatronGroups {
     }
   }
 
-  /// What torch's Adam can do and Megatron's cannot.
+  /// Checks for options of torch's Adam that Megatron's lacks.
   void check_kind(NodeId group) const {
     for (std::string_view const key : {"amsgrad", "maximize"})
       if (NodeId const set = from_.find(group, key);

@@ -46,7 +46,8 @@ Buffer new_buffer() {
       static_cast<std::byte*>(::operator new[](buffer_bytes, std::align_val_t{most_block_bytes})));
 }
 
-/// What a file system asks of direct transfers of one file; nothing when it takes none.
+/// The alignment that a file system requires of direct transfers of a file; nullopt if it supports
+/// none.
 std::optional<IoAlignment> asked_by(File const& file) {
 #ifdef STATX_DIOALIGN
   struct statx facts {};
@@ -66,7 +67,7 @@ std::optional<IoAlignment> asked_by(File const& file) {
 
 }  // namespace
 
-/// What the files of an engine share: memory for what is not in place, and what was refused.
+/// The shared state of an engine's files: memory for unaligned transfers, and the first refusal.
 class DirectFiles {
  public:
   explicit DirectFiles(std::unique_ptr<BlockMover> mover) : mover_(std::move(mover)) {}
@@ -118,7 +119,7 @@ class DirectFiles {
 
 namespace {
 
-/// Both are the same file, or the Error says so.
+/// Throws an Error unless both are the same file.
 void check_same(File const& one, File const& other) {
   FileStamp const a = one.stamp();
   FileStamp const b = other.stamp();
@@ -129,8 +130,8 @@ void check_same(File const& one, File const& other) {
        one.path().string(), a.inode, b.inode);
 }
 
-/// A file whose descriptor goes past the page cache, and a second one through it for what cannot,
-/// which is opened when it is needed.
+/// A file with a descriptor that bypasses the page cache, and a second one through it for the other
+/// transfers, opened when it is needed.
 class DirectFile final : public IoFile {
  public:
   DirectFile(File direct, std::function<File()> reopen, IoAlignment asked,
@@ -279,8 +280,8 @@ class DirectFile final : public IoFile {
     });
   }
 
-  /// Repeats a short transfer for as long as it ends between blocks. What the file system does not
-  /// take is left to the page cache.
+  /// Repeats a short transfer for as long as it ends between blocks. Refused bytes are left to the
+  /// page cache.
   template <class Call>
   std::uint64_t whole_blocks(std::size_t bytes, std::string_view doing, std::uint64_t offset_bytes,
                              Call const& call) const {
@@ -313,7 +314,7 @@ class DirectFile final : public IoFile {
   mutable std::atomic<PosixFile const*> opened_ = nullptr;  ///< cached_, for who did not ask for it
 };
 
-/// The file past the page cache where that is possible. `reopen` opens it again.
+/// A DirectFile if possible, else a PosixFile. `reopen` opens the file again.
 std::unique_ptr<IoFile> past_cache(std::shared_ptr<DirectFiles> const& shared, File file,
                                    std::function<File()> reopen) {
   auto const refused = [&](std::string_view reason) {

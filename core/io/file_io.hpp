@@ -24,14 +24,14 @@ class IoFile {
   IoFile(IoFile const&) = delete;
   IoFile& operator=(IoFile const&) = delete;
 
-  /// The same file through the page cache: its path, size and stamp, and what is small.
+  /// The same file through the page cache: for path, size, stamp and small transfers.
   File const& file() const { return file_; }
 
   /// Fills the parts in turn from `offset_bytes`. The end of the file inside the range is an Error
   /// of kind source.
   virtual void read_parts_at(std::uint64_t offset_bytes, std::span<iovec const> parts) const = 0;
-  /// As many bytes as there are from `offset_bytes` on, at most `into.size()`. An engine that reads
-  /// past the page cache does so here however few they are.
+  /// Reads the bytes from `offset_bytes` on, at most `into.size()`, and returns their number. An
+  /// engine that bypasses the page cache does so here for any size.
   virtual std::size_t read_some_at(std::uint64_t offset_bytes, std::span<std::byte> into) const = 0;
   /// Writes the parts in turn from `offset_bytes` on.
   virtual void write_parts_at(std::uint64_t offset_bytes, std::span<iovec const> parts) const = 0;
@@ -45,7 +45,7 @@ class IoFile {
     write_parts_at(offset_bytes, {&part, 1});
   }
 
-  /// What was written, and the size, reach the device before this returns.
+  /// Written data and the size reach the device before this returns.
   virtual void sync() const { file_.sync(); }
   /// Ends the use of a written file, see File::close().
   virtual void close() { file_.close(); }
@@ -54,16 +54,16 @@ class IoFile {
   File file_;
 };
 
-/// What an engine requires of a transfer, so that it needs no bounce buffer: offset and
-/// length are multiples of `file_bytes`, the memory begins at a multiple of `memory_bytes`. Powers
-/// of two; 1: no requirement.
+/// The alignment of transfers that need no bounce buffer: offset and length are multiples of
+/// `file_bytes`, the memory begins at a multiple of `memory_bytes`. Powers of two; 1: no
+/// requirement.
 struct IoAlignment {
   std::uint64_t file_bytes = 1;
   std::uint64_t memory_bytes = 1;
 };
 
-/// A way to read and write files. Whatever a transfer looks like, every engine carries it out, and
-/// files get the same bytes. Calls may come from any thread. Files may outlive their engine.
+/// A way to read and write files. Every engine carries out every transfer, and files get the same
+/// bytes. Thread safe. Files may outlive their engine.
 class FileIo {
  public:
   virtual ~FileIo() = default;
@@ -76,11 +76,12 @@ class FileIo {
                                                    ErrorKind missing = ErrorKind::source) = 0;
   /// Opens an existing file.
   virtual std::unique_ptr<IoFile> open_for_writing(std::filesystem::path const& path) = 0;
-  /// The same for a file that is open for writing already: the caller has just made it.
+  /// As open_for_writing(), for a file that the caller has just created and holds open.
   virtual std::unique_ptr<IoFile> adopt(File file) = 0;
-  /// How large writes go, for reports.
+  /// The way of large writes, for reports.
   virtual std::string_view write_mode() const = 0;
-  /// Why bytes of some file do not go the engine's own way: "PATH: REASON". "" where all do.
+  /// The reason for which bytes of a file are not moved in the engine's own way: "PATH: REASON"; ""
+  /// if all are.
   virtual std::string fallback() const { return ""; }
 };
 

@@ -15,7 +15,7 @@
 namespace reshard {
 namespace {
 
-/// Whether the set alone holds it. Others get it from the set only, under its lock.
+/// Whether only the set holds the file. Others get it from the set, under its lock.
 bool is_idle(std::shared_ptr<IoFile> const& file) {
   bool const idle = file.use_count() == 1;
   std::atomic_thread_fence(std::memory_order_acquire);
@@ -141,7 +141,7 @@ void FileSet::adopt(std::uint32_t file, File made) {
 void FileSet::sync(std::uint32_t file) {
   std::unique_lock lock(mutex_);
   auto found = entries_.end();
-  for (;; changed_.wait(lock)) {  // what another thread syncs now is not there before it has ended
+  for (;; changed_.wait(lock)) {  // wait for a file that another thread is syncing
     found = entries_.find(file);
     if (found == entries_.end() || !found->second.file) return;
     if (found->second.lost) throw *found->second.lost;

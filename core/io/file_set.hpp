@@ -30,36 +30,35 @@ class FileSet {
   static std::size_t usual_open_limit();
 
   /// Pre: open_limit >= 1. Files of Access::write exist already, at their full size. `io` opens
-  /// them; the default engine where none is given.
+  /// them; nullptr: the default engine.
   FileSet(std::vector<std::filesystem::path> paths, Access access,
           std::size_t open_limit = usual_open_limit(), std::shared_ptr<FileIo> io = nullptr);
 
-  /// `look` is called with each file when it is opened, and again when it is opened again, by
-  /// several threads at the same time; what it throws, open() throws. Not while a file is being
-  /// opened.
+  /// Sets a function that is called with each file whenever it is opened, by several threads at the
+  /// same time; open() throws its exceptions. Not to be called while a file is being opened.
   void look_at_each(std::function<void(std::uint32_t, File const&)> look) {
     look_ = std::move(look);
   }
 
-  /// The open file; a number that is not in the set is an internal Error, a file that cannot be
-  /// opened throws what File throws.
+  /// The open file; a number that is not in the set is an internal Error; other errors are those of
+  /// File.
   std::shared_ptr<IoFile const> open(std::uint32_t file);
-  /// Takes a file that the caller has just made and written to, as if it had been opened here; one
-  /// for which there is no room is closed. Pre: Access::write, and it is not open here.
+  /// Adds a file that the caller has just created and written; it is closed if the set is full.
+  /// Pre: Access::write, and it is not open here.
   void adopt(std::uint32_t file, File made);
-  /// What was written to a file before this call reaches the device. Once that has failed, it fails
-  /// again for everyone who asks: the system tells it only once.
+  /// Data that was written to the file before this call reaches the device. After a failure every
+  /// further call fails too: the system reports it only once.
   void sync(std::uint32_t file);
-  /// The files that were perhaps written since their last sync, ascending.
+  /// The numbers of the files that were perhaps written since their last sync, ascending.
   std::vector<std::uint32_t> unsynced() const;
-  /// Closes all files. Pre: no one holds them any more; what was not synced is not. Throws the
-  /// first thing that a written file has to say.
+  /// Closes all files, without a sync. Pre: no one holds them any more. Throws the first error of
+  /// closing a written file.
   void close();
 
   std::filesystem::path const& path(std::uint32_t file) const;
   std::size_t size() const { return paths_.size(); }
   FileIo const& io() const { return *io_; }
-  /// How many files the set keeps open now.
+  /// The number of files that the set keeps open.
   std::size_t open_count() const;
 
  private:
@@ -68,7 +67,7 @@ class FileSet {
     std::list<std::uint32_t>::iterator place;
     bool dirty = false;                        ///< perhaps written since its last sync was begun
     long syncs = 0;                            ///< under way
-    std::optional<Error> lost = std::nullopt;  ///< what a sync of it has met
+    std::optional<Error> lost = std::nullopt;  ///< the error of a failed sync
   };
   std::shared_ptr<IoFile> open_on_disk(std::uint32_t file) const;
   bool make_room();

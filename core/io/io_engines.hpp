@@ -11,7 +11,7 @@ namespace reshard {
 /// An engine that a job can choose.
 struct IoEngine {
   std::string_view name;
-  std::string_view needs;  ///< of the system, as text for people
+  std::string_view needs;  ///< requirements of the engine, for the user
   std::unique_ptr<FileIo> (*make)();
 };
 

@@ -23,16 +23,17 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
-/// As large as what rounds read and write in a row.
+/// The size of contiguous reads and writes of a round.
 constexpr std::uint64_t block_bytes = std::uint64_t{8} << 20;
 /// An engine that is faster by less may win by noise, and writing through the page cache goes on
 /// while a job reads, which no trial sees.
 constexpr double least_gain = 1.25;
-/// Each engine is tried so often, in turn with the others: the second time in the other order.
+/// Each engine is tried this number of times, in turn with the others: the second time in reverse
+/// order.
 constexpr std::size_t passes = 3;
-/// Pages that are looked for in the cache.
+/// Pages that are checked in the cache.
 constexpr std::uint64_t samples = 256;
-/// With more of it in the cache an engine that goes past it would have to be twice as fast.
+/// With a larger share in the cache, an engine that bypasses it would have to be twice as fast.
 constexpr double most_cached_share = 0.5;
 
 struct Free {
@@ -40,8 +41,7 @@ struct Free {
 };
 using Memory = std::unique_ptr<std::byte, Free>;
 
-/// Of each thread: memory that any engine can use without a copy, with bytes that no device can
-/// compress to nothing.
+/// One buffer per thread: aligned for every engine, with bytes that no device can compress.
 std::vector<Memory> memory_of(std::size_t threads) {
   std::vector<Memory> all;
   for (std::size_t t = 0; t < threads; ++t) {
@@ -97,7 +97,7 @@ struct Block {
   std::uint64_t offset_bytes = 0;
 };
 
-/// So many blocks for all engines, from files of these sizes; none where these hold too little.
+/// `count` blocks from files of these sizes; none if the files are too small.
 std::vector<Block> blocks_of(std::span<std::uint64_t const> sizes, std::size_t count) {
   std::vector<Block> blocks;
   for (std::size_t f = 0; f < sizes.size(); ++f)
@@ -119,7 +119,7 @@ void read_blocks(FileIo& io, std::span<fs::path const> files, std::span<Block co
   });
 }
 
-/// A hint, and no more: what is in the cache would be read faster than the rest of the files.
+/// Best effort: cached blocks would be read faster than the rest of the files.
 void drop_from_cache(std::span<fs::path const> files, std::span<Block const> blocks) {
   for (Block const& block : blocks)
     if (auto const error = capture([&] {
@@ -130,7 +130,7 @@ void drop_from_cache(std::span<fs::path const> files, std::span<Block const> blo
       return;
 }
 
-/// Of the page that has this byte. Pre: the file has it.
+/// Whether the page that contains this byte is cached. Pre: offset_bytes < size of the file.
 bool is_page_cached(fs::path const& path, std::uint64_t offset_bytes) {
   auto const page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
   File const file = File::open_for_reading(path);
@@ -143,7 +143,7 @@ bool is_page_cached(fs::path const& path, std::uint64_t offset_bytes) {
   return (resident & 1U) != 0;
 }
 
-/// A file without a name: nothing is left of it, however the program ends.
+/// An unlinked file, which leaves no trace however the program ends.
 std::unique_ptr<IoFile> nameless_file(FileIo& io, fs::path const& folder, std::uint64_t bytes) {
   fs::path const path = folder / ".reshard-io-trial";
   File file = File::create(path);
@@ -179,7 +179,8 @@ double share_in_page_cache(std::span<fs::path const> files, std::span<std::uint6
   for (std::uint64_t const size : sizes) total += size;
   if (total == 0) return 1;
   std::uint64_t cached = 0;
-  std::uint64_t begin = 0;  // of the file that the sample is in, as if all were one
+  std::uint64_t begin = 0;  // of the file that contains the sample, in the concatenation of all
+                            // files
   std::size_t f = 0;
   for (std::uint64_t s = 0; s < samples; ++s) {
     std::uint64_t const at = total / samples * s;
@@ -193,7 +194,7 @@ double share_in_page_cache(std::span<fs::path const> files, std::span<std::uint6
 
 std::string_view fastest_engine(std::span<EngineRate const> rates, double cached_share) {
   auto const best = std::ranges::max_element(rates, {}, &EngineRate::bytes_per_second);
-  // What lies in the page cache takes an engine that goes through it hardly any time.
+  // Cached bytes take an engine that uses the page cache hardly any time.
   return best->bytes_per_second * (1 - cached_share) > least_gain * rates.front().bytes_per_second
              ? best->engine
              : rates.front().engine;

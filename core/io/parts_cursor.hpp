@@ -9,7 +9,7 @@
 
 namespace reshard {
 
-/// The bytes of all parts.
+/// The total size of the parts in bytes.
 std::uint64_t bytes_of(std::span<iovec const> parts);
 
 /// A walk through the parts of a vectored transfer.
@@ -18,11 +18,12 @@ class PartsCursor {
   /// `parts` outlive the cursor.
   explicit PartsCursor(std::span<iovec const> parts) : parts_(parts) {}
 
-  /// How many bytes were walked.
+  /// The number of bytes consumed.
   std::uint64_t done_bytes() const { return done_bytes_; }
-  /// The next `bytes` bytes, as parts, without empty ones. Pre: there are so many.
+  /// Consumes `bytes` bytes and returns them as parts, without empty ones. Pre: at least `bytes`
+  /// are left.
   std::vector<iovec> take(std::uint64_t bytes);
-  /// All that is left.
+  /// Consumes the rest.
   std::vector<iovec> rest();
   /// Copies the next from.size() bytes into the parts.
   void fill(std::span<std::byte const> from);
@@ -32,21 +33,22 @@ class PartsCursor {
  private:
   std::span<iovec const> parts_;
   std::size_t part_ = 0;    // the next byte is in this one
-  std::size_t within_ = 0;  // so many bytes of it were walked
+  std::size_t within_ = 0;  // bytes of it that were consumed
   std::uint64_t done_bytes_ = 0;
 };
 
-/// A stretch of a file that is moved in one way.
+/// A range of a file that is moved in one way.
 struct TransferStep {
   std::uint64_t begin = 0;
   std::uint64_t end = 0;
-  std::byte* memory = nullptr;  ///< of `begin`: in place; null: over memory of the engine
+  std::byte* memory = nullptr;  ///< of `begin`, for a transfer in place; nullptr: through memory of
+                                ///< the engine
   friend bool operator==(TransferStep const&, TransferStep const&) = default;
 };
 
-/// What whole blocks of a file can be moved in place, and what cannot: blocks of `file_bytes` whose
-/// memory begins at a multiple of `memory_bytes`, at least `least_bytes` in a row. Steps follow one
-/// another without gaps from `offset_bytes` on.
+/// Divides a transfer into ranges that can be moved in place and ranges that cannot. In place:
+/// complete blocks of `file_bytes` whose memory begins at a multiple of `memory_bytes`, at least
+/// `least_bytes` in a row. Steps are contiguous from `offset_bytes` on.
 ///
 ///   one part of 10000 bytes at memory 8192 + 96, offset 96, blocks of 4096: [96, 4096) is not in
 ///   place, [4096, 8192) is, at memory 8192 + 4096, and [8192, 10096) is not

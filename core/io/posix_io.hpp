@@ -33,7 +33,7 @@ class PosixFile : public IoFile {
   std::shared_ptr<WriteCache> cache_;
 };
 
-/// Reads and writes as any program does, with few pages of what was written in the page cache.
+/// Reads and writes through the page cache, and keeps few written pages in it.
 class PosixIo final : public FileIo {
  public:
   explicit PosixIo(WriteMode mode = WriteMode::automatic)

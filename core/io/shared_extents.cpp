@@ -19,9 +19,9 @@ namespace fs = std::filesystem;
 
 constexpr std::uint64_t xfs_magic = 0x58465342;  // "XFSB"
 
-/// What XFS_IOC_FSGEOMETRY_V1 fills (man 2 ioctl_xfs_fsgeometry): words of 32 bits up to `flags`,
-/// which are behind blocksize, rtextsize, agblocks, agcount, logblocks, sectsize, inodesize,
-/// imaxpct, four counts of 64 bits, a UUID of 16 bytes, sunit, swidth and the version.
+/// The struct of XFS_IOC_FSGEOMETRY_V1 (man 2 ioctl_xfs_fsgeometry): words of 32 bits up to
+/// `flags`, which are behind blocksize, rtextsize, agblocks, agcount, logblocks, sectsize,
+/// inodesize, imaxpct, four counts of 64 bits, a UUID of 16 bytes, sunit, swidth and the version.
 struct XfsGeometry {
   std::array<std::uint32_t, 8> sizes;
   std::array<std::uint64_t, 4> counts;

@@ -28,13 +28,13 @@ namespace {
 
 /// Requests that one thread has under way.
 constexpr unsigned depth = 16;
-/// What a request moves.
+/// The bytes of a request.
 constexpr std::size_t piece_bytes = std::size_t{1} << 20;
 
 /// Queues of requests and completions; of one thread at a time.
 class Ring {
  public:
-  /// Nothing where the system has none; `error` says why.
+  /// nullptr, with the errno in `error`, if the system has none.
   static std::unique_ptr<Ring> make(int& error) {
     std::unique_ptr<Ring> ring(new Ring);
     error = -::io_uring_queue_init(depth, &ring->queues_, 0);
@@ -72,7 +72,7 @@ class Ring {
  private:
   Ring() = default;
 
-  /// The next piece, or one that has to be asked for again.
+  /// Submits the next piece, or one that has to be repeated.
   template <class Prepare>
   bool ask(std::size_t bytes, Prepare const& prepare) {
     io_uring_sqe* const request = ::io_uring_get_sqe(&queues_);
@@ -89,7 +89,7 @@ class Ring {
     return true;
   }
 
-  /// A piece that is not whole ends the transfer, where no earlier one does.
+  /// The first incomplete piece ends the transfer.
   void note(std::size_t at, int result, std::size_t bytes) {
     if (result == -EINTR || result == -EAGAIN) return again_.push_back(at);
     std::size_t const whole = std::min(piece_bytes, bytes - at);
@@ -99,8 +99,8 @@ class Ring {
 
   io_uring queues_{};
   bool made_ = false;
-  std::size_t next_ = 0;            ///< what was not asked for yet
-  std::vector<std::size_t> again_;  ///< pieces that the system wants to be asked for again
+  std::size_t next_ = 0;            ///< the first piece not yet submitted
+  std::vector<std::size_t> again_;  ///< pieces to submit again (EINTR, EAGAIN)
   MovedBytes end_;
 };
 
@@ -137,7 +137,7 @@ class UringMover final : public BlockMover {
   }
 
  private:
-  /// Null for what is one piece, and where there is no io_uring.
+  /// nullptr for a single piece, and without io_uring.
   std::unique_ptr<Ring> take_ring(std::size_t bytes) {
     if (bytes <= piece_bytes) return nullptr;
     std::lock_guard const lock(mutex_);

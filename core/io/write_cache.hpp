@@ -12,13 +12,13 @@
 
 namespace reshard {
 
-/// How the page cache is kept out of large writes; in the order of their measured speed on ext4.
-/// Preallocated blocks made no difference to any.
+/// The ways to keep large writes from filling the page cache, in the order of their measured speed
+/// on ext4. Preallocated blocks made no difference to any.
 enum class WriteMode {
   automatic,  ///< the first of the ones below that the file system takes
   dontcache,  ///< pwritev2 with RWF_DONTCACHE (Linux 6.14): pages leave the cache when they are on
               ///< the device
-  window,     ///< buffered; what lies further back than a window is written out and dropped
+  window,     ///< buffered; bytes before a sliding window are written out and dropped
   buffered,   ///< buffered, all is left to the kernel
 };
 

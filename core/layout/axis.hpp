@@ -13,8 +13,8 @@ namespace reshard {
 /// The number of an axis in its AxisTable.
 using AxisId = std::uint32_t;
 
-/// A named dimension of the model and its size: `group` 4, `expert` 128. An axis is a role: what is
-/// cut differently is another axis.
+/// A named dimension of the model and its size: `group` 4, `expert` 128. An axis is a role:
+/// dimensions that are cut differently are different axes.
 struct Axis {
   std::string name;
   Index size = 0;
@@ -23,7 +23,7 @@ struct Axis {
 /// The axes of one model, each with one size.
 class AxisTable {
  public:
-  /// Adds an axis; a name given twice is an internal Error.
+  /// Adds an axis; a duplicate name is an internal Error.
   AxisId add(std::string name, Index size);
   /// Returns -1 if there is none.
   int find(std::string_view name) const;
@@ -45,26 +45,26 @@ struct Run {
   friend bool operator==(Run const&, Run const&) = default;
 };
 
-/// What one place of a checkpoint holds of an axis: an ordered list of runs. The stored index
+/// The part of an axis in one place of a checkpoint: an ordered list of runs. The stored index
 /// counts through them from 0.
 ///
-///   vocab 10 padded to 16, rank 1 of 2: {[8, 10), fill 6}.   experts 5 and 2, in this order: {[5,
-///   6), [2, 3)}.
+///   vocab 10 padded to 16, rank 1 of 2: {[8, 10), fill 6}
+///   experts 5 and 2, in this order: {[5, 6), [2, 3)}
 using Share = std::vector<Run>;
 
 /// The number of stored indices of a share.
 Index extent(Share const& share);
 
-/// The stored index of an index of the axis, or -1 when the share does not hold it.
+/// The stored index of an index of the axis, or -1 if the share does not contain it.
 Index position_of(Share const& share, Index index);
 /// The index of the axis at a stored index, or -1 past the end and in padding.
 Index index_at(Share const& share, Index position);
 
-/// Which share of each axis is held; an axis without entry is held whole.
+/// The share of each axis; an axis without an entry is complete.
 class Shares {
  public:
   void set(AxisId axis, Share share);
-  /// nullptr: the whole axis.
+  /// nullptr: the complete axis.
   Share const* find(AxisId axis) const;
 
  private:

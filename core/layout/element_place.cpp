@@ -59,7 +59,7 @@ class TreeMaker {
   std::function<std::optional<Index>(std::string_view)> const& size_;
 };
 
-/// `rest` without the words of a tag at its front; nothing where it begins with others.
+/// `rest` without the words of a tag at its front; nullopt if it begins with other words.
 std::optional<std::string_view> after_tag(std::string_view rest, std::string_view tag) {
   if (tag.empty()) return rest;
   if (!rest.starts_with(tag)) return std::nullopt;
@@ -132,7 +132,7 @@ class Walker {
     if (!tag.empty()) name += (name.empty() ? "" : ".") + tag;
   }
 
-  /// An index of a factor, and what is left of the tensor's name behind the tags on the way.
+  /// An index of a factor, and the rest of the tensor's name after the tags on the way.
   struct Found {
     Index index = 0;
     std::string_view name;
@@ -202,7 +202,7 @@ class Walker {
     return -1;
   }
 
-  /// The first stored index of a digit that is no padding; -1: there is none.
+  /// The first stored index of a digit that is not padding; -1 if there is none.
   Index first_of(Factor const& factor) const {
     for (Index index = 0; index < extent(factor); ++index)
       if (factor.mod != 0 || value_at(factor, index) >= 0) return index;

@@ -14,11 +14,10 @@
 
 namespace reshard {
 
-// Where ONE element of a stored tensor belongs, and where one element of a logical tensor lies: a
-// second arithmetic, by which the first is checked (evaluate.hpp and all that follows from it). It
-// takes a layout expression at its word, index by index (docs/formats/layout-expressions.md, 2 and
-// 3), and knows no pieces, strides, boxes or joins. It is slow. Do not use it for anything else,
-// and nothing of it in a plan.
+// Maps ONE element of a stored tensor to its logical tensor, and back: a second, independent
+// arithmetic to check the first (evaluate.hpp and its users). It interprets a layout expression
+// literally, index by index (docs/formats/layout-expressions.md, 2 and 3), without pieces, strides,
+// boxes or joins. It is slow. Do not use it for anything else, and not in a plan.
 
 /// An expression with its axes and counts as numbers.
 struct ElementTree {
@@ -26,7 +25,7 @@ struct ElementTree {
   struct Factor {
     LayoutExpr::Factor::Kind kind = LayoutExpr::Factor::Kind::one;
     AxisId axis = 0;
-    Index mod = 0;  ///< 0: the axis itself
+    Index mod = 0;  ///< 0: the complete axis
     Index div = 1;
     bool repeat = false;
     Index count = 0;  ///< kind fill
@@ -51,33 +50,33 @@ struct LogicalElement {
   std::vector<Index> at;
 };
 
-/// What one stored tensor in one place is made of: the parameters, not what follows from them.
+/// The parameters of one stored tensor in one place; derived values are not kept.
 struct ElementRule {
-  /// What a place holds of an axis; an axis that is not listed is held whole.
+  /// The part of an axis in a place; an axis that is not listed is complete.
   struct Held {
     AxisId axis = 0;
     std::vector<Run> runs;
   };
-  /// The stored name says (index mod `mod`) div `div` of an axis; mod 0: of all of it.
+  /// The stored name contains (index mod `mod`) div `div` of an axis; mod 0: of the complete axis.
   struct Named {
     AxisId axis = 0;
     Index mod = 0;
     Index div = 1;
     Index value = 0;
   };
-  /// A dimension in front of those of the expression: the indices that it counts, ascending.
+  /// A dimension before those of the expression, with its indices of an axis, ascending.
   struct Front {
     AxisId axis = 0;
     std::vector<Index> indices;
   };
-  /// Of one dimension of the expression the place holds rows [begin, begin + count).
+  /// The place contains rows [begin, begin + count) of one dimension of the expression.
   struct Rows {
     std::size_t dim = 0;
     Index begin = 0;
     Index count = 0;
   };
 
-  /// The same bytes may mean several tensors; all trees have one shape.
+  /// The same bytes may be of several tensors; all trees have one shape.
   std::vector<std::shared_ptr<ElementTree const>> trees;
   std::vector<Held> held;
   std::vector<Named> named;
@@ -85,16 +84,16 @@ struct ElementRule {
   std::optional<Rows> rows;
 };
 
-/// The extents of the stored tensor in this place, dimensions in front first.
+/// The extents of the stored tensor in this place, front dimensions first.
 std::vector<Index> element_shape(ElementRule const& rule, AxisTable const& axes);
 
-/// What the first tree says of an element of the stored tensor; nothing for padding. Pre: the index
+/// The logical element of a stored element, by the first tree; nullopt for padding. Pre: the index
 /// is in element_shape().
 std::optional<LogicalElement> element_at(ElementRule const& rule, AxisTable const& axes,
                                          std::span<Index const> index);
 
-/// The index of the stored element that is this logical one, the first of several; nothing where
-/// the place does not hold it.
+/// The index of the stored element that is this logical one, the first of several; nullopt if the
+/// place does not contain it.
 std::optional<std::vector<Index>> place_of(ElementRule const& rule, AxisTable const& axes,
                                            LogicalElement const& element);
 

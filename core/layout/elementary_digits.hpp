@@ -16,8 +16,8 @@ struct Interval {
 };
 
 /// Splits the interval [first, first + count) of an index into boxes over its digits, coarsest
-/// first. units[i] is what one step of digit i counts; units.back() is 1, and each divides the one
-/// before it. Result: rows of units.size() intervals, in order of the index.
+/// first. units[i] is the step of digit i in index values; units.back() is 1, and each divides the
+/// one before it. Result: rows of units.size() intervals, in order of the index.
 ///
 ///   [5, 95) over units {32, 1}: (0+1, 5+27) (1+1, 0+32) (2+1, 0+31).
 std::vector<Interval> split_interval(Interval whole, std::span<Index const> units);
@@ -30,8 +30,8 @@ class ElementaryDigits {
 
   ElementaryDigits(std::span<AxisId const> order, AxisTable const& axes);
 
-  /// Phase 1: a digit that must become whole elementary digits. An axis that is not in `order` is
-  /// an Error of kind usage.
+  /// Phase 1: adds a digit that must become complete elementary digits. An axis that is not in
+  /// `order` is an Error of kind usage.
   void add(PieceDigit const& digit);
   void add(std::span<Piece const> pieces);
   /// Phase 2: no more digits. Radices of an axis that do not nest are an Error of kind usage.
@@ -40,13 +40,13 @@ class ElementaryDigits {
   /// After close(), in the given order of axes, each from its coarsest digit to its finest. Digits
   /// of one value are left out.
   std::vector<JoinDigit> const& list() const { return list_; }
-  /// How many values list()[k] has.
+  /// The number of values of list()[k].
   Index extent(std::size_t k) const { return extents_[k]; }
-  /// What an added digit becomes; empty when it has one value only.
+  /// The elementary digits of an added digit; empty if it has only one value.
   Range range_of(PieceDigit const& digit) const;
   /// The units of a digit's elementary digits for split_interval().
   std::vector<Index> units(Range range) const;
-  /// The axes given, and the place of one of them in that order.
+  /// The number of axes, and the place of an axis in the given order.
   std::size_t axis_count() const { return slots_.size(); }
   std::size_t place_of(AxisId axis) const {
     return static_cast<std::size_t>(&slot(axis) - slots_.data());

@@ -7,7 +7,7 @@
 
 namespace reshard {
 
-/// A box and where its first element lies in the flat range that it was cut from, in elements.
+/// A box and the offset (in elements) of its first element in the flat range that it was cut from.
 struct FlatBox {
   TensorBox box;
   Index offset = 0;

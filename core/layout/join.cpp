@@ -66,8 +66,8 @@ class Joiner {
       : src_(src), dst_(dst), targets_(targets), result_(result), path_(result.digits.size()) {}
 
   /// All overlaps between two runs of siblings of one level. Both are sorted by `begin`, so target
-  /// nodes that end before a source node begins are passed by for good once nothing longer stands
-  /// before them.
+  /// nodes that end before a source node begins are skipped for good once no longer node precedes
+  /// them.
   void visit(std::size_t level, Siblings src, Siblings dst) {
     if (level == path_.size()) {
       for (std::uint32_t s = src.begin; s < src.end; ++s)

@@ -64,20 +64,19 @@ struct DomainAxis {
   std::vector<Run> runs;
 };
 
-/// Why pieces do not tile a domain: the first bad interval per axis, as text ("layer 3:48, expert
-/// 64:128"), and how many pieces hold it.
+/// The reason for which pieces do not tile a domain: the first bad interval per axis, as text
+/// ("layer 3:48, expert 64:128"), and the number of pieces that contain it.
 struct TilingFault {
   std::string where;
-  int holders = 0;  ///< 0: nothing holds it; 1: one piece holds it, but it lies outside of the
-                    ///< domain; else two or more do
-  std::uint32_t
-      a = 0,
-      b = 0;  ///< two of the holders (indices of pieces) when holders >= 2; a alone when 1
+  int holders = 0;  ///< 0: no piece; 1: one piece, but outside of the domain; else two or more
+                    ///< pieces
+  std::uint32_t a = 0,
+                b = 0;  ///< two of the holders (indices of pieces) when holders >= 2; only a if 1
 };
 
-/// Whether the pieces hold every element of the domain exactly once. Nothing: they do. A piece that
-/// has a part of an axis twice or not at all, or an axis that the domain lacks, is an Error of kind
-/// usage.
+/// Checks that the pieces contain every element of the domain exactly once: nullopt if they do. A
+/// piece that has a part of an axis twice or not at all, or an axis that the domain lacks, is an
+/// Error of kind usage.
 std::optional<TilingFault> tile(std::span<Piece const> pieces, std::span<DomainAxis const> domain,
                                 AxisTable const& axes);
 
@@ -90,7 +89,7 @@ struct CopyDim {
 };
 
 /// Drops extents of 1, sorts by target stride (descending), merges neighbours that are one run on
-/// both sides. The result takes the place of what is in `dims`.
+/// both sides. The result replaces the content of `dims`.
 void merge(std::span<OverlapDigit const> digits, std::vector<CopyDim>& dims);
 
 }  // namespace reshard

@@ -10,26 +10,25 @@
 
 namespace reshard {
 
-/// How logical axes make up a stored tensor, one factor per stored dimension
+/// The composition of a stored tensor from logical axes, one factor per stored dimension
 /// (docs/formats/layout-expressions.md):
 ///
-///   attn: (group (q: head dim | k: dim | v: dim)) hidden        a fused, grouped QKV matrix of two
-///   dimensions experts: expert hidden (moe_inter (gate: | up:))            gate and up interleaved
-///   in the last of three
+///   attn: (group (q: head dim | k: dim | v: dim)) hidden   a fused, grouped QKV matrix
+///   experts: expert hidden (moe_inter (gate: | up:))       gate and up interleaved, 3 dimensions
 ///
-/// Juxtaposition is a row-major product, '|' concatenates, tags met from outside inwards and joined
-/// by dots name the logical tensor.
+/// Juxtaposition is a row-major product, '|' concatenates; the tags from outside inwards, joined by
+/// dots, name the logical tensor.
 struct LayoutExpr {
   struct Product;
 
-  /// (index mod `mod`) div `div` of an axis; mod "" is the whole axis, div "" is 1. Counts are
+  /// (index mod `mod`) div `div` of an axis; mod "" is the complete axis, div "" is 1. Counts are
   /// integers or names of sizes.
   struct Digit {
     std::string axis;
     std::string mod;
     std::string div;
     bool repeat = false;     ///< '*axis': the values repeat along it
-    std::size_t column = 0;  ///< where it is in the text, from 1
+    std::size_t column = 0;  ///< column in the text, from 1
   };
 
   struct Factor {
@@ -49,12 +48,11 @@ struct LayoutExpr {
   std::string tag;
   std::vector<Factor> dims;
 
-  /// Every logical tensor that the expression holds, in order, without repeats: "attn.q", "attn.k",
+  /// The logical tensors of the expression, in order, without repeats: "attn.q", "attn.k",
   /// "attn.v".
   std::vector<std::string> tensors() const;
   /// The axes whose digits belong to this logical tensor (those outside of all alternatives
-  /// included), in order, each part of an axis once. An axis that its values only repeat along
-  /// ('*axis') is not among them.
+  /// included), in order, each part of an axis once. A repeated axis ('*axis') is not among them.
   std::vector<Digit> digits_of(std::string_view tensor) const;
 };
 

@@ -75,7 +75,7 @@ class Parser {
     return word(what);
   }
 
-  /// "a.b:" here is a tag; a word without a colon is the first axis, and nothing is consumed.
+  /// "a.b:" here is a tag; a word without a colon is the first axis, and is not consumed.
   std::string optional_tag() {
     std::size_t const begin = at_;
     if (!is_word_char(peek()) || is_number_char(peek())) return {};

@@ -63,7 +63,7 @@ Parts alternative_parts(LayoutNode const& node, Index begin, Index end) {
   return all;
 }
 
-/// [begin, end) of the row-major product of node.children[factor…]: the tail of one row, whole
+/// [begin, end) of the row-major product of node.children[factor…]: the tail of one row, complete
 /// rows, the head of one row.
 Parts product_parts(LayoutNode const& node, std::size_t factor, Index begin, Index end) {
   if (begin >= end) return {};

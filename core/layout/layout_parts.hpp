@@ -15,7 +15,7 @@ struct LayoutPart {
     bool indexed = false;  ///< false: a repeat, or a dimension of a fill
   };
 
-  std::string name;  ///< the tags met, joined by dots
+  std::string name;  ///< the tags from outside inwards, joined by dots
   std::vector<Dim> dims;
   Index offset = 0;
   bool fill = false;
@@ -25,7 +25,7 @@ struct LayoutPart {
 /// 0. Pre: 0 <= begin and end <= node.extent.
 std::vector<LayoutPart> parts(LayoutNode const& node, Index begin, Index end);
 
-/// Offset and strides times `by`.
+/// Multiplies offsets and strides by `by`.
 void scale(std::vector<LayoutPart>& all, Index by);
 
 /// Every part of `outer` with every part of `inner`, offsets added.

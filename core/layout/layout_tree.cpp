@@ -170,7 +170,8 @@ class TreeBuilder {
           div);
   }
 
-  /// a%m/b has the same m/b values in every block of m, so a share can only hold whole blocks.
+  /// a%m/b has the same m/b values in every block of m, so a share can only contain complete
+  /// blocks.
   void check_whole_blocks(LayoutExpr::Digit const& digit, LayoutNode const& node) const {
     if (node.mod < 1 || node.mod % node.div != 0)
       fail(ErrorKind::usage,

@@ -9,7 +9,7 @@
 namespace reshard {
 
 /// An expression with every name and count resolved under given shares. Internal to this library.
-/// Borrows the tags from the expression it was made of.
+/// Borrows the tags from its expression.
 struct LayoutNode {
   enum class Kind { one, digit, fill, product, alternatives };
 

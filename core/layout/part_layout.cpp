@@ -32,7 +32,7 @@ class PartMaker {
     return factors;
   }
 
-  /// Writes named counts of digits as numbers: code that compares the digits of two parts knows no
+  /// Writes named counts of digits as numbers: code that compares the digits of two parts has no
   /// names.
   void write_numbers(std::vector<Factor>& factors) const {
     for (Factor& factor : factors) {
@@ -96,8 +96,8 @@ class PartMaker {
     return "";
   }
 
-  /// Divides the extent of a product by n. `last`: nothing follows it in its dimension and nothing
-  /// repeats it, so its last block may be short.
+  /// Divides the extent of a product by n. `last`: it is the last of its dimension and not
+  /// repeated, so its last block may be short.
   void divide(Product& product, Index n, bool last) const {
     Index left = n;
     for (std::size_t f = product.factors.size(); f-- > 0 && left > 1;) {
@@ -111,7 +111,7 @@ class PartMaker {
       }
       if (left % size != 0 || several(factor)) straddles(n, first_axis(factor), size);
       left /= size;
-      // All of it lies in each block; what remains is the name of the tensor.
+      // Each block contains the complete factor; only the name of the tensor remains.
       std::vector<Factor> name = tags_alone(factor, false);
       auto const at =
           product.factors.erase(product.factors.begin() + static_cast<std::ptrdiff_t>(f));
@@ -165,7 +165,7 @@ class PartMaker {
     return "'" + product.tag + "'";
   }
 
-  /// The last digit of a dimension as blocks, and what is in a block as a further dimension.
+  /// The last digit of a dimension as blocks, and the elements of a block as a further dimension.
   std::vector<Factor> split(Factor factor, PartDim const& dim) const {
     Factor* leaf = &factor;
     while (leaf->kind == Factor::Kind::alternatives && leaf->alternatives.size() == 1 &&

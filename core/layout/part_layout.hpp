@@ -10,14 +10,14 @@
 
 namespace reshard {
 
-/// What a part of a quantised weight keeps of one of the weight's stored dimensions.
+/// The dimension of a part of a quantised weight for one of the weight's stored dimensions.
 struct PartDim {
   enum class Kind {
     blocks,  ///< one element for every `block` of them; the last block may be shorter
     split,   ///< two dimensions: blocks of `block`, and in each of them one element for every
              ///< `inner`; where both are equal, the second has extent 1
-    all,     ///< nothing: one value for the whole dimension
-    one,     ///< the same, as a dimension of extent 1
+    all,     ///< no dimension: one value for the complete dimension
+    one,     ///< a dimension of extent 1: one value for the complete dimension
   };
   Kind kind = Kind::blocks;
   Index block = 1;
@@ -25,25 +25,27 @@ struct PartDim {
   friend bool operator==(PartDim const&, PartDim const&) = default;
 };
 
-/// The layout of a part of a quantised weight, made from the weight's: its last dimensions as
-/// `dims` says, those before them as they are, and the axis `vector` after all others ("" for
-/// none). The logical tensors' names get `suffix`. Where a dimension that holds several tensors
-/// goes, the tensors stay, one element each:
+/// The layout of a part of a quantised weight, made from the weight's: its last dimensions by
+/// `dims`, those before them unchanged, and the axis `vector` after all others ("" for none). The
+/// logical tensors' names get `suffix`. If a dimension with several tensors is reduced, the tensors
+/// stay, one element each:
 ///
-///   ffn: (gate: inter | up: inter) hidden   blocks 128, 128   ffn: (gate.s: inter/128 | up.s:
-///   inter/128) hidden/128 attn: (group (q: head dim | k: dim)) h  all, all          attn: (q.s: |
-///   k.s:)
+///   ffn: (gate: inter | up: inter) hidden   with blocks 128, 128:
+///   ffn: (gate.s: inter/128 | up.s: inter/128) hidden/128
 ///
-/// In a product the last factor is divided; when its extent divides the block it goes, and the rest
-/// is divided by what is left. A tensor that ends inside a block while something follows it in the
-/// dimension is an Error of kind usage that names block, axis and extent. `size_of` gives the size
-/// of an axis, or the value of a named count.
+///   attn: (group (q: head dim | k: dim)) h  with all, all:     attn: (q.s: | k.s:)
+///
+/// In a product the last factor is divided; if its extent divides the block it is removed, and the
+/// rest is divided by the quotient. A tensor that ends inside a block, with another after it in the
+/// dimension, is an Error of kind usage that names block, axis and extent. `size_of` returns the
+/// size of an axis or the value of a named count.
 LayoutExpr part_layout(LayoutExpr const& weight, std::span<PartDim const> dims,
                        std::string_view vector, std::string_view suffix,
                        std::function<Index(std::string const&)> const& size_of);
 
 /// The layouts of a part that all tensors of a weight have together, over the same bytes, one for
-/// each tensor. Where rows of the part tell the tensors apart, there is one layout, part_layout().
+/// each tensor. If different rows of the part belong to different tensors, there is one layout,
+/// part_layout().
 ///
 ///   attn: (group (q: head dim | k: dim)) h   all, one    attn.q.s: 1   and   attn.k.s: 1
 ///   attn: (group (q: head dim | k: dim)) h   all, 1      attn.q.s: h   and   attn.k.s: h

@@ -38,42 +38,42 @@ struct FillBlock {
   friend bool operator==(FillBlock const&, FillBlock const&) = default;
 };
 
-/// What an expression means under given shares.
+/// The value of an expression under given shares.
 struct Layout {
   std::vector<Index> shape;  ///< extents of the stored dimensions
   std::vector<Piece> pieces;
   std::vector<FillBlock> fills;
 };
 
-/// What evaluation needs to know about the model.
+/// The names of a model, for evaluation.
 struct LayoutScope {
   AxisTable const* axes = nullptr;
-  /// A logical tensor by its dotted name; nothing refuses it.
+  /// A logical tensor by its dotted name; nullopt refuses it.
   std::function<std::optional<TensorId>(std::string_view)> tensor;
-  /// A size by its name (for `axis%n`); nothing when unknown.
+  /// A size by its name (for `axis%n`); nullopt if unknown.
   std::function<std::optional<Index>(std::string_view)> size;
 };
 
 /// The shape of the stored tensor and its pieces, strides row-major of the shape, or `strides` (in
-/// elements, one per dimension) when given. A whole tensor gives one piece per alternative and
-/// combination of runs. An illegal share (a cut inside a digit's block), an unknown axis or size is
-/// an Error of kind usage with the expression in it.
+/// elements, one per dimension) when given. A tensor that is not cut has one piece per alternative
+/// and combination of runs. An illegal share (a cut inside a digit's block), an unknown axis or
+/// size is an Error of kind usage with the expression in it.
 Layout evaluate(LayoutExpr const& expr, LayoutScope const& scope, Shares const& shares,
                 std::span<Index const> strides = {});
 
-/// The same for a box of the stored tensor: rows [begin[d], end[d]) of every dimension; strides
-/// row-major of the box, offset 0 its first element. Boxes may cut inside products and
+/// As evaluate(), for a box of the stored tensor: rows [begin[d], end[d]) of every dimension;
+/// strides row-major of the box, offset 0 its first element. Boxes may cut inside products and
 /// alternatives.
 Layout evaluate_box(LayoutExpr const& expr, LayoutScope const& scope, Shares const& shares,
                     std::span<Index const> begin, std::span<Index const> end,
                     std::span<Index const> strides = {});
 
-/// The same for the flat element range [begin, end) of the row-major tensor; offset 0 is element
-/// `begin`.
+/// As evaluate(), for the flat element range [begin, end) of the row-major tensor; offset 0 is
+/// element `begin`.
 Layout evaluate_flat(LayoutExpr const& expr, LayoutScope const& scope, Shares const& shares,
                      Index begin, Index end);
 
-/// Where the elements of a share lie in the WHOLE stored tensor (global formats): per stored
+/// The rows of the global stored tensor that a share contains (global formats): per stored
 /// dimension, the runs of rows in the order of the share, neighbours merged. The share is the cross
 /// product of the dimensions' rows; padding (`fill` runs) has no rows there.
 ///

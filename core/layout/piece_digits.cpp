@@ -25,7 +25,7 @@ Interned<PieceDigit, DigitTraits>& all_digits() {
   return *digits;
 }
 
-/// The numbers that a thread asked for last: neighbours in a checkpoint have the same digits.
+/// The last numbers that a thread requested: neighbours in a checkpoint have the same digits.
 struct Asked {
   PieceDigit digit;
   std::uint32_t number = 0;

@@ -15,8 +15,8 @@
 namespace reshard {
 
 /// One digit of an affine piece: the values first, first + 1, … first + count - 1 of (index mod
-/// `mod`) div `div` of an axis, `stride` elements of the blob apart. `mod` is never 0: a whole axis
-/// has mod = its size (rounded up to a multiple of div) and div = 1.
+/// `mod`) div `div` of an axis, `stride` elements of the blob apart. `mod` is never 0: a complete
+/// axis has mod = its size (rounded up to a multiple of div) and div = 1.
 struct PieceDigit {
   AxisId axis = 0;
   Index mod = 0;
@@ -27,9 +27,8 @@ struct PieceDigit {
   friend bool operator==(PieceDigit const&, PieceDigit const&) = default;
 };
 
-/// The digits of a piece. The process has each different digit once and never lets go of it; a
-/// piece has their numbers. The files of 8,192 ranks have a million pieces of the same few hundred
-/// digits.
+/// The digits of a piece. The process stores each distinct digit once, until it ends; a piece has
+/// their numbers. The files of 8,192 ranks have a million pieces of the same few hundred digits.
 class PieceDigits {
  public:
   class Iterator {
@@ -70,7 +69,7 @@ class PieceDigits {
   PieceDigits(std::vector<PieceDigit> const& digits) {
     for (PieceDigit const& digit : digits) push_back(digit);
   }
-  /// Those with the numbers `first`, then those with the numbers `last` (numbers()).
+  /// The digits with the numbers `first`, then those with the numbers `last` (numbers()).
   PieceDigits(std::span<std::uint32_t const> first, std::span<std::uint32_t const> last);
   PieceDigits(PieceDigits const& other);
   PieceDigits(PieceDigits&& other) noexcept { swap(other); }
@@ -90,20 +89,20 @@ class PieceDigits {
   PieceDigit const& front() const { return (*this)[0]; }
   PieceDigit const& back() const { return (*this)[count_ - 1]; }
 
-  /// The numbers of the digits, which are equal where the digits are.
+  /// The numbers of the digits; equal digits have equal numbers.
   std::span<std::uint32_t const> numbers() const { return {place(), count_}; }
   /// The digit with a number.
   static PieceDigit const& digit(std::uint32_t number);
 
   void push_back(PieceDigit const& digit);
-  /// Calls `with` with a copy of a digit, which takes its place.
+  /// Calls `with` with a copy of digit i, which then replaces the digit.
   template <class With>
   void change(std::size_t i, With const& with) {
     PieceDigit changed = (*this)[i];
     with(changed);
     place()[i] = number_of(changed);
   }
-  /// The same with each.
+  /// Changes each digit, as above.
   template <class With>
   void change(With const& with) {
     for (std::size_t i = 0; i < count_; ++i) change(i, with);
@@ -132,7 +131,8 @@ class PieceDigits {
   }
 
   std::uint32_t count_ = 0;
-  std::uint32_t few_[inline_count] = {};  ///< the numbers; of more of them, where they are
+  std::uint32_t few_[inline_count] = {};  ///< the numbers, or the place of the numbers if they are
+                                          ///< too many
 };
 
 }  // namespace reshard

@@ -12,7 +12,7 @@ namespace {
 
 bool is_of_frame(PieceDigit const& digit) { return digit.count == 1 && digit.stride == 0; }
 
-/// What a frame or a form is made of; a frame has no copies.
+/// The content of a frame or a form; a frame has no copies.
 struct PartKey {
   std::span<std::uint32_t const> digits;  ///< PieceDigits::numbers()
   std::span<PieceCopy const> copies;
@@ -62,7 +62,7 @@ PartTable& forms() {
   return *table;
 }
 
-/// The parts that a thread asked a table for last, by hash: neighbours in a checkpoint have the
+/// The parts that a thread last requested of a table, by hash: neighbours in a checkpoint have the
 /// same ones.
 class AskedParts {
  public:
@@ -132,8 +132,8 @@ Piece piece_of(TensorId tensor, std::uint32_t frame, std::uint32_t form, Index o
           part.copies, offset};
 }
 
-// Were two lists of elements to have one hash, one would be missing from the tiling and the proof
-// would refuse the checkpoint: nothing can go wrong unseen.
+// A collision cannot go unnoticed: one of the two lists of elements would be missing from the
+// tiling, and the proof would refuse the checkpoint.
 std::uint64_t elements_hash(PieceDigits const& digits) {
   std::uint64_t hash = 0;
   for (PieceDigit const& digit : digits) {

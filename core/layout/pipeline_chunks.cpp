@@ -12,7 +12,7 @@ namespace reshard {
 namespace {
 
 constexpr int most_layers = 1 << 24;
-/// Of the sizes that are tried for one that does not fit.
+/// The largest size that is tried to replace one that does not fit.
 constexpr int most_tried = 4096;
 
 /// Why layers cannot be spread over chunks.

@@ -53,7 +53,7 @@ class Scanner {
   void expect(std::string_view wanted) {
     if (!take(wanted)) refuse(fmt::format("'{}'", wanted));
   }
-  /// What separates two items.
+  /// Consumes the space between two items.
   void separate() {
     if (at_ < text_.size() && !is_space(text_[at_])) refuse("a space");
   }
@@ -177,8 +177,8 @@ class Slicer {
   Index before_ = 0;  ///< rows in the runs before
 };
 
-/// What one placement does to the rows that are left of a dimension: parts of equal size, each cut
-/// over the ranks.
+/// The effect of one placement on the rows of a dimension: parts of equal size, each cut over the
+/// ranks.
 class Divider {
  public:
   Divider(Rows const& rows, Placement const& placement, Index ranks)
@@ -213,7 +213,7 @@ class Divider {
   Index ranks_;
 };
 
-/// Goes through the coordinates of a mesh and collects what each place holds.
+/// Goes through the coordinates of a mesh and collects the boxes of each place.
 class Boxes {
  public:
   Boxes(Mesh const& mesh, std::span<Placement const> placements)
@@ -291,8 +291,8 @@ void check(std::span<Index const> shape, std::span<Placement const> placements, 
   }
 }
 
-/// The axes that cut a dimension, in the order of their cuts; nothing where the factors of strided
-/// shards tell none.
+/// The axes that cut a dimension, in the order of their cuts; nullopt if the factors of strided
+/// shards determine none.
 std::optional<std::vector<std::size_t>> order_of_cuts(std::span<Index const> sizes,
                                                       std::span<Placement const> placements,
                                                       int dim) {

@@ -11,7 +11,7 @@
 
 namespace reshard {
 
-/// What one mesh axis does to a tensor, in the words of torch.distributed.tensor.
+/// The effect of one mesh axis on a tensor, in the words of torch.distributed.tensor.
 struct Placement {
   enum class Kind { replicate, shard, strided_shard };
   Kind kind = Kind::replicate;
@@ -34,22 +34,21 @@ struct TensorBox {
   friend bool operator==(TensorBox const&, TensorBox const&) = default;
 };
 
-/// The boxes that the ranks of a mesh hold of a tensor, without empty ones and each once
-/// (replicas), in row-major order of the mesh. Axes act from left to right; Shard(d) cuts the
-/// current part along d into parts of ceil(size / n) rows, of which late ones are short or empty. A
-/// strided shard cuts after the `split_factor` parts of the axes to its right; where a rank's rows
-/// are then not one run it has several boxes. A tensor without elements has one box. Errors of kind
-/// usage: more placements than mesh axes or fewer, a dim that the tensor lacks.
+/// The boxes of a tensor on the ranks of a mesh, without empty ones and each once (replicas), in
+/// row-major order of the mesh. Axes act from left to right; Shard(d) cuts the current part along d
+/// into parts of ceil(size / n) rows, of which late ones are short or empty. A strided shard cuts
+/// after the `split_factor` parts of the axes to its right; a rank whose rows are then not one run
+/// has several boxes. A tensor without elements has one box. Errors of kind usage: more placements
+/// than mesh axes or fewer, a dim that the tensor lacks.
 std::vector<TensorBox> placed_boxes(std::span<Index const> shape, Mesh const& mesh,
                                     std::span<Placement const> placements);
 
-/// The rows that one place of a mesh holds of each dimension, in the order in which it stores them:
-/// its part of the tensor is their product. `sizes` are those of the mesh axes, `at` the place's
-/// coordinates. Axes act as in placed_boxes(), but where the factors of strided shards tell the
-/// order of the cuts (dp after tp: each factor is the product of the sizes of axes further right
-/// that cut first), they are cut in that order, as torch's fully_shard does: the two differ where
-/// parts are uneven. Source: torch 2.13, torch/distributed/tensor/_dtensor_spec.py
-/// (_maybe_convert_StridedShard_to_shard_order) and
+/// The rows of each dimension in one place of a mesh, in stored order: its part of the tensor is
+/// their product. `sizes` are those of the mesh axes, `at` the place's coordinates. Axes act as in
+/// placed_boxes(), but if the factors of strided shards determine the order of the cuts (dp after
+/// tp: each factor is the product of the sizes of axes further right that cut first), they are cut
+/// in that order, as torch's fully_shard does: the two differ where parts are uneven. Source: torch
+/// 2.13, torch/distributed/tensor/_dtensor_spec.py (_maybe_convert_StridedShard_to_shard_order) and
 /// torch/distributed/fsdp/_fully_shard/_fsdp_param.py. Errors as placed_boxes(). Pre: at[i] <
 /// sizes[i].
 std::vector<Share> placed_rows(std::span<Index const> shape, std::span<Index const> sizes,

@@ -144,7 +144,7 @@ class Sweep {
   DigitBoxes const& pieces_;
   std::size_t width_;
   std::vector<std::uint32_t> boxes_;  ///< a stack: the ranges of the recursion, one after the other
-  std::vector<Index> cuts_;           ///< likewise
+  std::vector<Index> cuts_;           ///< a stack: the cuts of the recursion, one after the other
 };
 
 PieceDigit whole_digit(DomainAxis const& axis, AxisTable const& axes) {

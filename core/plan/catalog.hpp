@@ -15,8 +15,8 @@
 
 namespace reshard {
 
-/// A stored tensor's bytes: where its first element lies. `file` may be a view. `name` is for
-/// messages and listings.
+/// The location of a stored tensor's first element. `file` may be a view. `name` is for messages
+/// and listings.
 struct Blob {
   Blob() = default;
   Blob(std::uint32_t in_file, std::uint64_t at_bytes, DType of, SharedText named)
@@ -28,14 +28,14 @@ struct Blob {
   SharedText name;
 };
 
-/// All pieces of a checkpoint: which part of which logical tensor lies where.
+/// All pieces of a checkpoint: the parts of logical tensors with their locations.
 struct Catalog {
   std::vector<std::string> files;  ///< paths, for messages; after them one text for each view
   std::vector<SourceView>
       views;  ///< view v has the file number real_files() + v; only a source has any
   std::vector<Blob> blobs;
-  std::vector<TensorPieces> tensors;  ///< by number of the logical tensor; as many as the model has
-                                      ///< before anything is added
+  std::vector<TensorPieces> tensors;  ///< by number of the logical tensor; one for each of the
+                                      ///< model
 
   /// Weights whose pieces are their master weights, and the dtype of the weights themselves: a
   /// target that has no other weights takes these.
@@ -44,7 +44,7 @@ struct Catalog {
   /// Adds a stored tensor with its pieces. `copy` as in TensorPieces::is_copy.
   void add(Blob blob, std::vector<Piece> const& pieces, bool copy);
   void add(Blob blob, std::span<InternedPiece const> pieces, bool copy);
-  /// Lets go of memory for further blobs and pieces.
+  /// Frees the spare capacity for further blobs and pieces.
   void shrink();
 
   /// Adds a computed tensor and returns its file number: a Blob of it has offset 0 and the view's
@@ -56,7 +56,7 @@ struct Catalog {
   /// view's blob. Pre: the blob is in a real file.
   Blob computed(Blob const& blob, Index elements, ViewKind kind, DType dtype, int constant = 0);
   /// Adds a computed tensor with the values of a blob's first `elements` in another dtype, and
-  /// returns the number of its blob. Pre: the blob is no computed one.
+  /// returns the number of its blob. Pre: the blob is not a computed one.
   std::uint32_t add_computed(std::uint32_t blob, Index elements, ViewKind kind, DType dtype,
                              int constant = 0);
 

@@ -44,7 +44,7 @@ class CutSearch {
   std::size_t cut_before(std::size_t number) const {
     std::size_t const at = first_from(share(number));
     if (is_clean(at)) return at;
-    // Stretches of neighbours overlap nowhere, so cuts stay in order.
+    // Ranges of neighbouring cuts do not overlap, so cuts stay in order.
     std::uint64_t const slack = share(1) / 8;
     std::size_t const low = first_from(share(number) - std::min(slack, share(number)));
     std::size_t const high = first_from(share(number) + slack + 1);

@@ -4,7 +4,7 @@
 
 namespace reshard {
 
-/// A region of a shape at the places from which its files count. Internal to this library.
+/// A region of a shape, placed at these file places. Internal to this library.
 inline Region placed(Region region, FilePlace const* source, FilePlace const* target) {
   FilePlace const& from = source[region.src_file];
   FilePlace const& to = target[region.to];

@@ -18,8 +18,8 @@ std::uint64_t stride_at(ByteDim const& dim, RegionEnd end) {
   return static_cast<std::uint64_t>(end == RegionEnd::source ? dim.from_stride : dim.to_stride);
 }
 
-/// Which dimensions step over gaps larger than the limit at one end, and the bytes from first to
-/// last of what the others span.
+/// The dimensions that step over gaps larger than the limit at one end, and the bytes that the
+/// others span from first to last.
 struct Levels {
   std::uint64_t outer = 0;  ///< a bit for each dimension
   std::uint64_t block_bytes = 0;
@@ -49,12 +49,12 @@ Levels levels_of(Region const& region, std::span<ByteDim const> dims, RegionEnd 
   return result;
 }
 
-/// One contiguous stretch of a target file that the round writes, and what brings its bytes.
+/// One contiguous range of a target file that the round writes, with its regions.
 struct Area {
   FileSpan span;
   std::vector<std::uint32_t> regions;
   std::uint64_t covered = 0;
-  std::uint64_t at = 0;  ///< staging place; that of another area when both are the same bytes
+  std::uint64_t at = 0;  ///< staging offset; that of another area if both have the same bytes
   bool alias = false;
 };
 
@@ -85,7 +85,7 @@ class Compiler {
     return at;
   }
 
-  /// The stretches of the target that the regions touch, gaps up to a limit included (a neighbour
+  /// The ranges of the target that the regions touch, gaps up to a limit included (a neighbour
   /// usually fills them).
   void make_areas() {
     std::vector<FileSpan> spans;
@@ -115,7 +115,7 @@ class Compiler {
     return static_cast<std::size_t>(after - areas_.begin()) - 1;
   }
 
-  /// What an area's bytes are made of, relative to its start: equal texts are equal bytes.
+  /// The sources of an area's bytes, relative to its start: equal texts are equal bytes.
   std::string recipe(Area const& area) const {
     std::string text;
     auto const append = [&text](std::uint64_t value) {
@@ -200,8 +200,8 @@ class Compiler {
                      });
   }
 
-  /// Dimensions that are no part of a contiguous block at one of the ends are walked here; the rest
-  /// is one strided copy.
+  /// Walks the dimensions that are not part of a contiguous block at one of the ends; the rest is
+  /// one strided copy.
   void add_strided(Region const& region) {
     auto const dims = dims_of(region);
     std::vector<ByteDim> walked;

@@ -42,7 +42,7 @@ class Worker {
   }
 
  private:
-  /// The share and the regions of a tensor that later ones may be like.
+  /// The share and the regions of a tensor, for later tensors that are like it.
   struct Known {
     std::size_t share = 0;
     std::size_t first_region = 0;
@@ -56,7 +56,7 @@ class Worker {
     if (work_.shares.size() == known.share + 1) known_.emplace(t, known);
   }
 
-  /// What is like a tensor without elements has none.
+  /// Adds a tensor that is like a known one; it has no elements if that one is not known.
   void add_like(TensorId t, TensorId like) {
     auto const found = known_.find(like);
     if (found == known_.end()) return;
@@ -111,7 +111,7 @@ class Worker {
       }
   }
 
-  /// Those of the pieces in pieces_, whose shares are the last ones.
+  /// Adds the regions of pieces_, whose shares are the last ones.
   void add_regions(TensorId t, std::uint64_t element) {
     std::vector<Piece> const logical = logical_pieces(model_, t);
     std::vector<AxisId> const order = axis_order(model_.tensor(t));
@@ -190,7 +190,7 @@ std::vector<Piece> padding_pieces(Model const& model, TensorId tensor) {
     if (domain[d].runs == meant[d].runs) continue;
     ++padded;
     Index const end =
-        meant[d].runs.empty() ? 0 : meant[d].runs.back().end;  // padding is after all that is meant
+        meant[d].runs.empty() ? 0 : meant[d].runs.back().end;  // padding follows the meant elements
     for (Run& run : domain[d].runs) run.begin = std::min(std::max(run.begin, end), run.end);
     std::erase_if(domain[d].runs, [](Run const& run) { return run.begin == run.end; });
   }
@@ -199,7 +199,7 @@ std::vector<Piece> padding_pieces(Model const& model, TensorId tensor) {
 
 namespace {
 
-/// Repeats the shares that count of a tensor, and their regions, for another digest.
+/// Repeats the counting shares of a tensor, and their regions, for another digest.
 void repeat_shares(DigestWork& work, DigestId of, DigestId digest, ShareKind kind, DType dtype) {
   std::unordered_map<ShareId, ShareId> repeated;
   for (std::size_t s = 0, count = work.shares.size(); s < count; ++s) {

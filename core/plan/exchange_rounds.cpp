@@ -15,19 +15,19 @@
 namespace reshard {
 namespace {
 
-/// Source files from this number on are messages: what a writer takes apart is compiled as if each
+/// Source files from this number on are messages: the unpacking of a writer is compiled as if each
 /// message were a file.
 constexpr std::uint32_t first_message_file = 0x80000000U;
 
-/// Into how many stretches of equal weight the cells of a writer are cut.
+/// The number of stretches of equal weight into which the cells of a writer are cut.
 constexpr std::size_t most_stretches = 32;
 /// The share of a reader that reads all of a stretch.
 constexpr std::uint64_t whole_share = 64;
-/// Two stretches of one reader alone wait for each other four times as much. Who would wait less
-/// by a smaller part does not leave the plan's order for it.
+/// The least reduction of waiting for which a writer leaves the plan's order. Two stretches with
+/// the same single reader wait for each other four times as much.
 constexpr std::uint64_t least_wait = whole_share * whole_share / 4;
 
-/// What travels from one reader to one writer in one round: blocks packed one after the other, each
+/// The message from one reader to one writer in one round: blocks packed one after the other, each
 /// source block once.
 class Parcel {
  public:
@@ -93,7 +93,7 @@ class Parcel {
   std::uint64_t bytes_ = 0;
 };
 
-/// Turns reads from messages into the copies that take them apart.
+/// Turns reads from messages into the copies that unpack them.
 void take_messages(RoundWork& round, std::vector<Message>& messages) {
   std::vector<Extent> reads;
   std::vector<Extent> staged;  // from messages, by staging place
@@ -127,7 +127,7 @@ void take_messages(RoundWork& round, std::vector<Message>& messages) {
   round.copies = std::move(copies);
 }
 
-/// Appends what a reader does for one message to its round.
+/// Appends the work of a reader for one message to its round.
 void send_parcel(RoundWork& round, Parcel const& parcel, int writer, StagingAlignment alignment) {
   RoundWork work = parcel.packing();
   RESHARD_EXPECT(work.writes.size() == 1 && work.writes[0].bytes == parcel.bytes());
@@ -145,7 +145,8 @@ void send_parcel(RoundWork& round, Parcel const& parcel, int writer, StagingAlig
   round.sends.push_back(std::move(message));
 }
 
-/// What the ranks need for the cells of one round, at most: the same arithmetic on every rank.
+/// An upper bound of the ranks' staging for the cells of one round: the same arithmetic on every
+/// rank.
 class RoundLoads {
  public:
   RoundLoads(Plan const& plan, std::vector<int> const& reader_of_file, std::size_t ranks)
@@ -154,8 +155,8 @@ class RoundLoads {
   /// Adds a cell, unless some rank would need more than the limit then.
   bool add(Cell const& cell, std::size_t writer, std::optional<std::uint64_t> limit) {
     if (limit && load_[writer] + 2 * cell.staging_bytes > *limit) return false;
-    // A writer holds the message, its staged form and the target; a reader what it read and the
-    // message.
+    // A writer has the message, its staged form and the target in memory; a reader the read bytes
+    // and the message.
     std::map<std::size_t, std::uint64_t> more{{writer, 2 * cell.staging_bytes}};
     std::map<std::uint32_t, Reads> touched;
     for (Region const& region : plan_.regions_of(cell)) {
@@ -272,7 +273,7 @@ bool ExchangeRounds::begin_stretch(Writer& writer) {
 std::vector<ExchangeRounds::Share> ExchangeRounds::choose() {
   RoundLoads loads(plan_, reader_of_file_, writers_.size());
   std::vector<Share> chosen;
-  using Turn = std::pair<std::uint64_t, std::size_t>;  // what a writer was given, and the writer
+  using Turn = std::pair<std::uint64_t, std::size_t>;  // bytes assigned to a writer, and the writer
   std::priority_queue<Turn, std::vector<Turn>, std::greater<>> turns;
   for (std::size_t writer = 0; writer < writers_.size(); ++writer)
     if (!writers_[writer].now.empty()) turns.emplace(writers_[writer].given_bytes, writer);
@@ -282,7 +283,7 @@ std::vector<ExchangeRounds::Share> ExchangeRounds::choose() {
     Writer& writer = writers_[number];
     Cell const& cell = plan_.cells[writer.now.begin];
     if (!loads.add(cell, number, chosen.empty() ? std::nullopt : std::optional(staging_bytes_)))
-      continue;  // nothing more for it in this round
+      continue;  // no more cells for it in this round
     chosen.push_back({static_cast<int>(number), writer.now.begin++});
     writer.given_bytes += cell.staging_bytes;
     if (!writer.now.empty() || begin_stretch(writer)) turns.emplace(writer.given_bytes, number);

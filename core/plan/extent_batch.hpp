@@ -25,9 +25,9 @@ struct ExtentBatch {
   std::vector<Part> parts;
 };
 
-/// What happens to the last, incomplete page of a run of neighbours.
+/// The treatment of the last, incomplete page of a run of neighbours.
 enum class TailPage {
-  joined,  ///< it belongs to the request before it
+  joined,  ///< part of the request before it
   apart,   ///< a request of its own: the next round may write the rest of that page, so it should
            ///< stay in the page cache
 };
@@ -39,7 +39,7 @@ struct BatchRules {
 
 constexpr std::uint64_t page_bytes = 4096;
 
-/// The extents that have bytes, by file and offset.
+/// The non-empty extents, sorted by file and offset.
 inline std::vector<Extent> by_place(std::span<Extent const> extents) {
   std::vector<Extent> sorted;
   sorted.reserve(extents.size());
@@ -53,8 +53,8 @@ inline std::vector<Extent> by_place(std::span<Extent const> extents) {
   return sorted;
 }
 
-/// Where the request that holds byte `offset_bytes` of a run ending at `end_bytes` stops: on a page
-/// boundary, or at the end of the run.
+/// The end of the request that begins at `offset_bytes` of a run ending at `end_bytes`: a page
+/// boundary, or the end of the run.
 inline std::uint64_t batch_end(std::uint64_t offset_bytes, std::uint64_t end_bytes,
                                BatchRules const& rules) {
   std::uint64_t const reach = (offset_bytes + rules.most_bytes) / page_bytes * page_bytes;
@@ -88,7 +88,7 @@ inline void append_batches(std::span<Extent const> run, BatchRules const& rules,
   }
 }
 
-/// The requests that move these extents. Neighbours in a file share a request, and a part where
+/// The requests that move these extents. Neighbours in a file share a request, and also a part if
 /// they are neighbours in staging as well.
 ///
 ///   extents {file 0, [0, 4 KiB), at 0} and {file 0, [4 KiB, 6 KiB), at 64 KiB}: one request for

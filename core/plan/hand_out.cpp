@@ -50,7 +50,8 @@ std::optional<std::size_t> HandOut::next_own() const {
   return std::nullopt;
 }
 
-/// Ranks that end together turn to different ones: of equals each prefers the next after itself.
+/// Of equally busy ranks each prefers the next after itself, so that ranks that end together choose
+/// different ones.
 std::optional<std::size_t> HandOut::next_of_others() const {
   int const ranks = parts_.ranks();
   int busiest = -1;

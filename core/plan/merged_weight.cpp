@@ -34,7 +34,7 @@ class Walk {
   void run() { walk(0, {part_.offset, part_.out, part_.in, part_.pair}); }
 
  private:
-  /// Which steps along dimension d touch the range, and which of them lie in it as a whole.
+  /// The steps along dimension d that touch the range, and those that lie in it completely.
   struct Steps {
     Index begin = 0;
     Index whole_begin = 0;
@@ -88,7 +88,7 @@ class Walk {
     return of_out(part_.dims[d + 1]) ? of_in(part_.dims[d]) : of_out(part_.dims[d]);
   }
 
-  /// Nothing where the matrix has no pair.
+  /// False if the matrix has no pair.
   bool begins(At const& at, MergedBlock& block) const {
     block.pair = (*part_.pairs)[static_cast<std::size_t>(at.pair)];
     block.element = at.element;

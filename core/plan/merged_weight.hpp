@@ -33,13 +33,13 @@ struct FactorPart {
   friend bool operator==(FactorPart const&, FactorPart const&) = default;
 };
 
-/// A matrix [rows, rank] that lies in files.
+/// A matrix [rows, rank] in files.
 struct Factor {
   Index rows = 0;
   std::vector<FactorPart> parts;
 };
 
-/// What an adapter adds to a matrix [out, in]: scale * B * A. A is held transposed, [in, rank].
+/// The addend of an adapter for a matrix [out, in]: scale * B * A. A is transposed, [in, rank].
 struct LowRankPair {
   std::string name;  ///< of the adapted module, for messages
   Index rank = 0;
@@ -60,8 +60,8 @@ struct MergedDim {
 };
 
 /// An affine part of a merged weight; its first element is `offset` in the stored tensor. Matrix i
-/// has the pair pairs[i], or none (no_pair): then it stays as it is. Dimensions are outermost
-/// first: the stride of each is beyond what those after it reach (nested()).
+/// has the pair pairs[i], or none (no_pair): then it is unchanged. Dimensions are outermost first:
+/// the stride of each exceeds the reach of those after it (nested()).
 struct MergedPart {
   Index offset = 0;
   Index out = 0;
@@ -73,7 +73,7 @@ struct MergedPart {
 
 inline constexpr std::uint32_t no_pair = static_cast<std::uint32_t>(-1);
 
-/// What is added to a stored tensor. Elements in no part stay as they are.
+/// The addends of a stored tensor. Elements in no part are unchanged.
 struct MergedWeight {
   std::vector<MergedPart> parts;
   std::shared_ptr<std::vector<LowRankPair> const> pairs;
@@ -93,11 +93,11 @@ struct MergedBlock {
   Index row_step = 0;
   Index columns = 1;
   Index column_stride = 0;
-  Index first_column = 0;  ///< in its factor, where they are one apart
+  Index first_column = 0;  ///< in its factor, where consecutive columns are adjacent
 };
 
 /// The dimensions in the order of MergedPart, without those of one element, neighbours that are one
-/// run joined. Nothing when two of them interleave, so that no order nests.
+/// run joined. False if two of them interleave, so that no order nests.
 bool nest(std::vector<MergedDim>& dims);
 
 /// The blocks of the elements [first, first + count) of a merged weight.

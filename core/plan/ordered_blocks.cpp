@@ -25,7 +25,7 @@ std::uint64_t reach_of(std::uint64_t run_bytes, std::span<ByteDim const> dims) {
   return reach;
 }
 
-/// Cuts regions to what lies in bytes [begin, end) of the tensor.
+/// Cuts regions to bytes [begin, end) of the tensor.
 class Clipper {
  public:
   Clipper(std::uint64_t begin, std::uint64_t end, std::uint32_t file)
@@ -54,7 +54,7 @@ class Clipper {
     ByteDim const dim = inner.front();
     auto const rest = inner.subspan(1);
     std::uint64_t const part = reach_of(run_bytes_, rest);
-    // The first index that ends behind begin_, and one past the last that begins before end_.
+    // The first index that ends after begin_, and one past the last that begins before end_.
     std::uint64_t const low = dst + part > begin_ ? 0 : (begin_ - dst - part) / step(dim) + 1;
     std::uint64_t const high = std::min(dim.count, (end_ - dst + step(dim) - 1) / step(dim));
     // Those that lie inside completely are one region.

@@ -12,7 +12,7 @@
 namespace reshard {
 
 /// The row-major bytes of a logical tensor (logical_pieces), one block after the other, each as a
-/// round that gathers it from wherever it lies: for what needs the bytes in order.
+/// round that gathers it from its files: for consumers that need the bytes in order.
 class OrderedBlocks {
  public:
   /// Errors of kind source: as make_plan() for the source's side.
@@ -20,9 +20,9 @@ class OrderedBlocks {
 
   std::uint64_t bytes() const { return bytes_; }
 
-  /// Reads the next block and writes it to `file` at its place in the tensor: as many bytes as need
-  /// no more than `staging_bytes` of memory. Pre: not done(). Error of kind resources: where
-  /// neighbours lie so far apart in files that none fit.
+  /// The round that reads the next block and writes it to `file` at its offset in the tensor: as
+  /// many bytes as fit in `staging_bytes` of memory. Pre: not done(). An Error of kind resources if
+  /// neighbours are so far apart in files that none fit.
   RoundWork next(std::uint32_t file, std::uint64_t staging_bytes);
   bool done() const { return at_ == bytes_; }
 
@@ -31,12 +31,12 @@ class OrderedBlocks {
 
   std::string name_;
   std::vector<Region> regions_;      ///< dst_offset_bytes: in the tensor, ascending
-  std::vector<ByteDim> dims_;        ///< of each: by to_stride, descending, which is above zero
-  std::vector<std::uint64_t> ends_;  ///< by region: one behind its last byte in the tensor
+  std::vector<ByteDim> dims_;        ///< of each region: by to_stride, descending, all above zero
+  std::vector<std::uint64_t> ends_;  ///< by region: one past its last byte in the tensor
   std::uint64_t element_bytes_ = 1;
   std::uint64_t bytes_ = 0;
   std::uint64_t at_ = 0;
-  std::uint64_t block_bytes_ = 0;  ///< that fitted last; 0: not yet known
+  std::uint64_t block_bytes_ = 0;  ///< of the last block; 0: not yet known
 };
 
 }  // namespace reshard

@@ -8,14 +8,14 @@
 
 namespace reshard {
 
-/// Rows of a stored tensor behind the vocabulary that a job carries: it reads none of them. They
-/// lie one after the other in a file of the source.
+/// Rows of a stored tensor after the vocabulary of the job, which reads none of them. They are
+/// contiguous in a file of the source.
 struct PaddingRows {
   TensorId tensor{};
   std::uint32_t file = 0;
   std::uint64_t offset_bytes = 0;
   DType dtype = DType::u8;
-  Index first_row = 0;  ///< of the whole tensor
+  Index first_row = 0;  ///< of the complete tensor
   Index rows = 0;
   std::uint64_t row_bytes = 0;
 };

@@ -32,7 +32,7 @@ class Placer {
   }
 
  private:
-  /// Reads may overlap: each byte of a file is taken from the first that has it.
+  /// Reads may overlap: each byte of a file is taken from the first read that contains it.
   void cover(Extent read) {
     if (!covered_.empty() && covered_.back().file == read.file) {
       std::uint64_t const end = covered_.back().offset_bytes + covered_.back().bytes;
@@ -57,7 +57,7 @@ class Placer {
     return found;
   }
 
-  /// A block that one read has is one part; others are walked along the dimension that is outermost
+  /// A block within one read is one part; others are walked along the dimension that is outermost
   /// in the file, down to single runs.
   void add_block(std::span<ByteDim const> dims, std::uint64_t src, std::uint64_t at) {
     std::uint64_t span = region_->run_bytes;

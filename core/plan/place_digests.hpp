@@ -7,9 +7,9 @@
 
 namespace reshard {
 
-/// Adds to a round the digests of bytes that it reads: `digests` as Plan::digests has them, `dims`
-/// what their first_dim counts in, `tensor_bytes` by tensor. Pre: the round's reads hold every byte
-/// of them.
+/// Adds to a round the digests of bytes that it reads: `digests` are those of Plan::digests_of(),
+/// their first_dim counts in `dims`, `tensor_bytes` is by tensor. Pre: the round's reads contain
+/// every byte of them.
 void place_digests(RoundWork& work, std::span<DigestRegion const> digests,
                    std::span<ByteDim const> dims, std::span<std::uint64_t const> tensor_bytes);
 

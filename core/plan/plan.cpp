@@ -97,7 +97,7 @@ void sort_cells(Plan& plan) {
 
 namespace {
 
-/// Adds what was planned for some tensors apart, and lets go of it.
+/// Appends the separate plan of some tensors, and frees it.
 void append(Plan& plan, Plan part) {
   auto const shapes = narrow<std::uint32_t>(plan.shapes.size());
   auto const places = narrow<std::uint32_t>(plan.places.size());
@@ -116,14 +116,14 @@ void append(Plan& plan, Plan part) {
   plan.joined_regions += part.joined_regions;
 }
 
-/// A tensor that is planned, and the first one that is like it: itself where none before is.
+/// A tensor that is planned, and the first one that is like it: itself if there is none before.
 struct PlannedTensor {
   TensorId tensor{};
   TensorId like{};
   bool is_new() const { return like == tensor; }
 };
 
-/// Those that exist and have elements.
+/// The tensors that exist and have elements.
 std::vector<PlannedTensor> planned_tensors(Model const& model, Catalog const& source,
                                            Catalog const& target) {
   AlikeTensors alike(model, {&source, &target});
@@ -163,7 +163,7 @@ std::size_t most_places(std::span<PlannedTensor const> tensors, Catalog const& s
   return places;
 }
 
-/// What is planned of all tensors, by what they are planned from.
+/// The inputs of the plans of all tensors.
 struct PlanTerms {
   Model const& model;
   Catalog const& source;
@@ -172,7 +172,7 @@ struct PlanTerms {
   TargetCover cover;
 };
 
-/// Plans tensors on several threads, and adds what was planned in order, as soon as that can be.
+/// Plans tensors on several threads, and appends their plans in order, as soon as possible.
 class TensorPlans {
  public:
   TensorPlans(Plan& plan, PlanTerms const& terms, std::span<PlannedTensor const> tensors)
@@ -198,7 +198,7 @@ class TensorPlans {
     Plan plan;
     PlanScope scope = PlanScope::these_places;
   };
-  /// The part of a tensor that others are like.
+  /// The part of the plan of a tensor that others are like.
   struct Known {
     CellRange cells;
     std::uint32_t first_place = 0;

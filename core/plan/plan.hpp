@@ -13,7 +13,7 @@
 
 namespace reshard {
 
-/// A strided block of bytes of a source file and where it goes: runs of run_bytes, once per index
+/// A strided block of bytes of a source file and its destination: runs of run_bytes, once per index
 /// tuple of its dims.
 template <class Target>
 struct StridedBlock {
@@ -26,12 +26,12 @@ struct StridedBlock {
   std::uint32_t dim_count = 0;
 };
 
-/// It goes to a target file, by its number.
+/// A block that goes to a target file, by its number.
 using Region = StridedBlock<std::uint32_t>;
-/// It goes to the row-major bytes of what has a digest.
+/// A block that goes to the row-major bytes of a tensor or object with a digest.
 using DigestRegion = StridedBlock<DigestId>;
 
-/// The bytes of a block; `dims` are its own.
+/// The size of a block in bytes; `dims` are its own.
 template <class Target>
 std::uint64_t bytes_of(StridedBlock<Target> const& block, std::span<ByteDim const> dims) {
   std::uint64_t bytes = block.run_bytes;
@@ -39,16 +39,16 @@ std::uint64_t bytes_of(StridedBlock<Target> const& block, std::span<ByteDim cons
   return bytes;
 }
 
-/// A byte of a file. Files that were read or are written have their number, and views behind them.
+/// A byte of a file. Source and target files have their number, views follow the source files.
 struct FilePlace {
   std::uint64_t offset_bytes = 0;
   std::uint32_t file = 0;
-  std::uint32_t unused = 0;  ///< makes all bytes of a place known
+  std::uint32_t unused = 0;  ///< so that the struct has no padding
 };
 
-/// What equal cells have in common: the cells of each expert of each layer differ in where their
-/// tensors are, and those of tensors that are alike in whose bytes they bring, too, and in nothing
-/// else. Ranges of Plan::shape_regions and Plan::shape_digests.
+/// The common part of equal cells: those of each expert of each layer differ only in the places of
+/// their tensors, and those of AlikeTensors also in their digest. Ranges of Plan::shape_regions and
+/// Plan::shape_digests.
 struct CellShape {
   std::uint32_t first_region = 0;
   std::uint32_t region_count = 0;
@@ -57,31 +57,30 @@ struct CellShape {
 };
 
 /// The regions of one block of one logical tensor's index space: they read the same source bytes
-/// and are done together, so that each source byte is read once however many targets take it. A
-/// block that very many targets take is several cells, which each read it
-/// (PlanLimits::most_target_bytes).
+/// and are done together, so that each source byte is read once for all of its targets. A block
+/// with very many targets is several cells, which each read it (PlanLimits::most_target_bytes).
 struct Cell {
   std::uint32_t shape = 0;           ///< in Plan::shapes
-  std::uint32_t first_source = 0;    ///< in Plan::places: what source files of the shape count from
-  std::uint32_t first_target = 0;    ///< likewise, target files
-  DigestId digest = DigestId::none;  ///< what digests of the shape go to
-  std::uint64_t digest_bytes = 0;    ///< what digests of the shape count from
-  std::uint64_t staging_bytes = 0;   ///< an upper bound of what the cell needs in memory
+  std::uint32_t first_source = 0;    ///< in Plan::places: the place of the shape's source file 0
+  std::uint32_t first_target = 0;    ///< in Plan::places: the place of the shape's target file 0
+  DigestId digest = DigestId::none;  ///< the destination of the shape's digests
+  std::uint64_t digest_bytes = 0;    ///< the base of the offsets in the shape's digests
+  std::uint64_t staging_bytes = 0;   ///< an upper bound of the cell's staging memory
   std::uint64_t source_bytes = 0;
   std::uint64_t target_bytes = 0;
 };
 
-/// What goes where: regions grouped by cell, cells in target order. The same for any number of
-/// ranks. Regions are made when they are asked for: a job with tens of thousands of files has
-/// millions of them, of a few hundred shapes.
+/// The copies of a job: regions grouped by cell, cells in target order. The same for any number of
+/// ranks. Regions are made on request: a job with tens of thousands of files has millions of them,
+/// of a few hundred shapes.
 struct Plan {
   std::vector<Cell> cells;
   std::vector<CellShape> shapes;
   /// Regions whose files are numbers of places, counted from those of a cell, and whose offsets are
   /// counted from these places.
   std::vector<Region> shape_regions;
-  /// Likewise, to digests: number 0 is that of the cell, and the offsets there are counted from
-  /// Cell::digest_bytes. DigestId::none stays what it is.
+  /// Blocks that go to digests: number 0 is the digest of the cell, with offsets from
+  /// Cell::digest_bytes; DigestId::none stays none. Source files as in shape_regions.
   std::vector<DigestRegion> shape_digests;
   std::vector<FilePlace> places;
   std::vector<ByteDim> dims;
@@ -89,27 +88,28 @@ struct Plan {
   std::vector<StateCheck> checks;           ///< of optimizer state, with PlanLimits::digests
   std::uint64_t source_bytes = 0;           ///< distinct bytes read
   std::uint64_t target_bytes = 0;           ///< payload bytes written, copies included
-  std::uint64_t replicas_dropped = 0;  ///< source pieces not read because another holds the same
+  std::uint64_t replicas_dropped = 0;  ///< source pieces that are not read because another has the
+                                       ///< same elements
   std::uint64_t logical_tensors = 0;
   std::uint64_t joined_regions =
       0;  ///< overlaps of source and target pieces, before they are cut into cells
   StagingAlignment alignment;  ///< of its rounds
   CloneRules clones;           ///< of rounds in which a rank reads and writes itself
   std::vector<bool> unread;    ///< tensors whose bytes are cloned and not read, by DigestId; empty:
-                               ///< none (leave_unread)
+                               ///< none (leave_unread())
 
-  /// What a cell brings, and how many regions that are.
+  /// The regions of a cell, and their number.
   std::vector<Region> regions_of(Cell const& cell) const;
   std::size_t region_count(Cell const& cell) const { return shapes[cell.shape].region_count; }
-  /// Where the source bytes of a cell, each once, are in their logical tensor (logical_pieces).
-  /// Nothing without PlanLimits::digests.
+  /// The source bytes of a cell, each once, with their place in the logical tensor
+  /// (logical_pieces()). Empty without PlanLimits::digests.
   std::vector<DigestRegion> digests_of(Cell const& cell) const;
   /// The first region of a cell.
   Region first_region_of(Cell const& cell) const;
-  /// What a cell brings bytes of; none in a plan without digests.
+  /// The digest of a cell's bytes; none in a plan without digests.
   DigestId digest_of(Cell const& cell) const;
   /// Adds a cell with a shape of its own. The dimensions of its regions are in `dims`. Pre: all of
-  /// `digests` that go to one go to the same.
+  /// `digests` that are not DigestId::none have the same target.
   void add(Cell cell, std::span<Region const> regions, std::span<DigestRegion const> digests = {});
 
   template <class Target>
@@ -121,21 +121,21 @@ struct Plan {
 /// Bounds of a plan's cells.
 struct PlanLimits {
   std::uint64_t cell_bytes = 16U << 20;     ///< source bytes of a cell, aimed at
-  std::uint64_t staging_bytes = 64U << 20;  ///< what a cell may need in memory at most
-  bool digests = true;  ///< whether the plan says how to take digests of the source
+  std::uint64_t staging_bytes = 64U << 20;  ///< the most staging memory of a cell
+  bool digests = true;                      ///< whether the plan contains digests of the source
   StagingAlignment alignment = {};
-  std::size_t threads = 1;      ///< that plan; the plan is the same
+  std::size_t threads = 1;      ///< that plan; the plan does not depend on it
   std::uint64_t cut_bytes = 1;  ///< cells are cut at multiples of it, counted from the first
                                 ///< element of a stored tensor, where rows allow it
-  /// What cell_bytes may grow to in a job that would have more cells than are usual.
+  /// The limit of cell_bytes in a job that would have more cells than usual.
   std::uint64_t most_cell_bytes = 0;
   std::uint64_t usual_cells = 1U << 16;
-  /// A cell that would write more than this is several, for some replicas of the target each: all
-  /// of them would be too large a part of a rank's work.
+  /// A cell that would write more than this is several, for some replicas of the target each: one
+  /// cell would be too large a part of a rank's work.
   std::uint64_t most_target_bytes = 256U << 20;
 };
 
-/// Bytes that are carried as they are, outside all logical tensors (opaque module state).
+/// Bytes that are copied unchanged, outside of all logical tensors (opaque module state).
 struct OpaqueCopy {
   std::uint32_t src_file = 0;
   std::uint32_t dst_file = 0;
@@ -144,9 +144,9 @@ struct OpaqueCopy {
   std::uint64_t bytes = 0;
 };
 
-/// Joins source and target on the logical tensors that exist. Proves that the source holds every
+/// Joins source and target on the logical tensors that exist. Proves that the source contains every
 /// element exactly once (not counting replicas) and that both sides agree on dtypes. Errors: source
-/// (missing or doubly held elements, dtypes), resources (a row too large for the limits).
+/// (missing or duplicate elements, dtypes), resources (a row too large for the limits).
 Plan make_plan(Model const& model, Catalog const& source, Catalog const& target,
                PlanLimits const& limits, std::span<OpaqueCopy const> opaque = {});
 

@@ -8,22 +8,22 @@
 
 namespace reshard {
 
-/// Into how many parts the cells of ranks are cut.
+/// The limits of the parts of a rank.
 struct PartLimits {
   std::size_t most_of_rank = 32;
-  std::size_t least_of_rank = 4;  ///< a rank with less to do has one part
+  std::size_t least_of_rank = 4;  ///< a rank that would have fewer parts has one
   std::size_t most_in_all = 2048;
   std::uint64_t least_weight = 0;  ///< of a part: bytes read and written
 };
 
 /// The cells of all ranks (RankCells), each rank's cut into parts that another rank may do in its
 /// place: contiguous in the plan's order, in the order of the ranks. The first part of a rank is
-/// always its own. Follows from plan, ranks and limits alone. Holds nothing of the plan.
+/// always its own. Depends only on plan, ranks and limits. Does not refer to the plan.
 class RankParts {
  public:
   /// One part for each rank.
   RankParts(Plan const& plan, int ranks);
-  /// No cut is made where bytes of a target file would lie between each other's.
+  /// No cut is made between cells whose bytes interleave in a target file.
   RankParts(Plan const& plan, int ranks, PartLimits const& limits);
 
   std::size_t count() const { return begins_.size() - 1; }
@@ -31,7 +31,7 @@ class RankParts {
   /// Whether no rank has more than one part.
   bool are_whole() const { return count() == first_.size() - 1; }
   CellRange cells(std::size_t part) const { return {begins_[part], begins_[part + 1]}; }
-  /// Bytes read and written.
+  /// Bytes read plus bytes written.
   std::uint64_t weight(std::size_t part) const { return weights_[part]; }
   /// The numbers of a rank's parts.
   HalfOpen<std::size_t> of_rank(int rank) const {

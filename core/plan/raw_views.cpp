@@ -51,7 +51,7 @@ class RawViews {
     return stage(*place, elements.begin * size, (elements.end - elements.begin) * size);
   }
 
-  /// Elements of several rows are a part of a row, whole rows, and a part of a row.
+  /// Elements of several rows are a part of a row, complete rows, and a part of a row.
   void dequantise(SourceView const& view, ViewPart part) {
     auto found = decoders_.find(part.view);
     if (found == decoders_.end()) found = decoders_.emplace(part.view, dequantiser_of(view)).first;
@@ -103,8 +103,8 @@ double staging_growth(std::span<SourceView const> views) {
   double growth = 1;
   for (SourceView const& view : views) {
     if (only_on_host(view.kind)) continue;
-    // Codes take half of their BF16 values at most; scales and zero points of small blocks no more
-    // than that again.
+    // Codes take half of their BF16 values at most; scales and zero points of small blocks take at
+    // most as much.
     double const more =
         view.kind == ViewKind::dequantise
             ? 1.5

@@ -10,8 +10,8 @@
 
 namespace reshard {
 
-/// A stretch of a view that is computed in staging memory: from the stored bytes that lie there at
-/// the places `stored`, `scales`, … to `to`.
+/// A range of a view that is computed in staging memory: from the stored bytes at the staging
+/// offsets `stored`, `scales`, … to `to`.
 struct ViewPart {
   std::uint32_t view = 0;
   Index first = 0;  ///< element of the view
@@ -24,14 +24,14 @@ struct ViewPart {
   std::uint64_t to = 0;
 };
 
-/// Replaces the reads of views in a round, but those of merged weights, by reads of the stored
-/// bytes, which get staging places after the others, and returns what is left to compute before
-/// anything else happens in the round. View v has the file number first_view_file + v.
+/// Replaces the reads of views in a round, except those of merged weights, by reads of the stored
+/// bytes, whose staging follows the others. Returns the computations to make before all other steps
+/// of the round. View v has the file number first_view_file + v.
 std::vector<ViewPart> stage_raw_views(RoundWork& work, std::span<SourceView const> views,
                                       std::uint32_t first_view_file);
 
-/// By what factor a round's staging may grow at most in stage_raw_views(), small pieces of a few
-/// KiB excluded; 1 without views.
+/// The largest factor by which a round's staging may grow in stage_raw_views(), small pieces of a
+/// few KiB excluded; 1 without views.
 double staging_growth(std::span<SourceView const> views);
 
 }  // namespace reshard

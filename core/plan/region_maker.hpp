@@ -11,8 +11,7 @@
 
 namespace reshard {
 
-/// The axes of a tensor as it states them, for join(). Internal to this library, as all of this
-/// header.
+/// The axes of a tensor in its order, for join(). Internal to this library, as all of this header.
 inline std::vector<AxisId> axis_order(LogicalTensor const& tensor) {
   std::vector<AxisId> order;
   for (LogicalAxis const& axis : tensor.axes) order.push_back(axis.axis);
@@ -26,8 +25,8 @@ struct RegionEnds {
   std::uint64_t to_offset_bytes = 0;
 };
 
-/// Puts the dimensions of a region behind `dims`, or takes the last ones where these are the same,
-/// as they are of most regions of a tensor. Returns where they begin.
+/// Appends the dimensions of a region to `dims`, or reuses the last ones if they are the same, as
+/// for most regions of a tensor. Returns the index of the first.
 inline std::uint32_t placed_dims(std::span<ByteDim const> of_region, std::vector<ByteDim>& dims) {
   std::size_t const count = of_region.size();
   if (dims.size() >= count && std::ranges::equal(std::span(dims).last(count), of_region))
@@ -36,7 +35,7 @@ inline std::uint32_t placed_dims(std::span<ByteDim const> of_region, std::vector
   return narrow<std::uint32_t>(dims.size() - count);
 }
 
-/// Makes the regions of one tensor; their dimensions go behind `dims`, which must outlive it.
+/// Makes the regions of one tensor; their dimensions are appended to `dims`, which must outlive it.
 class RegionMaker {
  public:
   RegionMaker(std::uint64_t element_bytes, std::vector<ByteDim>& dims)
@@ -73,8 +72,8 @@ class RegionMaker {
  private:
   std::uint64_t element_bytes_;
   std::vector<ByteDim>* dims_;
-  std::vector<CopyDim> merged_;     ///< of the region that is being made
-  std::vector<ByteDim> byte_dims_;  ///< likewise
+  std::vector<CopyDim> merged_;     ///< of the region under construction
+  std::vector<ByteDim> byte_dims_;  ///< of the region under construction
 };
 
 }  // namespace reshard

@@ -17,7 +17,7 @@ class BoxTable {
   explicit BoxTable(std::size_t most) : slots_(std::bit_ceil(2 * most + 1), no_box) {}
 
   std::uint32_t find(std::uint64_t hash) const { return slots_[slot_of(hash)]; }
-  /// The number of the box, which is that of a new one where it was not known.
+  /// The number of the box, which is added if it is not known.
   std::uint32_t number_of(std::uint64_t hash) {
     std::uint32_t& slot = slots_[slot_of(hash)];
     if (slot == no_box) {

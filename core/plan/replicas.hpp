@@ -7,9 +7,9 @@
 
 namespace reshard {
 
-/// The pieces of a logical tensor of which no other holds exactly the same elements: of each set of
-/// equal pieces (replicated over tp or ep) one is chosen, spread evenly over the files. Declared
-/// copies are left out. `dropped` counts the others.
+/// The distinct pieces of a logical tensor: of each set of pieces with the same elements
+/// (replicated over tp or ep) one is chosen, spread evenly over the files. Declared copies are left
+/// out. `dropped` counts the others.
 struct Distinct {
   TensorPieces const* all = nullptr;  ///< must outlive this
   std::vector<std::uint32_t> chosen;  ///< places in `all`
@@ -20,13 +20,12 @@ struct Distinct {
   Piece operator[](std::size_t i) const { return (*all)[chosen[i]]; }
   std::uint32_t blob(std::size_t i) const { return all->blob(chosen[i]); }
   std::vector<std::uint32_t> blobs() const;
-  /// All of them, for join() and tile().
+  /// The chosen pieces, for join() and tile().
   std::vector<Piece> made() const { return all->made(chosen); }
 };
 Distinct distinct_pieces(TensorPieces const& all, Catalog const& catalog);
 
-/// A piece that distinct_pieces() leaves out, and the one that it takes for it: places in
-/// TensorPieces.
+/// A piece that distinct_pieces() leaves out, and the one chosen instead: indices in TensorPieces.
 struct Replica {
   std::uint32_t taken = 0;
   std::uint32_t left_out = 0;

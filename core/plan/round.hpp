@@ -16,34 +16,34 @@ constexpr std::uint64_t staging_aligned(std::uint64_t bytes) {
   return (bytes + staging_alignment - 1) / staging_alignment * staging_alignment;
 }
 
-/// What an I/O engine asks of staging memory: a part for a long stretch of a file begins at a place
-/// that leaves the same remainder by `io_bytes` as its offset in the file does, so that whole
-/// blocks of the file are whole blocks of memory. A power of two; 1: no requirement.
+/// The alignment of staging memory for an I/O engine: a long range of a file begins at a staging
+/// offset that is congruent to its file offset modulo `io_bytes`, so that blocks of the file are
+/// aligned blocks of memory. A power of two; 1: no requirement.
 struct StagingAlignment {
   std::uint64_t io_bytes = 1;
 
-  /// Where a part of `bytes` for the file's bytes from `offset_bytes` on begins, behind `used`
-  /// bytes of a block. Pre: used is a multiple of staging_alignment.
+  /// The staging offset of a part of `bytes` for the file's bytes from `offset_bytes` on, after
+  /// `used` bytes of a block. Pre: used is a multiple of staging_alignment.
   constexpr std::uint64_t place(std::uint64_t used, std::uint64_t offset_bytes,
                                 std::uint64_t bytes) const {
     return is_long(bytes) ? used + (offset_bytes - used) % io_bytes : used;
   }
-  /// What such a part takes at most.
+  /// The most staging bytes of such a part.
   constexpr std::uint64_t bound(std::uint64_t bytes) const {
     return staging_aligned(is_long(bytes) ? bytes + io_bytes - 1 : bytes);
   }
-  /// Where a block may begin that holds parts of its own.
+  /// The staging offset of a block that contains parts of its own.
   constexpr std::uint64_t block(std::uint64_t used) const {
     return (used + io_bytes - 1) / io_bytes * io_bytes;
   }
 
  private:
-  /// So long that what is lost between two parts does not matter.
+  /// Long enough that the gap between two parts does not matter.
   constexpr bool is_long(std::uint64_t bytes) const { return bytes >= 16 * io_bytes; }
 };
 
-/// Bytes [offset_bytes, +bytes) of a file, and where they are in the round's staging memory.
-/// `file` counts in the job's list of source files (reads) or target files (writes).
+/// Bytes [offset_bytes, +bytes) of a file, and their offset in the round's staging memory. `file`
+/// counts in the job's list of source files (reads) or target files (writes).
 struct Extent {
   std::uint32_t file = 0;
   std::uint64_t offset_bytes = 0;
@@ -63,10 +63,10 @@ struct CloneExtent {
   friend bool operator==(CloneExtent const&, CloneExtent const&) = default;
 };
 
-/// What may be cloned instead of written.
+/// The conditions of clones instead of writes.
 struct CloneRules {
-  std::uint64_t block_bytes = 0;   ///< of the file system, at least a page; 0: nothing
-  std::uint32_t source_files = 0;  ///< those behind them are views
+  std::uint64_t block_bytes = 0;   ///< of the file system, at least a page; 0: no clones
+  std::uint32_t source_files = 0;  ///< higher file numbers are views
 };
 
 /// Copies runs of `run_bytes` from staging place `from` to staging place `to`, once for every
@@ -84,9 +84,9 @@ struct ZeroFill {
   std::uint64_t bytes = 0;
 };
 
-/// One flat message with another rank: `bytes` bytes of staging from `at` on.
-/// A send is packed by `copies` (from what was read to the message) before it leaves; a receive is
-/// unpacked by `copies` after it arrived.
+/// One flat message with another rank: `bytes` bytes of staging from `at` on. A send is packed by
+/// `copies` (from read bytes to the message) before it leaves; a receive is unpacked by `copies`
+/// after it has arrived.
 struct Message {
   int peer = 0;
   std::uint64_t at = 0;
@@ -94,10 +94,10 @@ struct Message {
   std::vector<StridedCopy> copies;
 };
 
-/// Runs of `run_bytes` bytes that were read to staging place `from`, and where they are in the
-/// row-major bytes of what has the digest: at byte `at`; `dims` lead through both (to_stride:
-/// there). Their share is added to the digest, which is of `tensor_bytes` bytes. In the source file
-/// they are at `offset_bytes`, as far apart as in staging.
+/// Runs of `run_bytes` bytes that were read to staging offset `from`, and their place `at` in the
+/// row-major bytes of the tensor or object with the digest; `dims` have the strides of both
+/// (to_stride: of the latter). Their share is added to the digest, which is of `tensor_bytes`
+/// bytes. In the source file they begin at `offset_bytes`, with the strides of staging.
 struct DigestPart {
   DigestId digest = DigestId::none;
   std::uint64_t from = 0;
@@ -109,7 +109,7 @@ struct DigestPart {
   std::uint64_t offset_bytes = 0;
 };
 
-/// How many bytes a part has.
+/// The size of a part in bytes.
 inline std::uint64_t bytes_of(DigestPart const& part) {
   std::uint64_t bytes = part.run_bytes;
   for (ByteDim const& dim : part.dims) bytes *= dim.count;
@@ -127,10 +127,10 @@ struct DigestShare {
 /// Cells of a plan.
 using CellRange = HalfOpen<std::size_t>;
 
-/// What one rank does in one round, all in one staging block of `staging_bytes`:
-/// reads, then digests of what was read, fills, local copies and packing, then the exchange, then
-/// unpacking, then writes. Several writes may take the same staging bytes (a replicated tensor).
-/// Rounds with messages are numbered alike on every rank.
+/// The work of one rank in one round, in one staging block of `staging_bytes`: reads, then digests
+/// of the read bytes, fills, local copies and packing, then the exchange, then unpacking, then
+/// writes. Several writes may take the same staging bytes (a replicated tensor). Rounds with
+/// messages have the same number on every rank.
 struct RoundWork {
   std::uint64_t staging_bytes = 0;
   std::vector<Extent> reads;
@@ -140,13 +140,13 @@ struct RoundWork {
   std::vector<Message> sends;
   std::vector<Message> receives;
   std::vector<Extent> writes;
-  /// Parts of the writes: where one of them can be cloned, its bytes need not be written. By target
-  /// file and offset.
+  /// Parts of the writes that can be cloned instead of being written. By target file and offset.
   std::vector<CloneExtent> clones;
   /// Bytes of the target that the round neither reads nor writes: they are cloned.
   std::vector<CloneExtent> unread;
-  std::vector<DigestShare> recorded;  ///< how many bytes of whose digests those are; shares of 0
-  CellRange cells = {};               ///< what is complete in the target once this rank has written
+  std::vector<DigestShare> recorded;  ///< the number of unread bytes of each digest; shares of 0
+  CellRange cells = {};               ///< the cells that are complete in the target once this rank
+                                      ///< has written
 };
 
 }  // namespace reshard

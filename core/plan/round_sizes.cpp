@@ -6,7 +6,8 @@ namespace reshard {
 namespace {
 
 constexpr std::uint64_t most_cell_bytes = 16U << 20;
-/// What rounds need besides the bytes of their cells: gaps that are read along, and alignment.
+/// The staging of rounds in addition to the bytes of their cells: gaps that are read along, and
+/// alignment.
 constexpr std::uint64_t slack_of_cell_bytes = 64U << 10;
 
 }  // namespace

@@ -15,10 +15,11 @@ namespace {
 
 /// A stop of the job waits for the end of a round.
 constexpr std::uint64_t most_unread_bytes = std::uint64_t{1} << 30;
-/// What a round says of a cell needs some hundred bytes, beside the cell's own.
+/// The most cells of a round: the lists of a round need some hundred bytes per cell, in addition to
+/// its payload.
 constexpr std::size_t most_round_cells = std::size_t{1} << 14;
 
-/// How many bytes of which digests an unread cell has.
+/// The number of bytes of each digest in an unread cell.
 void append_recorded(Plan const& plan, Cell const& cell, std::vector<DigestShare>& recorded) {
   for (DigestRegion const& region : plan.digests_of(cell))
     if (region.to != DigestId::none)

@@ -11,10 +11,10 @@
 
 namespace reshard {
 
-/// Which cells each rank does: contiguous parts of the plan's order, balanced by bytes, that cover
-/// the plan. Cells whose bytes lie between each other's in a target file (a transposed tensor, say)
-/// go to one rank where an eighth of a rank's share allows it: each page of a file should have one
-/// writer. Holds nothing of the plan.
+/// The cells of each rank: contiguous parts of the plan's order, balanced by bytes, that cover the
+/// plan. Cells whose bytes interleave in a target file (a transposed tensor, say) go to one rank if
+/// an eighth of a rank's share allows it: each page of a file should have one writer. Does not
+/// refer to the plan.
 class RankCells {
  public:
   RankCells(Plan const& plan, int ranks);
@@ -26,32 +26,33 @@ class RankCells {
   std::vector<std::size_t> cuts_;  ///< the first cell of each rank, then the number of cells
 };
 
-/// Of one rank; for several ranks make a RankCells.
+/// The cells of one rank; for several ranks make a RankCells.
 CellRange cells_of_rank(Plan const& plan, int rank, int ranks);
 
 /// One past the last cell of the round that begins with the first cell of `cells`: as many as fit,
-/// at least one. Of cells that are cloned unread, which need no staging, about 1 GiB is in a round.
+/// at least one. A round has at most about 1 GiB of cells that are cloned unread, which need no
+/// staging.
 std::size_t round_end(Plan const& plan, CellRange cells, std::uint64_t staging_bytes);
 
 /// Rounds of one rank that reads and writes its cells itself, each about `staging_bytes` and never
-/// more than twice that. Call until it gives nothing.
+/// more than twice that. To be called until it returns nullopt.
 std::function<std::optional<RoundWork>()> direct_rounds(Plan const& plan, CellRange cells,
                                                         std::uint64_t staging_bytes);
 
 /// Rounds in which every source file is read by one rank and its bytes travel by message: for
-/// sources that not every rank sees, and on demand. No rank needs more than about `staging_bytes`
-/// in a round, gaps that are read along included, unless a single cell does. In a round all ranks
-/// read and write, as far as possible: writers begin at places of different readers, and a reader's
-/// staging is shared by those that wait for it. A rank's cells of a round are neighbours; those of
-/// the next round may be anywhere. The number of rounds
-/// is the same on every rank, and so is who sends what to whom. `reader_of_file` gives the reading
-/// rank of each source file.
+/// sources that not every rank can access, and on demand. No rank needs more than about
+/// `staging_bytes` in a round, gaps that are read along included, unless a single cell does. In a
+/// round all ranks read and write, as far as possible: writers begin at places of different
+/// readers, and a reader's staging is shared by the writers that wait for it. A rank's cells of a
+/// round are neighbours; those of the next round may be anywhere. The number of rounds is the same
+/// on every rank, and so are the messages. `reader_of_file` gives the reading rank of each source
+/// file.
 class ExchangeRounds {
  public:
   ExchangeRounds(Plan const& plan, std::vector<int> reader_of_file, int rank, int ranks,
                  std::uint64_t staging_bytes);
   std::optional<RoundWork> next();
-  /// How many rounds are left.
+  /// The number of rounds left.
   std::uint64_t count() const;
 
  private:
@@ -60,7 +61,7 @@ class ExchangeRounds {
     int writer = 0;
     std::size_t cell = 0;
   };
-  /// How much of a stretch each of its readers reads, in 64ths.
+  /// The share of each reader of a stretch, in 64ths.
   using ReaderShares = std::vector<std::pair<std::size_t, std::uint64_t>>;
   /// Neighbouring cells of one writer.
   struct Stretch {
@@ -68,19 +69,19 @@ class ExchangeRounds {
     ReaderShares shares;
   };
   struct Writer {
-    CellRange now;                  ///< what is left of the stretch that it is at
+    CellRange now;                  ///< the rest of the current stretch
     ReaderShares shares;            ///< of that stretch
     std::vector<Stretch> later;     ///< in the plan's order
-    std::uint64_t given_bytes = 0;  ///< staging of the cells that it was given
+    std::uint64_t given_bytes = 0;  ///< staging of the cells assigned so far
   };
   std::vector<Stretch> stretches_of(CellRange cells) const;
-  /// Lets a writer that has done its stretch begin the one whose readers have the least to do for
-  /// others, the next such in the plan's order. Whether it goes on in the plan's order: false also
-  /// when none is left.
+  /// Lets a writer that has done its stretch begin the one whose readers have the least work for
+  /// others, the next such in the plan's order. Returns whether it continues in the plan's order:
+  /// false also if none is left.
   bool begin_stretch(Writer& writer);
   /// The cells of the next round: every rank makes the same choice, and no writer or reader needs
-  /// more than its staging. The writer that was given least gets the next cell, until its next one
-  /// does not fit: where all wait for one reader they share it, instead of one after the other.
+  /// more than its staging. The writer with the fewest bytes so far gets the next cell, until its
+  /// next one does not fit: writers that wait for one reader share it, instead of taking turns.
   std::vector<Share> choose();
 
   Plan const& plan_;
@@ -91,9 +92,9 @@ class ExchangeRounds {
   std::vector<std::uint64_t> demands_;  ///< by reader: its shares of the writers' stretches
 };
 
-/// Takes cells out of a plan: what another run has done already. `done` is sorted, its ranges
-/// neither touch nor overlap. Gives the number in the whole plan of each cell that is left; the
-/// sums of the plan (source_bytes, ...) stay those of the whole.
+/// Removes cells from a plan that another run has done already. `done` is sorted, its ranges
+/// neither touch nor overlap. Returns the number in the complete plan of each remaining cell; the
+/// sums of the plan (source_bytes, ...) stay those of the complete plan.
 std::vector<std::uint32_t> drop_cells(Plan& plan, std::span<CellRange const> done);
 
 /// The readers of source files: files in order, balanced by their bytes in the plan.

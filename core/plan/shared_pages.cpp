@@ -8,7 +8,7 @@
 namespace reshard {
 namespace {
 
-/// So many are gathered before they are united: a bound of the memory that takes.
+/// The number of spans that are gathered before they are united: a bound of memory.
 constexpr std::size_t most_loose_spans = std::size_t{1} << 16;
 
 void unite(std::vector<FileSpan>& spans, std::uint64_t& gap_bytes, std::size_t most) {
@@ -28,7 +28,7 @@ void append_common(FileSpan const& mine, std::span<FileSpan const> others,
     common.push_back({mine.file, std::max(mine.begin, at->begin), std::min(mine.end, at->end)});
 }
 
-/// The first pages, at most so many.
+/// Keeps the first `pages` pages.
 void keep_first(std::vector<FileSpan>& spans, std::size_t pages, std::uint64_t page_bytes) {
   std::uint64_t left = pages * page_bytes;
   for (FileSpan& span : spans) {
@@ -42,7 +42,7 @@ void keep_first(std::vector<FileSpan>& spans, std::size_t pages, std::uint64_t p
 
 std::vector<FileSpan> written_pages(Plan const& plan, CellRange cells, PageLimits const& limits) {
   std::vector<FileSpan> spans;
-  std::uint64_t gap_bytes = limits.page_bytes - 1;  // leaves no whole page between its ends
+  std::uint64_t gap_bytes = limits.page_bytes - 1;  // no complete page fits in the gap
   for (std::size_t c = cells.begin; c < cells.end; ++c) {
     for (Region const& region : plan.regions_of(plan.cells[c]))
       append_spans(region, plan.dims_of(region), RegionEnd::target, gap_bytes, spans);
@@ -70,7 +70,7 @@ std::vector<FileSpan> pages_of_lower_ranks(std::span<std::vector<FileSpan> const
 
 namespace {
 
-/// A writer's stretch begins or ends.
+/// The beginning or end of a writer's range.
 struct Turn {
   std::uint32_t file = 0;
   std::uint64_t at = 0;

@@ -14,8 +14,8 @@
 namespace reshard {
 namespace {
 
-/// Regions, and the number of the cell inside the tensor of each. A tensor that is one slice can
-/// have most of a job's regions, so they are neither moved into larger memory nor copied.
+/// Regions, each with the number of its cell in the tensor. A tensor that is one slice can have
+/// most of a job's regions, so they are neither reallocated nor copied.
 template <class Target>
 struct KeyedBlocks {
   std::vector<std::uint64_t> cells;
@@ -46,7 +46,8 @@ struct KeyedBlocks {
   }
 
  private:
-  /// Moves what belongs to `at`, then what belongs to where that was, and so on.
+  /// Follows one cycle of the permutation: moves the element of `at` there, then that of the place
+  /// where it was, and so on.
   void follow(std::vector<std::uint32_t>& from, std::uint32_t at) {
     std::uint32_t const first = at;
     if (from[first] == first) return;
@@ -64,7 +65,7 @@ struct KeyedBlocks {
 using KeyedRegions = KeyedBlocks<std::uint32_t>;
 using KeyedDigests = KeyedBlocks<DigestId>;
 
-/// How the index space of a tensor is cut into cells: indices of digits before `digit` one by one,
+/// The division of a tensor's index space into cells: indices of digits before `digit` one by one,
 /// that digit in blocks.
 struct CellCut {
   std::size_t digit = 0;
@@ -193,7 +194,7 @@ class SlicePlanner {
     return true;
   }
 
-  /// Padding that is copied along is read, too, and no part of the digest.
+  /// Adds copied padding, which is read but not part of the digest.
   void add_padding(CellCut const& cut) {
     if (padding_join_.overlaps.empty()) return;
     KeyedDigests padding;
@@ -244,7 +245,7 @@ class SlicePlanner {
     }
   }
 
-  /// Clones write nothing: what is laid out for them stays whole.
+  /// Regions for clones are not divided, as clones write no bytes.
   std::vector<std::span<Region>> parts_of(std::span<Region> members) const {
     if (limits_.cut_bytes > 1) return {members};
     return by_replicas(members, dims_, limits_.most_target_bytes);

@@ -15,11 +15,11 @@ namespace reshard {
 struct SlicePieces {
   std::vector<Piece> source;
   std::vector<Piece> target;
-  std::vector<Piece> logical;  ///< that digests are taken of; empty: none are taken
-  std::vector<Piece> padding;  ///< that is read and is in no digest
+  std::vector<Piece> logical;  ///< of the digests; empty: no digests
+  std::vector<Piece> padding;  ///< that is read but not part of a digest
 };
 
-/// Where the pieces of a slice are.
+/// The places of the pieces of a slice.
 struct SlicePlaces {
   std::span<FilePlace const> source;
   std::span<FilePlace const> target;
@@ -33,10 +33,10 @@ struct SlicePlan {
   std::vector<DigestRegion> digests;  ///< to number 0: that of the cell
   std::vector<ByteDim> dims;
   std::uint64_t overlaps = 0;
-  std::vector<std::uint32_t> measured;  ///< cells whose staging_bytes count at these places only
+  std::vector<std::uint32_t> measured;  ///< cells whose staging_bytes hold only for these places
 };
 
-/// What a slice is planned by.
+/// The inputs of a slice's plan.
 struct SliceTerms {
   std::string const& tensor;  ///< its name, for messages
   std::span<AxisId const> order;
@@ -52,14 +52,16 @@ struct ShapeParts {
   std::vector<DigestRegion>& digests;
   std::vector<ByteDim>& dims;
 };
-/// Moves them behind those of a plan: what counts in them counts from plan.shapes.size() on.
+/// Appends them to those of a plan: shape numbers of the parts then count from plan.shapes.size()
+/// on.
 void append_shapes(Plan& plan, ShapeParts const& parts);
 
 /// Joins the pieces and cuts the join into cells. Errors: resources (a row too large for the
 /// limits).
 SlicePlan plan_slice(SlicePieces const& pieces, SlicePlaces const& places, SliceTerms const& terms);
 
-/// The staging memory of a cell whose estimate is above the limit: nothing when that needs more.
+/// The exact staging memory of a cell whose estimate exceeds the limit; nullopt if it exceeds the
+/// limit, too.
 std::optional<std::uint64_t> staging_of(SlicePlan const& plan, std::uint32_t cell,
                                         SlicePlaces const& places, PlanLimits const& limits);
 

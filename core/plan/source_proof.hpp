@@ -10,18 +10,18 @@
 
 namespace reshard {
 
-/// Proves that the source holds every element of a logical tensor exactly once, not counting
+/// Proves that the source contains every element of a logical tensor exactly once, not counting
 /// replicas. Errors of kind source.
 void prove_whole(Model const& model, LogicalTensor const& tensor, Distinct const& distinct,
                  Catalog const& source);
 
-/// The same of every tensor of the model that exists and has elements, and element_bytes() of it:
-/// of numbers `first`, `first` + `step`, … alone. Errors of kind source.
+/// prove_whole() and element_bytes() of the tensors with numbers `first`, `first` + `step`, … that
+/// exist and have elements. Errors of kind source.
 void prove_source(Model const& model, Catalog const& source, std::size_t first = 0,
                   std::size_t step = 1);
 
-/// Bytes of an element of these pieces. Errors of kind source: several dtypes, in replicas and
-/// copies too, or one with elements smaller than a byte.
+/// The size of an element of these pieces, in bytes. Errors of kind source: several dtypes, in
+/// replicas and copies too, or one with elements smaller than a byte.
 std::uint64_t element_bytes(Distinct const& distinct, Catalog const& source,
                             std::string_view tensor);
 

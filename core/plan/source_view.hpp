@@ -24,9 +24,9 @@ struct StoredPlace {
 };
 
 enum class ViewKind {
-  cast,  ///< the same values in another dtype; a value that it does not have is an Error when it is
-         ///< read
-  add,   ///< value + constant, exactly, in any dtype that holds it; else an Error when it is read
+  cast,  ///< the same values in another dtype; a value that it cannot represent is an Error when it
+         ///< is read
+  add,   ///< value + constant, exactly; an Error when it is read if the dtype cannot represent it
   round,       ///< BF16 or F16 of F32, each value rounded to the nearest, of two the even one
   to_dtype,    ///< value + constant, rounded as quant::cast_values() says; a finite value that the
                ///< dtype has no place for is an Error when it is read. With further tensors the
@@ -39,9 +39,9 @@ enum class ViewKind {
   sizes,       ///< and the numbers of its rows and columns, I64
 };
 
-/// A tensor that no file holds: it is computed from a stored tensor while that is read. Everything
-/// after the reader treats it as a separate file (Catalog::add_view), whose bytes are the
-/// computed tensor in row-major order.
+/// A tensor of no file: it is computed from a stored tensor while that is read. All code after the
+/// reader treats it as a separate file (Catalog::add_view), whose bytes are the computed tensor in
+/// row-major order.
 struct SourceView {
   ViewKind kind = ViewKind::cast;
   std::string name;           ///< of the stored tensor, for messages
@@ -59,17 +59,16 @@ struct SourceView {
   // The rest is of dequantise.
   quant::Scheme scheme = {};
   /// One number for each block: [.., rows / block_rows, columns / block_columns], rounded up;
-  /// dimensions of 1 may be left out or put in. One number for all where the whole matrix shares a
-  /// scale.
+  /// dimensions of 1 may be left out or put in. One number if the complete matrix shares a scale.
   std::optional<StoredPlace> scale = std::nullopt;
   std::optional<StoredPlace> second =
       std::nullopt;  ///< one number, or one for each matrix of the stack
   std::optional<StoredPlace> zero_points =
-      std::nullopt;  ///< as quant::Companions says: I8 like the scale, or I32 [.., words of the
-                     ///< rows, blocks]
+      std::nullopt;  ///< as in quant::Companions: I8 in the shape of the scale, or I32 [.., words
+                     ///< of the rows, blocks]
 };
 
-/// Whether the reader computes such a view on the host also where a device computes others.
+/// Whether the reader computes such a view on the host even if a device computes others.
 constexpr bool only_on_host(ViewKind kind) {
   return kind >= ViewKind::merge || kind == ViewKind::to_dtype;
 }
@@ -80,15 +79,15 @@ Index elements_of(SourceView const& view);
 /// The files that a view is computed from, each once.
 std::vector<std::uint32_t> files_of(SourceView const& view);
 
-/// The decoder of a dequantising view. Where all matrices of a stack share one scale they are one
-/// tall matrix to it.
+/// The decoder of a dequantising view. Matrices of a stack that share one scale are one tall matrix
+/// to it.
 quant::Dequantiser dequantiser_of(SourceView const& view);
 
-/// Looks whether the view can be computed: dtypes, and the sizes of the stored tensors. An Error of
+/// Checks that the view can be computed: dtypes, and the sizes of the stored tensors. An Error of
 /// kind source names the tensors that disagree; `file` is the path of view.stored.
 void check_view(SourceView const& view, std::string const& file);
 
-/// The Error of a converting view that meets a value which its dtype does not have; `file` is the
+/// Throws the Error of a converting view for a value that its dtype cannot represent; `file` is the
 /// path of view.stored.
 [[noreturn]] void fail_inexact(SourceView const& view, std::string const& file, Index element,
                                double value);

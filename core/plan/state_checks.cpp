@@ -14,7 +14,7 @@ bool is_one_of(std::array<std::string_view, Count> const& words, std::string_vie
   return std::ranges::find(words, slot) != words.end();
 }
 
-/// Of values as they are stored; nothing where they are computed.
+/// The dtype of stored values; nullopt if they are computed.
 std::optional<DType> stored_dtype(Catalog const& source, TensorId tensor) {
   auto const blobs = source.tensors[index(tensor)].blobs();
   if (blobs.empty()) return std::nullopt;

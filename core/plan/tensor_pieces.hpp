@@ -12,13 +12,13 @@
 
 namespace reshard {
 
-/// Elements from the start of a blob to the last that a piece reaches.
+/// The number of elements from the start of a blob to the last one of a piece.
 Index reach(Piece const& piece);
 
 /// Pieces of one logical tensor on one side. Piece i lies in blob(i); its strides and its offset
-/// are in elements of the blob. Every rank holds those of the complete checkpoint, so that a piece
-/// is numbers of its frame and its form (core/layout/piece_table.hpp): it is made where it is asked
-/// for.
+/// are in elements of the blob. Every rank stores those of the complete checkpoint, so a piece is
+/// stored as the numbers of its frame and its form (core/layout/piece_table.hpp) and made on
+/// request.
 class TensorPieces {
  public:
   TensorPieces() = default;
@@ -46,33 +46,33 @@ class TensorPieces {
   Index offset(std::size_t i) const {
     return !rare_ || rare_->offsets.empty() ? 0 : rare_->offsets[i];
   }
-  /// Whether it holds what another piece holds by declaration (tied embeddings): such a piece is
-  /// never read, always written.
+  /// Whether the piece is a declared copy of another one (tied embeddings): such a piece is never
+  /// read, always written.
   bool is_copy(std::size_t i) const { return rare_ && !rare_->copies.empty() && rare_->copies[i]; }
   bool has_copies() const { return rare_ && rare_->copy_count > 0; }
-  /// elements_hash() of its digits: equal where the elements are the same.
+  /// elements_hash() of its digits: equal for pieces with the same elements.
   std::uint64_t box(std::size_t i) const { return frame_hash(frame(i)) + form_hash(form(i)); }
   /// reach() of a piece.
   Index reach_of(std::size_t i) const;
 
-  /// Pre: of the tensor of the pieces that are there.
+  /// Pre: the piece is of the same tensor as the others.
   void add(Piece const& piece, std::uint32_t blob, bool copy);
   void add(InternedPiece const& piece, std::uint32_t blob, bool copy);
-  /// Takes the place of a piece. Its blob and whether it is a copy stay.
+  /// Replaces a piece, except for its blob and its copy flag.
   void set(std::size_t i, Piece const& piece);
   void set_blob(std::size_t i, std::uint32_t blob) { column(blobs_at)[i] = blob; }
   void set_copy(std::size_t i, bool copy);
   void erase(std::size_t i);
   /// Makes them pieces of another tensor.
   void set_tensor(TensorId tensor) { tensor_ = tensor; }
-  /// Lets go of memory for further pieces.
+  /// Frees the spare capacity for further pieces.
   void shrink();
 
  private:
-  /// What few tensors have.
+  /// Members that few tensors need.
   struct Rare {
-    std::vector<Index> offsets;  ///< empty where all are 0
-    std::vector<bool> copies;    ///< empty where none is a copy
+    std::vector<Index> offsets;  ///< empty if all are 0
+    std::vector<bool> copies;    ///< empty if none is a copy
     std::size_t copy_count = 0;
   };
   enum Column : std::uint32_t { blobs_at, frames_at, forms_at, columns };
@@ -94,8 +94,8 @@ class TensorPieces {
   TensorId tensor_{};
   std::uint32_t size_ = 0;
   std::uint32_t capacity_ = 1;  ///< of each column
-  /// The columns of the one piece that most tensors of plain checkpoints have; of a greater
-  /// capacity, the address of theirs.
+  /// The columns of a single piece, as most tensors of plain checkpoints have; with a greater
+  /// capacity, the address of the columns.
   std::array<std::uint32_t, columns> here_{};
   std::unique_ptr<Rare> rare_;
 };

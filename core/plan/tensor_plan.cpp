@@ -20,10 +20,10 @@
 namespace reshard {
 namespace {
 
-/// What must be equal in two slices for one plan to serve both.
+/// The values that must be equal in two slices for one plan to serve both.
 using Signature = std::vector<std::uint64_t>;
 
-/// What a slice has of blocks of the tensor's row-major array.
+/// The parts of a slice in blocks of the tensor's row-major array.
 struct BlockParts {
   std::vector<std::uint64_t> numbers;  ///< of the blocks
   std::vector<Piece> parts;            ///< offsets are counted from `base`
@@ -40,7 +40,7 @@ struct KnownSlice {
 
 class TensorPlanner {
  public:
-  /// `tensor_bytes` are those of the whole plan; the rest goes into `plan`, which is empty.
+  /// `tensor_bytes` are those of the complete plan; the rest goes into `plan`, which is empty.
   TensorPlanner(Plan& plan, std::span<std::uint64_t> tensor_bytes, Model const& model,
                 TensorId tensor, Catalog const& source, Catalog const& target,
                 PlanLimits const& limits, TargetCover cover)
@@ -85,7 +85,7 @@ class TensorPlanner {
   }
 
  private:
-  /// The pieces do not hold every element once: says which.
+  /// Throws the Error about pieces that do not contain every element once.
   [[noreturn]] void refuse() const {
     prove_whole(model_, logical_, distinct_, source_);
     prove_target();
@@ -93,8 +93,8 @@ class TensorPlanner {
     std::abort();
   }
 
-  /// Nothing may be lost: the target's stored tensors, not counting replicas and copies, hold every
-  /// element once, too.
+  /// Proves that the target's stored tensors, not counting replicas and copies, contain every
+  /// element once, so that none is lost.
   void prove_target() const {
     auto const fault = tile(distinct_pieces(wanted_, target_).made(), domain_, model_.axes());
     if (!fault) return;
@@ -115,8 +115,8 @@ class TensorPlanner {
       if (!slices.is_cut(axis.axis)) inner_domain_.push_back(axis);
     for (AxisId const axis : axis_order(logical_))
       if (!slices.is_cut(axis)) order_.push_back(axis);
-    // What the source has one index of in each piece is as wide as the target has it: names of
-    // layers and experts come first, columns that are stored apart last.
+    // An axis with one index in each source piece is as wide as in the target: names of layers and
+    // experts come first, columns that are stored apart last.
     Piece const stored = distinct_[0];
     std::optional<Piece> const written =
         wanted_.empty() ? std::nullopt : std::optional<Piece>(wanted_[0]);
@@ -239,7 +239,8 @@ class TensorPlanner {
     return pieces;
   }
 
-  /// Each piece in a file of its own: what a cell needs in memory does not depend on which.
+  /// Whether each piece is in a file of its own: the staging of a cell does not depend on the files
+  /// then.
   bool are_apart(SlicePlaces const& places) const {
     if (limits_.alignment.io_bytes != 1) return false;
     auto const distinct = [](std::span<FilePlace const> side) {
@@ -267,7 +268,7 @@ class TensorPlanner {
     return *known_.back();
   }
 
-  /// The cells of a slice that is like a known one; false, and nothing, where one of them would
+  /// The cells of a slice that is like a known one; false, without a change, if one of them would
   /// need more memory at these places.
   bool add_cells(KnownSlice const& known, SlicePlaces const& places, std::uint64_t base) {
     std::vector<Cell> cells = known.plan.cells;
@@ -313,7 +314,7 @@ class TensorPlanner {
   Distinct distinct_;
   std::vector<DomainAxis> domain_;
   std::uint64_t element_ = 1;
-  std::vector<Piece> blocks_;  ///< of the row-major array: what is in digests, then padding
+  std::vector<Piece> blocks_;  ///< of the row-major array: those in digests, then padding
   std::size_t logical_count_ = 0;
   std::vector<DomainAxis> inner_domain_;  ///< of a slice
   std::vector<AxisId> order_;             ///< of a slice, for join()

@@ -7,17 +7,17 @@
 
 namespace reshard {
 
-/// What a target has of the elements of a tensor.
+/// The part of a tensor's elements that a target has.
 enum class TargetCover { whole, part };
 
-/// What the plan of a tensor of one piece on each side holds of.
+/// The validity of the plan of a tensor with one piece on each side.
 enum class PlanScope {
   these_places,
   any_places  ///< of every tensor that is like it (AlikeTensors), too, at its places
 };
 
 /// Plans one logical tensor that exists: its cells, regions and digests go into `plan`, which is
-/// empty; its bytes into `tensor_bytes`, which are those of the whole plan. Internal to this
+/// empty; its bytes into `tensor_bytes`, which are those of the complete plan. Internal to this
 /// library. Errors: as make_plan().
 PlanScope plan_tensor(Plan& plan, std::span<std::uint64_t> tensor_bytes, Model const& model,
                       TensorId tensor, Catalog const& source, Catalog const& target,

@@ -19,7 +19,7 @@ bool lacks(PieceDigits const& digits, AxisId axis) {
   return std::ranges::none_of(digits, [&](auto const& digit) { return digit.axis == axis; });
 }
 
-/// One digit of the whole axis.
+/// Whether the axis is one digit of its full size.
 bool is_one_run(PieceDigits const& digits, AxisId axis, Index size) {
   std::size_t count = 0;
   for (PieceDigit const& digit : digits) {
@@ -30,7 +30,7 @@ bool is_one_run(PieceDigits const& digits, AxisId axis, Index size) {
   return count == 1;
 }
 
-/// Digits of one value that make up the whole axis. Frames have coarse digits first.
+/// Whether digits of one value make up the complete axis. Frames have coarse digits first.
 bool is_one_index(PieceDigits const& digits, AxisId axis, Index size) {
   Index rest = 0;
   Index value = 0;
@@ -52,8 +52,8 @@ SliceAxis const* find(std::span<SliceAxis const> axes, AxisId axis) {
 std::vector<SliceAxis> slice_axes(AxisTable const& axes, std::span<DomainAxis const> domain,
                                   SidePieces const& source, SidePieces const& target,
                                   std::span<Piece const> blocks, std::size_t pieces) {
-  // What is whole has a piece for each slice on one side at least: an axis with far more indices is
-  // that of a damaged checkpoint, or not worth it.
+  // A complete tensor has a piece for each slice on at least one side: an axis with far more
+  // indices is that of a damaged checkpoint, or not worth cutting.
   Key const most = std::min(most_keys, 16 * Key{pieces} + 1024);
   std::vector<SliceAxis> found;
   Key keys = 1;
@@ -103,7 +103,7 @@ AxisForm SidePieces::form_of(AxisId axis, Index size) const {
   auto const no_digit = [&](PieceDigits const& digits) { return lacks(digits, axis); };
   auto const one_index = [&](auto const& digits) { return is_one_index(digits, axis, size); };
   auto const one_run = [&](auto const& digits) { return is_one_run(digits, axis, size); };
-  if (frames_.entries().empty()) return AxisForm::run;  // nothing is in the way
+  if (frames_.entries().empty()) return AxisForm::run;  // no frame prevents it
   if (forms(no_digit)) return frames(one_index) ? AxisForm::one_index : AxisForm::other;
   return frames(no_digit) && forms(one_run) ? AxisForm::run : AxisForm::other;
 }

@@ -10,7 +10,7 @@
 
 namespace reshard {
 
-/// What a piece has of one slice, without the digits that all of the slice has. Internal to this
+/// The part of a piece in one slice, without the digits common to the slice. Internal to this
 /// library, as all of this header.
 struct SlicePiece {
   std::uint32_t piece = 0;  ///< in TensorPieces
@@ -36,7 +36,7 @@ struct Slice {
   std::vector<SlicePiece> target;  ///< by place in their files
 };
 
-/// What is known of numbers that are given out from 0 on.
+/// A table by number, for consecutive numbers from 0 on.
 template <class Value>
 class ByNumber {
  public:
@@ -61,7 +61,7 @@ class ByNumber {
   std::vector<Entry> entries_;
 };
 
-/// What the pieces of one side have of an axis.
+/// The form of an axis in the pieces of one side.
 enum class AxisForm {
   one_index,  ///< every piece one index, in its frame
   run,        ///< every piece a run of indices, in one digit of its form
@@ -69,7 +69,7 @@ enum class AxisForm {
 };
 
 /// The pieces of one side of a tensor, by slice. A job has hundreds of thousands of them, so each
-/// is held as two numbers.
+/// is stored as two numbers.
 class SidePieces {
  public:
   struct Entry {
@@ -108,35 +108,36 @@ class SidePieces {
   std::vector<Entry> entries_;
 };
 
-/// A logical tensor cut into slices: one for each combination of the indices that stand in names of
-/// stored tensors on one side at least (each expert of each layer). Slices of a tensor are mostly
-/// alike but for the places of their pieces, so that few of them have to be joined. A tensor
-/// without such indices is one slice.
+/// A logical tensor cut into slices: one for each combination of the indices in names of stored
+/// tensors on at least one side (each expert of each layer). Most slices of a tensor differ only in
+/// the places of their pieces, so that few of them have to be joined. A tensor without such indices
+/// is one slice.
 class TensorSlices {
  public:
-  /// `chosen` are the pieces of the source that are read. Every slice has a part of each of
-  /// `blocks` or nothing of it (part_of()). All but `chosen` and `blocks` must outlive this.
+  /// `chosen` are the pieces of the source that are read. Every slice has one part or none of each
+  /// of `blocks` (part_of()). All but `chosen` and `blocks` must outlive this.
   TensorSlices(AxisTable const& axes, std::span<DomainAxis const> domain,
                TensorPieces const& source, std::span<std::uint32_t const> chosen,
                TensorPieces const& target, Catalog const& target_catalog,
                std::span<Piece const> blocks);
 
   std::size_t size() const { return slices_.size(); }
-  /// Of all slices together, on both sides.
+  /// The number of pieces of all slices, on both sides.
   std::size_t pieces() const { return source_.entries().size() + target_.entries().size(); }
   Slice operator[](std::size_t number) const {
     Slice slice;
     make(number, slice);
     return slice;
   }
-  /// The same, in the memory of another slice.
+  /// operator[] in the memory of another slice.
   void make(std::size_t number, Slice& slice) const;
 
   /// Whether the axis is the same throughout a slice.
   bool is_cut(AxisId axis) const;
-  /// What a slice has of a block, without the digits of the axes that are cut.
+  /// The part of a block in a slice, without the digits of the axes that are cut; nullopt if there
+  /// is none.
   std::optional<Piece> part_of(Piece const& block, std::uint64_t key) const;
-  /// Whether the slices with a piece of the source are those of the domain, no more and no fewer.
+  /// Whether the slices with a piece of the source are exactly those of the domain.
   bool source_has_all(std::span<DomainAxis const> domain) const;
 
  private:

@@ -10,7 +10,7 @@
 namespace reshard {
 namespace {
 
-/// Whether straight_stretches() gives every byte of the region, in whole blocks.
+/// Whether straight_stretches() returns every byte of the region, in complete blocks.
 bool is_of_blocks(Plan const& plan, Region const& region) {
   std::uint64_t const block = plan.clones.block_bytes;
   std::uint64_t sizes = region.src_offset_bytes | region.dst_offset_bytes | region.run_bytes;
@@ -25,7 +25,7 @@ bool begins_before(CloneExtent const& a, FileSpan const& b) {
   return std::tuple(a.file, a.offset_bytes + a.bytes) <= std::tuple(b.file, b.begin);
 }
 
-/// Takes tensors out of a choice until what is left can be cloned unread.
+/// Removes tensors from a choice until the rest can be cloned unread.
 class Chooser {
  public:
   Chooser(Plan const& plan, UnreadTerms const& terms)
@@ -107,7 +107,7 @@ class Chooser {
     refuse_in(places);
   }
 
-  /// Those whose bytes are a part of something whose CRC-32 is wanted and does not follow.
+  /// Removes tensors with bytes in a range whose wanted CRC-32 does not follow from known sums.
   void refuse_unsummed() {
     std::vector<FileSpan> places;
     for (FileSpan const& wanted : terms_.wanted) {

@@ -18,28 +18,28 @@ struct SummedBytes {
   std::uint32_t crc32 = 0;
 };
 
-/// What a plan needs to know before it leaves bytes unread.
+/// The inputs of leave_unread().
 struct UnreadTerms {
-  std::vector<bool> recorded;      ///< tensors whose digests are known, by DigestId
+  std::vector<bool> recorded;      ///< tensors with known digests, by DigestId
   std::vector<SummedBytes> known;  ///< of the source
   std::vector<FileSpan> wanted;    ///< bytes of target files whose CRC-32 is wanted
 };
 
-/// What is not read.
+/// The unread bytes.
 struct UnreadBytes {
   std::vector<FileSpan> spans;  ///< of target files, sorted
   std::vector<std::optional<std::uint32_t>>
-      crc32;  ///< of UnreadTerms::wanted, of those that hold nothing else
+      crc32;  ///< of those UnreadTerms::wanted that consist of unread bytes only
 };
 
-/// Chooses the tensors that are cloned without a look at their bytes (Plan::unread): every byte
-/// that the plan brings of them to the target can be cloned, their digest is recorded, no check of
-/// optimizer state reads them, and the CRC-32 that target files want of them follows from sums of
-/// the source: what is wanted is made of bytes whose sum is known, whole ones. Their cells take no
-/// staging memory from then on. Pre: plan.clones is set; the plan is whole and has digests.
+/// Chooses the tensors that are cloned without being read (Plan::unread): all of their target bytes
+/// can be cloned, their digest is recorded, no check of optimizer state reads them, and the CRC-32
+/// that target files want of them follows from sums of the source: the wanted bytes consist of
+/// complete ranges with a known sum. Their cells take no staging memory from then on. Pre:
+/// plan.clones is set; the plan is complete and has digests.
 UnreadBytes leave_unread(Plan& plan, UnreadTerms const& terms);
 
-/// Whether the cell brings bytes of a tensor of Plan::unread.
+/// Whether the cell has bytes of a tensor of Plan::unread.
 bool is_unread(Plan const& plan, Cell const& cell);
 
 }  // namespace reshard

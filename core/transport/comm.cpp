@@ -24,10 +24,10 @@ namespace {
 
 constexpr std::size_t largest_message = std::size_t{1} << 30;
 
-// Between looks of a rank that waits for the others to agree.
+// Poll interval of a rank that waits for the others to agree.
 constexpr std::chrono::microseconds agreement_nap{200};
 
-// For the others to meet the same error.
+// Time for the others to meet the same error.
 constexpr std::chrono::seconds patience_with_last_words{2};
 
 std::int64_t reduce(MPI_Comm comm, std::int64_t value, MPI_Op operation) {
@@ -55,7 +55,7 @@ bool has_several_hosts() {
 constexpr std::chrono::milliseconds pause_after_init{300};
 
 /// Whether this process is inside MPI_Init. An MPI that cannot start ends the process there,
-/// usually with exit code 1, which has another meaning here.
+/// usually with exit code 1, which has another meaning in this program.
 std::atomic<bool> is_starting = false;
 
 bool has_mpi() {
@@ -78,7 +78,7 @@ int code_of_end(int code) {
   std::abort();
 }
 
-/// Of a process that ends by exit().
+/// The atexit() handler.
 void look_at_exit() {
   if (is_starting) end_at_once(code_of_end(0));
 }
@@ -259,7 +259,7 @@ namespace {
   throw Error(kind, packed.substr(space + 1)).agreed();
 }
 
-/// What the ranks know of each other's steps.
+/// The state of the ranks' steps.
 struct Progress {
   int first_failed = 0;  ///< the lowest rank whose step threw; the number of ranks when none did
   bool all_done = false;

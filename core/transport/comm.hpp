@@ -17,10 +17,9 @@
 namespace reshard {
 
 /// MPI for the life of the program: initialised here (MPI_THREAD_MULTIPLE), finalised at the end of
-/// main. Not in a process that is started alone (is_started_alone), which needs no other: what MPI
-/// keeps for its processes in the file system or asks of a server cannot fail there. A process
-/// that MPI ends while it initialises itself ends with the exit code of ErrorKind::resources and a
-/// sentence that says so.
+/// main. Not in a process without a launcher (is_started_alone), where failures of MPI's own files
+/// and servers then have no effect. A process that MPI ends inside MPI_Init exits with the code of
+/// ErrorKind::resources and a sentence on stderr.
 class MpiSession {
  public:
   MpiSession(int* argc, char*** argv);
@@ -29,15 +28,15 @@ class MpiSession {
   MpiSession& operator=(MpiSession const&) = delete;
 };
 
-/// The ranks of the job. Every call but rank() and size() is collective unless it says otherwise.
-/// One rank alone makes no call to MPI.
+/// The ranks of the job. Every call but rank() and size() is collective unless its comment states
+/// otherwise. A single rank makes no call to MPI.
 class Comm {
  public:
   static Comm world();
 
   int rank() const { return rank_; }
   int size() const { return size_; }
-  /// MPI_COMM_NULL of a process that was started alone.
+  /// MPI_COMM_NULL in a process without a launcher.
   MPI_Comm handle() const { return comm_; }
 
   void barrier() const;
@@ -53,16 +52,16 @@ class Comm {
   /// GiB.
   std::vector<std::string> all_gather(std::string const& bytes) const;
 
-  /// For an Error that ends the work of this rank: throws it when every rank throws it as well
-  /// (is_agreed(), or all of them come here within a moment). One that only this rank has ends the
-  /// job on every rank, as others may wait for this one indefinitely.
+  /// For an Error that ends the work of this rank: throws it if every rank throws it as well
+  /// (is_agreed(), or all ranks call this within a moment). An Error of some ranks only ends the
+  /// job on every rank, as others may wait indefinitely.
   [[noreturn]] void end_with(Error const& error) const;
 
   /// Ends the job on every rank with this exit code, without agreement; for failures inside a
   /// collective.
   [[noreturn]] void abort(int code) const;
-  /// The same with the exit code of the error, after its sentence and this rank's number have gone
-  /// to stderr.
+  /// abort() with the exit code of the error, after its sentence and this rank's number were
+  /// written to stderr.
   [[noreturn]] void abort(Error const& error) const;
 
  private:
@@ -74,21 +73,21 @@ class Comm {
   int size_;
 };
 
-/// The library's own name for itself, on one line: "Open MPI v4.1.4, package: ...". May be called
+/// The MPI library's version string, on one line: "Open MPI v4.1.4, package: ...". May be called
 /// before MpiSession begins.
 std::string mpi_library();
 
 /// Throws an internal Error with MPI's own text when `code` is not MPI_SUCCESS.
 void check_mpi(int code, char const* call);
 
-/// Runs `work` on every rank (it makes no collective call). When it failed on some rank, every rank
-/// throws the error of the lowest one.
+/// Runs `work` on every rank (it makes no collective call). If it fails on some rank, every rank
+/// throws the error of the lowest one. Collective.
 void together(Comm const& comm, std::function<void()> const& work);
 
-/// The same for work that waits for other ranks by other means than MPI: `step` is called again and
-/// again until it returns true on every rank, or throws on one of them. Then every rank throws the
-/// error of the lowest one at once, also ranks whose steps would have waited for the failed one. A
-/// rank without a heartbeat for `timeout_seconds` ends the job with exit code 8.
+/// together() for work that waits for other ranks by other means than MPI: `step` is called
+/// repeatedly until it returns true on every rank, or throws on one of them. Then every rank throws
+/// the error of the lowest one at once, also ranks whose steps would have waited for the failed
+/// one. A rank without a heartbeat for `timeout_seconds` ends the job with exit code 8.
 void together_step_by_step(Comm const& comm, double timeout_seconds,
                            std::function<bool()> const& step);
 

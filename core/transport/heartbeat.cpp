@@ -37,7 +37,7 @@ Heartbeat::Heartbeat(Comm const& comm, double timeout_seconds)
   silence_.begin();
   say(alive);
   thread_ = std::jthread([this] {
-    // What MPI itself refuses has no remedy here; the main thread will meet it, too.
+    // A failed MPI call has no remedy here; the main thread will fail, too.
     if (auto const error = capture([this] { beat(); })) comm_.abort(*error);
   });
 }

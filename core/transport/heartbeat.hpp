@@ -14,24 +14,24 @@
 
 namespace reshard {
 
-/// How long a rank may be silent where no job says it.
+/// The timeout of a silent rank if no job sets it.
 inline constexpr double usual_silence_seconds = 600;
 
-/// Notices ranks that are gone without a word: a host without power, a cut link, a stopped process.
-/// MPI itself waits for them indefinitely. Each rank sends the next one a sign of life once a
-/// second, or four times within a shorter timeout, on a communicator and a thread of its own; who
-/// hears nothing of the rank before it for too long ends the job with exit code 8. Whatever else a
-/// rank does, or waits for, makes no difference. A job whose ranks were all suspended continues.
+/// Detects lost ranks: a host without power, a cut link, a stopped process. MPI itself waits for
+/// them indefinitely. Each rank sends the next one a heartbeat once a second, or four times within
+/// a shorter timeout, on a communicator and a thread of its own; a rank that receives none from the
+/// rank before it for the timeout ends the job with exit code 8. Other work of a rank does not
+/// matter. A job whose ranks were all suspended continues.
 ///
-/// With one rank, or where MPI may not be called from several threads (MPI_THREAD_MULTIPLE), only
-/// this rank's own Watchdog is at work.
+/// With one rank, or without MPI_THREAD_MULTIPLE, only this rank's own Watchdog is active.
 class Heartbeat {
  public:
   /// From the main thread. Collective.
   Heartbeat(Comm const& comm, double timeout_seconds);
-  /// Takes leave of the next rank and waits for the one before it to do so, as long as the timeout.
+  /// Sends a farewell to the next rank and waits for that of the rank before, at most for the
+  /// timeout.
   ~Heartbeat();
-  /// Whether a rank that is gone would be noticed.
+  /// Whether lost ranks are detected.
   bool hears_others() const { return own_ != MPI_COMM_NULL; }
   Heartbeat(Heartbeat const&) = delete;
   Heartbeat& operator=(Heartbeat const&) = delete;

@@ -10,8 +10,8 @@ namespace {
 
 using Environment = char const* const*;
 
-/// What a launcher gives to the processes that it starts, and where it says how many these are.
-/// What users set for an MPI (OMPI_MCA_…, PMIX_MCA_…) marks no launcher.
+/// Environment variables that a launcher sets for its processes, and the one with their number.
+/// Variables that users set for MPI (OMPI_MCA_…, PMIX_MCA_…) are no mark of a launcher.
 struct Mark {
   std::string_view prefix;
   std::string_view number;  ///< the name of a variable; "": nowhere
@@ -40,8 +40,8 @@ std::optional<std::string_view> value_of(Environment environment, std::string_vi
   return std::nullopt;
 }
 
-/// A PMIx server says nowhere how many processes it serves: Open MPI's mpirun and Slurm do beside
-/// it.
+/// The variable with the number of processes under a PMIx server, which sets none itself: Open
+/// MPI's mpirun and Slurm do.
 std::string_view number_beside_pmix(Environment environment) {
   if (value_of(environment, "OMPI_COMM_WORLD_SIZE")) return "OMPI_COMM_WORLD_SIZE";
   bool const of_slurm =

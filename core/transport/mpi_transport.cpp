@@ -11,8 +11,8 @@ namespace {
 
 constexpr int message_tag = 71;
 
-// Far below the 2 GiB that an MPI count can say, and small enough that a slow network still shows
-// progress well within a stall timeout.
+// Far below the 2 GiB of an MPI count, and small enough that a slow network still shows progress
+// well within a stall timeout.
 constexpr std::uint64_t largest_part_bytes = std::uint64_t{64} << 20;
 
 }  // namespace

@@ -7,8 +7,8 @@
 
 namespace reshard {
 
-/// Messages in host memory, over MPI. A message travels in parts of at most 64 MiB. At most one of
-/// these is in use per Comm at a time: two would take each other's messages.
+/// Messages in host memory, over MPI. A message travels in parts of at most 64 MiB. At most one
+/// MpiTransport per Comm at a time: two would receive each other's messages.
 class MpiTransport final : public Transport {
  public:
   explicit MpiTransport(Comm const& comm) : comm_(comm) {}
@@ -22,7 +22,7 @@ class MpiTransport final : public Transport {
   bool one_group() const override { return false; }
   std::uint64_t bytes_landed() const override { return bytes_landed_; }
   std::vector<int> awaited_peers() const override;
-  /// Messages that have met their counterpart may still write into their memory.
+  /// Messages that were matched may still write into their memory.
   void cancel() override;
 
  private:
@@ -31,7 +31,7 @@ class MpiTransport final : public Transport {
     int peer = 0;
     std::uint64_t parts_left = 0;
   };
-  /// A request is on its way for each.
+  /// A part of a message, with a request in flight.
   struct Part {
     std::size_t flight = 0;  ///< in flights_
     int bytes = 0;
@@ -44,7 +44,7 @@ class MpiTransport final : public Transport {
   Comm comm_;
   std::vector<MPI_Request> requests_;
   std::vector<Part> parts_;      // one per request
-  std::vector<Flight> flights_;  // those of free_flights_ are over
+  std::vector<Flight> flights_;  // those in free_flights_ are complete
   std::vector<std::size_t> free_flights_;
   std::vector<Landed> at_once_;  // empty messages
   std::uint64_t bytes_landed_ = 0;

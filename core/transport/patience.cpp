@@ -9,8 +9,8 @@
 namespace reshard {
 namespace {
 
-// Ranks may share cores with the reader and the writer: after a moment without news, sleep between
-// looks.
+// Ranks may share cores with the reader and the writer: after a moment without progress, sleep
+// between polls.
 constexpr double eager_seconds = 0.005;
 constexpr std::chrono::microseconds nap{50};
 

@@ -11,8 +11,8 @@
 
 namespace reshard {
 
-/// What a thread has that looks again and again whether another rank or a device has done
-/// something. It naps between looks and knows when nothing has moved for too long.
+/// The back-off timer of a thread that polls for the progress of another rank or a device: it
+/// sleeps between polls and detects that there was no progress for too long.
 ///
 ///   patience.begin();
 ///   while (!done()) {
@@ -24,14 +24,14 @@ class Patience {
   /// `while_waiting` is called at every wait; it may throw to give up. It may be empty.
   Patience(double timeout_seconds, std::function<void()> while_waiting);
 
-  /// Something moved, or is about to: the time starts again.
+  /// Reports progress: the time starts again.
   void begin() { stall_clock_.begin(); }
-  /// For use after a check that found nothing new: yields the core at first, later sleeps for a
-  /// moment. False, without delay, when nothing has moved for the timeout.
+  /// To be called after a poll without progress: yields the core at first, later sleeps for a
+  /// moment. False, without delay, if there was no progress for the timeout.
   [[nodiscard]] bool wait();
 
   double timeout_seconds() const { return stall_clock_.timeout_seconds(); }
-  /// Spent in wait() so far.
+  /// The time spent in wait() so far.
   double waited_seconds() const { return waited_seconds_; }
 
  private:
@@ -41,8 +41,8 @@ class Patience {
   double waited_seconds_ = 0;
 };
 
-/// An Error of kind stall: no message came or left for so long. `awaited` lists what is missing, as
-/// in " from rank 3 (12.0 MiB)".
+/// An Error of kind stall: no message arrived or left for the timeout. `awaited` lists the missing
+/// messages, as in " from rank 3 (12.0 MiB)".
 Error stalled(double timeout_seconds, std::string_view awaited);
 
 /// " from or to ranks 1, 3", for stalled().

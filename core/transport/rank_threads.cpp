@@ -11,7 +11,7 @@
 namespace reshard {
 namespace {
 
-/// More do not make a stage faster where one rank has a whole node.
+/// More threads do not make a stage faster, even for a single rank on a node.
 constexpr std::size_t most_threads = 8;
 
 }  // namespace

@@ -5,7 +5,7 @@
 namespace reshard {
 namespace {
 
-/// What rank 0 says first in each message.
+/// The first byte of each message of rank 0.
 enum class Word : char { answer = 'a', error = 'e', end = '.' };
 
 }  // namespace
@@ -14,7 +14,7 @@ std::string SharedSight::look_for_all(std::string_view question,
                                       std::function<std::string()> const& look) const {
   std::string answer;
   auto const error = capture([&] {
-    SightScope const itself(nullptr);  // one answer, however many looks it takes
+    SightScope const itself(nullptr);  // one answer, however many accesses it takes
     answer = look();
   });
   std::string message(1, static_cast<char>(error ? Word::error : Word::answer));

@@ -10,17 +10,18 @@
 
 namespace reshard {
 
-/// Rank 0 looks, the others get what it saw. Each question is one broadcast, so a folder of n files
-/// should be one question.
+/// Rank 0 accesses the file system, the others get its answers. Each question is one broadcast, so
+/// a folder of n files should be one question.
 class SharedSight : public Sight {
  public:
   explicit SharedSight(Comm const& comm) : comm_(comm) {}
 
   std::string see(std::string_view question, std::function<std::string()> const& look) override;
-  /// No more questions. Ranks that have failed on their own follow the others' until here.
-  /// Collective.
+  /// Ends the questions. Ranks that have failed on their own answer the others' questions until
+  /// here. Collective.
   void end();
-  /// Why this rank cannot follow the others, whatever became of the Error; nothing when it could.
+  /// The Error for which this rank cannot follow the others, even if it was caught; nullopt if
+  /// there is none.
   std::optional<Error> const& lost() const { return lost_; }
 
  private:
@@ -30,12 +31,12 @@ class SharedSight : public Sight {
   [[noreturn]] void lose(std::string_view question, std::string_view other);
 
   Comm const& comm_;
-  bool over_ = false;  ///< rank 0 has ended
+  bool over_ = false;  ///< rank 0 has called end()
   std::optional<Error> lost_;
 };
 
-/// As together(), for work that reads folders and small files: what it sees through Sight is
-/// what rank 0 sees, on every rank.
+/// As together(), for work that reads folders and small files: on every rank, Sight has the answers
+/// of rank 0.
 void together_seeing(Comm const& comm, std::function<void()> const& work);
 
 }  // namespace reshard

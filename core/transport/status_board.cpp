@@ -84,8 +84,8 @@ void StatusBoard::spread_stop() {
 void StatusBoard::send(bool last) {
   outgoing_ = {static_cast<std::uint64_t>(stop_), last ? 1U : 0U,
                heard_[static_cast<std::size_t>(rank_)]};
-  // Synchronous: over when rank 0 has taken it. Else a rank 0 that waits in a collective would be
-  // sent numbers without end.
+  // Synchronous: complete when rank 0 has received it. Else numbers would pile up while rank 0
+  // waits in a collective.
   check_mpi(MPI_Issend(&outgoing_, sizeof outgoing_, MPI_BYTE, 0, numbers_tag, comm_, &sending_),
             "MPI_Issend");
 }

@@ -12,36 +12,35 @@
 
 namespace reshard {
 
-/// Why ranks shall stop; the greater one counts.
+/// The reason to stop; of several the greatest counts.
 enum class StopReason : std::uint64_t { none = 0, signal = 1, failure = 2 };
 
-/// What the ranks tell rank 0 about themselves from time to time, and the one word that goes back:
-/// stop. Nobody waits for it: a rank that has not yet got rid of its last numbers keeps silent.
+/// The progress numbers that ranks send to rank 0 from time to time, and the request to stop that
+/// it sends back. No call but close() waits: a send is skipped while the previous one is pending.
 /// Used by the thread that uses MPI.
 class StatusBoard {
  public:
-  /// What a number means is the users' affair.
+  /// The caller defines the meaning of the numbers.
   using Numbers = std::array<std::uint64_t, 2>;
 
   /// Collective.
   explicit StatusBoard(Comm const& comm);
-  /// Gives up what is under way when close() was not called.
+  /// Cancels pending messages if close() was not called.
   ~StatusBoard();
   StatusBoard(StatusBoard const&) = delete;
   StatusBoard& operator=(StatusBoard const&) = delete;
 
-  /// Says how this rank stands, and hears what there is to hear.
+  /// Sends this rank's numbers and receives arrived messages.
   void tell(Numbers const& mine);
-  /// On rank 0: what was last heard of each rank; zeros before the first time.
+  /// On rank 0: the last numbers received of each rank; zeros before the first ones.
   std::span<Numbers const> ranks() const { return heard_; }
 
-  /// Tells this rank at once, soon rank 0, and then all.
+  /// Requests all ranks to stop: takes effect on this rank at once, then by way of rank 0 on all.
   void ask_to_stop(StopReason reason);
-  /// What some rank has asked for.
+  /// The reason that some rank has given; none if there is no request.
   StopReason stop() const { return stop_; }
 
-  /// Collective: waits for the last numbers of every rank. Rank 0 calls `meanwhile` again and
-  /// again.
+  /// Collective: waits for the last numbers of every rank. Rank 0 calls `meanwhile` repeatedly.
   void close(std::function<void()> const& meanwhile);
 
  private:
@@ -65,11 +64,11 @@ class StatusBoard {
   Message outgoing_;
   MPI_Request sending_ = MPI_REQUEST_NULL;
   Message incoming_;                          // rank 0
-  MPI_Request receiving_ = MPI_REQUEST_NULL;  // rank 0: numbers; others: the word
-  std::uint64_t word_ = 0;                    // others: what rank 0 said
-  std::uint64_t said_ = 0;                    // rank 0: what it says
+  MPI_Request receiving_ = MPI_REQUEST_NULL;  // rank 0: numbers; others: the request to stop
+  std::uint64_t word_ = 0;                    // others: the StopReason received
+  std::uint64_t said_ = 0;                    // rank 0: the StopReason sent
   std::vector<MPI_Request> words_;            // rank 0
-  int ended_ = 0;                             // rank 0: ranks that have told their last
+  int ended_ = 0;                             // rank 0: ranks that have sent their last numbers
   StopReason stop_ = StopReason::none;
   bool told_ = false;
   bool closed_ = false;

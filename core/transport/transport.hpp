@@ -8,16 +8,14 @@
 
 namespace reshard {
 
-/// Bytes that go to another rank or come from it. Never to or from the rank itself: those are
-/// copies.
+/// A message to or from another rank, never the rank itself (those are copies).
 struct FlatMessage {
   int peer = 0;
   std::byte* at = nullptr;
   std::uint64_t bytes = 0;
 };
 
-/// A message that has left (its memory may be used again) or arrived, by the number it was posted
-/// under.
+/// A message that has left (its memory may be used again) or arrived, by its number in post().
 struct Landed {
   std::size_t number = 0;
   bool received = false;
@@ -35,21 +33,21 @@ class Transport {
   virtual ~Transport() = default;
 
   /// Begins a group of messages; receive r has the number first_number + r, send s first_number +
-  /// receives.size() + s. Every message of a round that two ranks share must be in one call on both
-  /// of them where one_group() says so. An empty message is none and lands at once.
+  /// receives.size() + s. If one_group(), all messages of a round between two ranks must be in one
+  /// call on both of them. An empty message is not sent and lands at once.
   virtual void post(std::span<FlatMessage const> receives, std::span<FlatMessage const> sends,
                     std::size_t first_number) = 0;
-  /// Appends what has landed since the last call. Looks for errors of the network, of the library
-  /// and of other ranks.
+  /// Appends the messages that have landed since the last call. Checks for errors of the network,
+  /// of the library and of other ranks.
   virtual void poll(std::vector<Landed>& landed) = 0;
-  /// Whether a round's messages go in one post.
+  /// Whether the messages of a round must be in one post.
   virtual bool one_group() const = 0;
-  /// Of all messages since the beginning, and of the parts of those under way that have landed:
-  /// while it grows, something moves.
+  /// The bytes of all landed messages, and of the landed parts of those in flight: grows while
+  /// there is progress.
   virtual std::uint64_t bytes_landed() const = 0;
-  /// Messages in flight: the peers that are waited for, for messages.
+  /// The peers of the messages in flight, for error texts.
   virtual std::vector<int> awaited_peers() const = 0;
-  /// Gives up everything in flight without waiting for any rank, so that the process can end.
+  /// Cancels all messages in flight without waiting for any rank, so that the process can end.
   virtual void cancel() = 0;
 };
 

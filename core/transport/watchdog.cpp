@@ -13,8 +13,7 @@ namespace reshard {
 namespace {
 
 constexpr double most_seconds_between_looks = 1;
-/// A thread that only looks from time to time whether others are done takes less of a processor
-/// than that.
+/// A thread that only polls for the end of others takes a smaller share of a core.
 constexpr double computing_share = 0.05;
 
 }  // namespace

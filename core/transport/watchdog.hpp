@@ -10,9 +10,9 @@ namespace reshard {
 
 /// Ends a job whose rank hangs: when neither a file step of the process ends nor its main thread
 /// computes for too long, and it does not wait for other ranks either, the job ends with exit code
-/// 8 on all ranks. The sentence names the rank, the phase and the file. Each rank watches itself;
-/// what a rank waits for in MPI is another rank, with a watchdog of its own, and a rank that is
-/// gone is noticed by Heartbeat.
+/// 8 on all ranks. The sentence names the rank, the phase and the file. Each rank watches itself; a
+/// rank that waits in MPI waits for another rank, with a watchdog of its own, and lost ranks are
+/// detected by Heartbeat.
 class Watchdog {
  public:
   /// From the thread to be watched. Not collective.

@@ -8,14 +8,13 @@
 namespace reshard {
 namespace {
 
-// Plain cached requests of many MiB: of what was tried (announcing the next request with
-// POSIX_FADV_WILLNEED, several threads, RWF_DONTCACHE) only the last was faster than that with
-// POSIX_FADV_SEQUENTIAL, by a tenth, and it makes ranks of a host that share a source file read it
-// again.
+// Plain cached requests of many MiB: of the alternatives to POSIX_FADV_SEQUENTIAL
+// (POSIX_FADV_WILLNEED for the next request, several threads, RWF_DONTCACHE) only the last was
+// faster, by a tenth, and it makes ranks of a host that share a source file read it again.
 constexpr BatchRules one_at_a_time{.most_bytes = std::uint64_t{16} << 20, .tail = TailPage::joined};
-/// Of several requests at a time: a round has some for each thread.
+/// With several requests at a time: a round has some for each thread.
 constexpr BatchRules several{.most_bytes = std::uint64_t{4} << 20, .tail = TailPage::joined};
-/// What one thread merges before it looks for more.
+/// The bytes that one thread merges at a time.
 constexpr std::uint64_t merge_bytes = std::uint64_t{1} << 20;
 
 }  // namespace
@@ -79,7 +78,7 @@ void ExtentReader::read(std::span<Extent const> extents, std::byte* staging) {
   carried_view_ = view_of(groups.back());
 }
 
-/// Those that are merged first: they take longest.
+/// Merged extents first: they take longest.
 std::vector<ExtentReader::Group> ExtentReader::groups_of(std::span<Extent const> computed) const {
   std::vector<Group> groups;
   std::vector<Group> merged;
@@ -107,8 +106,8 @@ bool ExtentReader::is_merged(Group const& group) const {
   return views_[view_of(group)].kind == ViewKind::merge;
 }
 
-/// The view that the round before ended with goes on where it was, and the last one of this round
-/// is kept for the next.
+/// The lane of the previous round's last view continues it, and that of this round's last view is
+/// kept for the next.
 ExtentReader::Lane& ExtentReader::lane_of(std::span<Group const> groups, std::size_t group,
                                           std::size_t worker) {
   if (is_merged(groups[group])) return lanes_[worker];

@@ -22,7 +22,7 @@ namespace reshard {
 class ExtentReader {
  public:
   /// `files` and `views` outlive the reader. View v has the file number files.size() + v. The
-  /// observer sees one request at a time.
+  /// observer is called for one request at a time.
   explicit ExtentReader(FileSet& files, std::span<SourceView const> views = {},
                         StoredBytesObserver observer = {}, std::size_t threads = 1);
   ExtentReader(ExtentReader const&) = delete;
@@ -35,13 +35,13 @@ class ExtentReader {
   ReadStats stats() const;
 
  private:
-  /// What one thread uses at a time.
+  /// The state of one thread.
   struct Lane {
     ReadStats stats;
     std::unique_ptr<ViewReader> views;
   };
-  /// Extents of one view, because what follows on each other is read ahead once, whatever the
-  /// number of threads; or a part of one that is merged.
+  /// Extents of one view, so that consecutive ones are read ahead once for any number of threads;
+  /// or a part of one that is merged.
   using Group = std::vector<Extent>;
   std::vector<Group> groups_of(std::span<Extent const> computed) const;
   std::size_t view_of(Group const& group) const { return group.front().file - files_.size(); }
@@ -54,10 +54,10 @@ class ExtentReader {
   std::span<SourceView const> views_;
   BatchRules rules_;
   std::mutex observing_;
-  std::vector<Lane> lanes_;      ///< by worker; as many as there are
+  std::vector<Lane> lanes_;      ///< one per worker
   std::array<Lane, 2> carried_;  ///< the first: of the last view of the round before; the second:
                                  ///< of this round
-  std::size_t carried_view_;     ///< none: the number of views
+  std::size_t carried_view_;     ///< the number of views: none
   ReadStats tile_stats_;
   FactorTiles tiles_;
   KeptScales scales_;

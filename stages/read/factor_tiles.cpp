@@ -8,7 +8,7 @@ namespace {
 
 constexpr Index tile_values = Index{1} << 18;
 constexpr Index most_tile_rows = 4096;
-/// What is read in one call: where few of the bytes between are wanted, only a little.
+/// The bytes of one read: fewer if only a small share of them is wanted.
 constexpr Index dense_read_bytes = Index{4} << 20;
 constexpr Index sparse_read_bytes = Index{64} << 10;
 constexpr Index sparse_share = 8;
@@ -56,7 +56,7 @@ class PartLoader {
     }
     FactorDim const& dim = dims[d];
     Index const inner = reach - (dim.count - 1) * dim.step;
-    // Whole steps in the middle are one box.
+    // Complete steps in the middle are one box.
     auto const steps_before = [&](Index bound) {
       return std::clamp<Index>((bound - row + dim.step - 1) / dim.step, 0, dim.count);
     };
@@ -110,7 +110,7 @@ class PartLoader {
     stats_.calls += 1;
   }
 
-  /// `at.offset` counts in what was read.
+  /// `at.offset` counts in the bytes read.
   void scatter(std::span<FactorDim const> dims, std::size_t d, At const& at) {
     std::byte const* const from = bytes_.data() + at.offset * element_bytes(part_.dtype);
     float* const to = to_.data() + (part_.row + at.row - first_) * rank_ + part_.rank + at.rank;

@@ -15,7 +15,7 @@
 
 namespace reshard {
 
-/// Neighbouring rows of a factor in F32: [rows, rank], and the same as columns of a product.
+/// Neighbouring rows of a factor in F32, [rows, rank], as rows or as columns of a product.
 struct FactorTile {
   Index first = 0;  ///< row
   Index rows = 0;
@@ -25,10 +25,9 @@ struct FactorTile {
 
 enum class TileForm { rows, columns };
 
-/// Tiles of the factors of adapters, read from files when they are asked for. Those used last are
-/// held, up to a number of bytes, whatever the size of a factor; then one more at most, and those
-/// that a caller holds. Used by several threads at once; `files` and `stats` while a tile is
-/// loaded.
+/// Tiles of the factors of adapters, read from files on request. The most recently used ones are
+/// cached, up to a number of bytes; in memory are these, at most one more, and those that callers
+/// hold. Used by several threads at once; `files` and `stats` while a tile is loaded.
 class FactorTiles {
  public:
   static constexpr std::size_t default_held_bytes = std::size_t{64} << 20U;
@@ -37,10 +36,10 @@ class FactorTiles {
   FactorTiles(FileSet& files, ReadStats& stats, std::size_t held_bytes = default_held_bytes)
       : files_(files), stats_(stats), most_bytes_(held_bytes) {}
 
-  /// The tile that holds a row of a factor. The factor outlives this.
+  /// The tile that contains a row of a factor. The factor must outlive this object.
   std::shared_ptr<FactorTile const> tile(Factor const& factor, Index rank, Index row,
                                          TileForm form);
-  /// The most bytes that were held at a time.
+  /// The most bytes that were cached at a time.
   std::size_t peak_bytes() const { return peak_bytes_; }
 
  private:

@@ -8,7 +8,7 @@
 namespace reshard {
 namespace {
 
-/// Most objects have nothing to say, so only the others are sent.
+/// Only objects with findings are sent, as most have none.
 void pack(WireWriter& out, std::uint64_t number, dcp::ObjectLook const& look) {
   out.number(number).put(look.found.foreign).text(look.found.name).text(look.damage);
 }

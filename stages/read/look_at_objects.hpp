@@ -5,9 +5,8 @@
 
 namespace reshard {
 
-/// Looks at all objects of a source, each rank at a share, and gives the results to every rank.
-/// Collective. Damage is a result, too: whether it matters is decided when the object is to be
-/// carried.
+/// Checks all objects of a source, each rank a share, and distributes the results to every rank.
+/// Collective. Damage is a result, too: it is refused only if the object is to be copied.
 void look_at_objects(Checkpoint& source, Comm const& comm);
 
 }  // namespace reshard

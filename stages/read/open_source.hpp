@@ -7,7 +7,7 @@
 
 namespace reshard {
 
-/// The ranks of a job as readers of headers.
+/// The exchange of headers between the ranks of a job.
 class RankReaders final : public HeaderExchange {
  public:
   /// `comm` outlives this.

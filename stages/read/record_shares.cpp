@@ -59,7 +59,7 @@ RecordSums::RecordSums(StoredRecords const& records) {
   });
 }
 
-/// The record that has all of these bytes.
+/// The record that contains all of these bytes; nullptr if there is none.
 RecordSums::Place const* RecordSums::find(std::uint32_t file, std::uint64_t begin,
                                           std::uint64_t end) const {
   auto const after = std::upper_bound(records_.begin(), records_.end(), std::tuple(file, begin),

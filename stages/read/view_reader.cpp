@@ -142,8 +142,8 @@ void ViewReader::merge(SourceView const& view, Index first, Index count, std::by
   }
 }
 
-/// The needed elements of a tensor beside the codes. What is read begins with them and continues,
-/// because the next slice needs the next ones.
+/// The needed elements of a tensor other than the codes. A read continues after them, because the
+/// next slice needs the next ones.
 std::span<std::byte const> ViewReader::taken(std::optional<StoredPlace> const& place,
                                              quant::FlatRange const& range, Window& window) {
   if (range.begin == range.end) return {};

@@ -17,13 +17,13 @@
 
 namespace reshard {
 
-/// Sees stored bytes of which views are computed, as they are read.
+/// Called with the stored bytes of views as they are read.
 using StoredBytesObserver = std::function<void(std::uint32_t file, std::uint64_t offset_bytes,
                                                std::span<std::byte const> bytes)>;
 
 /// Computes parts of views from the stored tensors that they need, slice by slice: at most about a
-/// MiB of codes or elements is held at a time, and what belongs to them of scales and zero points.
-/// These are read ahead, because neighbouring slices need neighbours. Used by one thread.
+/// MiB of codes or elements is in memory at a time, with its scales and zero points. These are read
+/// ahead, because neighbouring slices need neighbours. Used by one thread.
 class ViewReader {
  public:
   /// `files`, `views`, `stats`, `tiles`, those of adapters, and `scales` outlive the reader; files
@@ -41,19 +41,19 @@ class ViewReader {
   ViewReader(ViewReader const&) = delete;
   ViewReader& operator=(ViewReader const&) = delete;
 
-  /// Fills `into` with the bytes of the computed tensor from `offset_bytes` on. Both are whole
-  /// elements.
+  /// Fills `into` with the bytes of the computed tensor from `offset_bytes` on. Pre: both are
+  /// multiples of the element size.
   void read(std::size_t view, std::uint64_t offset_bytes, std::span<std::byte> into);
-  /// Lets go of what was read ahead of a quantised tensor.
+  /// Frees the data read ahead of a quantised tensor.
   void forget() { opened_.reset(); }
 
  private:
-  /// A part of one of the tensors beside the codes.
+  /// A part of one of the tensors other than the codes.
   struct Window {
     quant::FlatRange range;
     std::vector<std::byte> bytes;
   };
-  /// The view that was read last, and what is held of it.
+  /// The view that was read last, with its data read ahead.
   struct Opened {
     std::size_t view = 0;
     quant::Dequantiser decoder;

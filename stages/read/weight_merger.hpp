@@ -8,15 +8,15 @@
 
 namespace reshard {
 
-/// Adds to stored weights what an adapter adds to them (ViewKind::merge): the same bits for every
-/// division of a tensor into stretches. Used by one thread.
+/// Adds the product of an adapter to stored weights (ViewKind::merge): the same bits for every
+/// division of a tensor into ranges. Used by one thread.
 class WeightMerger {
  public:
-  /// `tiles` outlive this; others may use them as well.
+  /// `tiles` must outlive this object; others may use them as well.
   explicit WeightMerger(FactorTiles& tiles) : tiles_(tiles) {}
 
   /// `weights`: the stored elements of the view from `first` on, which become merged ones. The view
-  /// outlives this. An Error of kind source where a finite weight becomes infinite or no number.
+  /// must outlive this object. An Error of kind source if a finite weight becomes infinite or NaN.
   void merge(SourceView const& view, Index first, std::span<std::byte> weights);
 
  private:

@@ -13,7 +13,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::uint64_t block_alignment = 256;
-// How long to wait for a device that is to be given up, at most.
+// The longest wait for a device that is abandoned.
 constexpr std::chrono::seconds patience_at_end{20};
 
 std::uint64_t whole(std::uint64_t bytes) {
@@ -52,7 +52,7 @@ DeviceExchange::~DeviceExchange() {
     try {
       wait_for(*stream->record());
     } catch (Error const&) {
-      // The device has failed: what it was doing is over.
+      // The device has failed: its work has ended.
     }
   }
 }
@@ -123,7 +123,7 @@ void DeviceExchange::upload_and_pack(Flight& flight) {
   stats_.bytes_copied += round.bytes_copied;
 }
 
-/// Messages that leave from host memory.
+/// Downloads packed messages, which are sent from host memory.
 void DeviceExchange::download_packed(Flight& flight) {
   download_->wait(*flight.events.packed);
   download(flight.round->packed, flight);
@@ -218,7 +218,7 @@ bool DeviceExchange::take_ended() {
   return true;
 }
 
-/// The first conversion that was not exact ends the job, with the sentence that the host path has.
+/// The first inexact conversion ends the job, with the sentence of the host path.
 void DeviceExchange::check_verdict(Flight const& flight) const {
   if (!flight.round->verdict_at) return;
   auto const place = inexact_of(flight.staging + *flight.round->verdict_at);

@@ -17,7 +17,7 @@
 
 namespace reshard {
 
-/// What a round did on the device from `begin` to `end`, in seconds since the exchange was made.
+/// A step of a round on the device from `begin` to `end`, in seconds since start_time().
 struct DeviceSpan {
   std::string_view name;  ///< upload, pack, exchange, unpack, download
   std::uint64_t round = 0;
@@ -34,10 +34,10 @@ struct DeviceExchangeStats {
   std::uint64_t bytes_received = 0;
 };
 
-/// How messages travel: from the device's memory on a stream of it (NCCL), or from the host's
+/// The path of messages: from the device's memory on a stream of it (NCCL), or from the host's
 /// staging memory (no stream).
 struct DeviceLink {
-  Transport* transport = nullptr;  ///< may be null when no round has messages
+  Transport* transport = nullptr;  ///< may be nullptr if no round has messages
   DeviceStream* stream = nullptr;
 };
 
@@ -58,10 +58,10 @@ class DeviceExchange {
     std::function<void(DeviceSpan const&)> observer;  ///< may be empty
   };
 
-  /// What `parts` refers to outlives the exchange. Error: resources when the device has not that
-  /// much memory.
+  /// The objects in `parts` must outlive the exchange. An Error of kind resources if the device
+  /// lacks the memory.
   explicit DeviceExchange(Parts parts);
-  /// Waits a while for what is under way: memory that a device copies from must not go.
+  /// Waits a while for rounds under way: memory that a device copies from must not be freed.
   ~DeviceExchange();
   DeviceExchange(DeviceExchange const&) = delete;
   DeviceExchange& operator=(DeviceExchange const&) = delete;
@@ -70,16 +70,15 @@ class DeviceExchange {
     return parts_.link.stream == nullptr ? MessagePlace::host : MessagePlace::device;
   }
 
-  /// Puts a round on its way, whose bytes were read into `staging`; false when the device's memory
-  /// has no room for it while others are under way. `staging` and `round` stay until the round has
-  /// ended.
+  /// Begins a round, whose bytes were read into `staging`; false if the device's memory has no room
+  /// for it while others are under way. `staging` and `round` must stay until the round has ended.
   bool begin(DeviceRound const& round, std::byte* staging);
-  /// Moves on what can be moved on. True when something did. Throws what went wrong on the device
-  /// or between the ranks.
+  /// Advances rounds as far as possible; true if there was progress. Throws errors of the device
+  /// and of messages.
   bool advance();
-  /// How many rounds are under way.
+  /// The number of rounds under way.
   std::size_t under_way() const { return flights_.size(); }
-  /// Forgets the oldest round if it has ended: then the bytes to be written are in its staging
+  /// Removes the oldest round if it has ended; the bytes to be written are then in its staging
   /// block.
   bool take_ended();
 
@@ -93,10 +92,10 @@ class DeviceExchange {
   enum class Step {
     packing,     ///< uploads and packing are in their streams, with messages of host memory their
                  ///< download, too
-    exchanging,  ///< messages are on their way
-    unpacking,   ///< everything left is in its stream
+    exchanging,  ///< messages are in flight
+    unpacking,   ///< all remaining work is in its stream
   };
-  /// The beginnings are there for the observer alone.
+  /// Beginnings exist only for the observer.
   struct Events {
     Event upload_began, uploaded, pack_began, packed, staged, arrived, unpack_began, unpacked,
         download_began, downloaded;

@@ -12,10 +12,10 @@
 namespace reshard {
 namespace {
 
-// Programs begin on whole lines of the device's memory.
+// Programs begin on cache lines of the device's memory.
 constexpr std::uint64_t program_alignment = 256;
 
-/// From the first to the last byte that a copy reads.
+/// The range from the first to the last byte that a copy reads.
 ByteRange source_of(StridedCopy const& copy) {
   std::int64_t first = 0;
   std::int64_t last = 0;
@@ -27,7 +27,7 @@ ByteRange source_of(StridedCopy const& copy) {
           copy.from + static_cast<std::uint64_t>(last) + copy.run_bytes};
 }
 
-/// Of extents or of messages.
+/// The staging ranges of extents or of messages.
 template <class Part>
 std::vector<ByteRange> ranges_of(std::vector<Part> const& parts) {
   std::vector<ByteRange> ranges;
@@ -75,7 +75,7 @@ class Maker {
     return at;
   }
 
-  /// What views give is only on the device, all else has the host read itself.
+  /// Values of views are only on the device; all other bytes were read by the host.
   void choose_digests(std::uint32_t first_view_file) {
     std::vector<ByteRange> views;
     for (Extent const& read : round_.work.reads)
@@ -163,7 +163,7 @@ class Maker {
         round_.uploads.push_back(range_at(read.at, read.bytes));
   }
 
-  /// What the host needs and did not read itself.
+  /// The bytes that the host needs and did not read itself.
   void choose_downloads() {
     auto const read = united(ranges_of(round_.work.reads));
     round_.downloads = without(united(ranges_of(round_.work.writes)), read);
@@ -178,7 +178,7 @@ class Maker {
     round_.uploads.push_back(range_at(at, program.bytes.size()));
   }
 
-  /// Across the gaps that alignment made.
+  /// Joins uploads across the gaps of alignment.
   void join_uploads() { round_.uploads = united(std::move(round_.uploads), staging_alignment - 1); }
 
   std::span<SourceView const> views_;

@@ -16,9 +16,9 @@ namespace reshard {
 /// (NCCL).
 enum class MessagePlace { host, device };
 
-/// What a round does on a device. A block of the device's memory mirrors the host's staging block,
-/// place by place: what the device needs is uploaded to the same places, what it made is downloaded
-/// to them. Bytes that are written as they were read never leave the host.
+/// The work of a round on a device. A block of the device's memory mirrors the host's staging
+/// block: inputs are uploaded to the same offsets, results downloaded to them. Bytes that are
+/// written as they were read never leave the host.
 struct DeviceRound {
   RoundWork
       work;  ///< staging_bytes counts the programs, too; reads of views are reads of stored bytes
@@ -31,16 +31,15 @@ struct DeviceRound {
       verdict_at;  ///< of the conversions (value_program.hpp); downloaded after `before`
   /// Bytes of the staging block.
   std::vector<ByteRange> uploads;    ///< programs and the empty verdict included
-  std::vector<ByteRange> downloads;  ///< what is written and was not read as it is
-  std::vector<ByteRange> packed;  ///< messages in host memory: what is downloaded before they leave
-  std::vector<ByteRange>
-      arrived;  ///< messages in host memory: what is uploaded after they have come
+  std::vector<ByteRange> downloads;  ///< written bytes that were not read unchanged
+  std::vector<ByteRange> packed;     ///< messages in host memory: downloaded before they are sent
+  std::vector<ByteRange> arrived;    ///< messages in host memory: uploaded after they have arrived
   std::vector<DigestPart> computed_digests;  ///< of computed values; work.digests are those of
                                              ///< bytes that the host has read
   std::uint64_t sums_at = 0;       ///< of computed_digests, 8 bytes each; downloaded after `before`
   std::uint64_t bytes_copied = 0;  ///< by the programs
 
-  /// Whether there is anything to do but reading and writing.
+  /// Whether the round has no work other than reading and writing.
   bool idle() const {
     return before.launches.empty() && after.launches.empty() && work.fills.empty() &&
            work.sends.empty() && work.receives.empty();
@@ -54,7 +53,7 @@ DeviceRound make_device_round(RoundWork work, std::span<SourceView const> views,
 /// The shares of computed values in their digests, of a round that has ended in `staging`.
 std::vector<DigestShare> computed_digests(DeviceRound const& round, std::byte const* staging);
 
-/// Puts programs, zero sums and the empty verdict where the uploads take them from. `staging` has
+/// Writes programs, zero sums and the empty verdict into staging, for the uploads. `staging` has
 /// work.staging_bytes bytes.
 void place_programs(DeviceRound const& round, std::byte* staging);
 

@@ -27,15 +27,15 @@ struct ExchangeStats {
 class Exchange {
  public:
   /// `transport` moves messages in host memory and outlives the exchange. `while_waiting` is called
-  /// again and again while messages are awaited; it may throw to give up. It may be empty. A round
-  /// in which nothing arrives or leaves for `stall_timeout_seconds` names the ranks it waits for on
-  /// stderr and ends the job with code 8. `workers` share the copies; without them this thread
-  /// makes them. They outlive the exchange.
+  /// repeatedly while messages are awaited; it may throw to give up. It may be empty. A round
+  /// without an arrived or sent message for `stall_timeout_seconds` names the awaited ranks on
+  /// stderr and ends the job with code 8. `workers` share the copies and must outlive the exchange;
+  /// nullptr: this thread makes them.
   Exchange(Comm const& comm, Transport& transport, double stall_timeout_seconds,
            std::function<void()> while_waiting, Workers* workers = nullptr);
 
-  /// After it threw, messages may still be on their way from and to `staging`: the job cannot go
-  /// on, see Comm::abort. Pre: no message has this rank as its peer.
+  /// After an exception messages from and to `staging` may still be in flight: the job cannot
+  /// continue, see Comm::abort(). Pre: no message has this rank as its peer.
   void run(RoundWork const& work, std::byte* staging);
 
   ExchangeStats const& stats() const { return stats_; }
@@ -55,7 +55,7 @@ class Exchange {
   ExchangeStats stats_;
   Workers* workers_;
 
-  // Of the round under way; kept to reuse their memory.
+  // Of the current round; members to reuse their memory.
   std::vector<FlatMessage> flat_;
   std::vector<Landed> landed_;
   std::vector<char> awaited_;  // per message: the receives first, then the sends

@@ -42,7 +42,7 @@ struct Stretch {
   }
 };
 
-/// Cuts a stretch at the borders of parts: along its dimensions, the widest first, then its run.
+/// Cuts a range at the borders of parts: along its dimensions, the widest first, then its run.
 void cut(Stretch stretch, std::uint64_t part_bytes, std::vector<Stretch>& into) {
   auto const [first, end] = stretch.bounds();
   if (end <= (first / part_bytes + 1) * part_bytes) {

@@ -20,8 +20,8 @@ constexpr int populate_write = 23;  // Linux 5.14; older kernels answer EINVAL
 
 std::uint64_t whole_pages(std::uint64_t bytes) { return (bytes + page - 1) / page * page; }
 
-/// Touches every page now: fresh memory is slow, and a machine that has none left should say so
-/// before the first byte is read.
+/// Touches every page now: fresh memory is slow, and a lack of memory should be found before the
+/// first byte is read.
 void touch(std::byte* memory, std::uint64_t bytes) {
   ::madvise(memory, bytes, MADV_HUGEPAGE);
   if (::madvise(memory, bytes, populate_write) == 0) return;

@@ -20,7 +20,7 @@ std::string place_text(std::vector<Index> const& shape, Index place) {
 StateSums::StateSums(Plan const& plan, Model const& model, std::span<std::string const> files)
     : model_(model), files_(files) {
   for (StateCheck const& check : plan.checks) {
-    if (check.rounded == digest_of(check.state)) continue;  // that digest is taken anyway
+    if (check.rounded == digest_of(check.state)) continue;  // that digest is computed anyway
     std::size_t const digest = index(digest_of(check.state));
     if (by_digest_.size() <= digest) by_digest_.resize(digest + 1, nullptr);
     by_digest_[digest] = &check;

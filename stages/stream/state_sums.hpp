@@ -9,10 +9,11 @@
 
 namespace reshard {
 
-/// Looks at optimizer state while it streams.
+/// Checks optimizer state while it streams.
 class StateSums {
  public:
-  /// The plan's checks; `model` names tensors in messages, `files` the source's. All outlive this.
+  /// Takes the plan's checks; `model` and `files` (of the source) are for messages. All must
+  /// outlive this object.
   StateSums(Plan const& plan, Model const& model, std::span<std::string const> files);
 
   bool empty() const { return by_digest_.empty(); }
@@ -28,7 +29,7 @@ class StateSums {
 
   Model const& model_;
   std::span<std::string const> files_;
-  std::vector<StateCheck const*> by_digest_;  ///< of the state; null for none
+  std::vector<StateCheck const*> by_digest_;  ///< of the state; nullptr for none
 };
 
 }  // namespace reshard

@@ -15,22 +15,22 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// More rounds than this in flight hide nothing more; the bound matters for rounds without staging,
-// which the ring does not hold back.
+// More rounds in flight hide no further latency; the bound matters for rounds without staging,
+// which the ring does not limit.
 constexpr std::size_t most_rounds_in_flight = 64;
 
-// Of rounds of so many cells the lists of what they move need far more memory than their bytes.
+// The lists of rounds with this many cells need far more memory than their bytes.
 constexpr std::size_t many_cells = std::size_t{1} << 12;
 constexpr std::size_t most_long_rounds = 4;
 
-// What a rank has in hand when it takes more of what any rank may do: one round is written while
-// the next is read, and no more waits for it where it is slow.
+// The rounds in flight at which a rank claims further work: one round is written while the next is
+// read, so that a slow rank does not keep more.
 constexpr std::size_t most_rounds_at_claim = 2;
 
-// A stop lets the round that is being written come to its end, if that takes no longer.
+// The longest wait at a stop for the round that is being written.
 constexpr std::chrono::seconds patience_with_writer{5};
 
-// How often a waiting calling thread checks the stop flag and the clock.
+// The interval at which a waiting calling thread checks the stop flag and the clock.
 constexpr std::chrono::milliseconds look_interval{100};
 
 double seconds_since(Clock::time_point begin) {
@@ -68,7 +68,7 @@ void StreamThreads::guarded(void (StreamThreads::*loop)()) {
     try {
       (this->*loop)();
     } catch (GiveUp const&) {
-      // The thread that failed has recorded why.
+      // The thread that failed has recorded the error.
     }
   });
   if (error) record(*error);
@@ -86,9 +86,8 @@ std::byte* StreamThreads::take_staging(RoundWork const& work) {
   Timed const timed(read_time_.stall_seconds);
   std::unique_lock lock(mutex_);
   std::optional<std::byte*> block;
-  changed_.wait(lock, [&] {
-    return failed_ || (ring_.blocks() < most && (block = ring_.take(bytes)));
-  });
+  changed_.wait(lock,
+                [&] { return failed_ || (ring_.blocks() < most && (block = ring_.take(bytes))); });
   if (failed_) throw GiveUp{};
   return *block;
 }
@@ -165,7 +164,7 @@ std::optional<StagedRound> StreamThreads::take(Handover& handover, Wait wait,
   return round;
 }
 
-/// What is there without waiting.
+/// The next round without waiting; nullopt if there is none yet.
 std::optional<StagedRound> StreamThreads::take_if_there(Handover& handover) {
   std::lock_guard const lock(mutex_);
   if (failed_) throw GiveUp{};
@@ -186,8 +185,8 @@ Error StreamThreads::nothing_moved() const {
           step.empty() ? "" : "; it hangs during " + step)};
 }
 
-/// Waits like a condition variable, and meanwhile watches the stop flag and that the other threads
-/// move. A thread that hangs in a system call cannot be joined: the job is ended.
+/// Waits like a condition variable, and meanwhile watches the stop flag and the progress of the
+/// other threads. A thread that hangs in a system call cannot be joined: the job is ended.
 void StreamThreads::wait_watched(std::unique_lock<std::mutex>& lock,
                                  std::function<bool()> const& ready) {
   std::uint64_t seen = steps_ + sink_.steps();
@@ -256,7 +255,7 @@ void StreamThreads::take_digests(StagedRound& round) {
   if (options_.records != nullptr && !options_.records->empty()) take_record_sums(round);
 }
 
-/// Of what is in staging memory as it is stored; see observer() for the rest.
+/// Adds the stored bytes in staging memory; see observer() for the others.
 void StreamThreads::take_record_sums(StagedRound& round) const {
   for (DigestPart const& part : round.work().digests)
     options_.records->add(part, round.staging, round.records);
@@ -274,7 +273,7 @@ void StreamThreads::take_record_sums(StagedRound& round) const {
   }
 }
 
-/// On the host path the reader computes views, and no other part sees what is stored.
+/// On the host path the reader computes views, and only it has their stored bytes.
 StoredBytesObserver StreamThreads::observer() {
   if (options_.records == nullptr || options_.records->empty() || options_.digests.empty())
     return {};
@@ -293,7 +292,7 @@ void StreamThreads::finish(StagedRound const& round) {
   options_.finished({round.number, round.work().cells, round.digests, round.records, writes});
 }
 
-/// What the calling thread does between its steps.
+/// The checks of the calling thread between its steps.
 void StreamThreads::look() {
   check_others();
   if (options_.watch) options_.watch();
@@ -386,7 +385,7 @@ StreamStats StreamThreads::collected() const {
 
 StreamStats stream(Comm const& comm, StreamOptions const& options, FileSet& sources,
                    ExtentSink& sink, RoundSource const& next_round) {
-  Waiting const activity;  // what moves here is watched here
+  Waiting const activity;  // this thread watches its own progress
   std::optional<StreamStats> stats;
   std::optional<Error> const error =
       capture([&] { stats = StreamThreads(comm, options, sources, sink, next_round).run(); });

@@ -19,11 +19,12 @@
 
 namespace reshard {
 
-/// Yields the rounds of this rank in order, then nothing. Called from one thread, not the caller's.
+/// Returns the rounds of this rank in order, then nullopt. Called from one thread, not the
+/// caller's.
 using RoundSource = std::function<std::optional<RoundWork>()>;
 
-/// The GPU path: a device, how much of its memory this rank takes, and how messages between devices
-/// travel.
+/// The GPU path: a device, the memory of it for this rank, and the link for messages between
+/// devices.
 struct DeviceSetup {
   Device* device = nullptr;
   std::uint64_t memory_bytes = 0;
@@ -32,67 +33,68 @@ struct DeviceSetup {
 
 /// A round of this rank that is written.
 struct FinishedRound {
-  std::uint64_t number = 0;  ///< from 0; where rounds have messages, the same on every rank
-  CellRange cells;           ///< complete in the target
-  std::span<DigestShare const> digests;  ///< of what this rank has read for it
-  std::span<RecordShare const> records;  ///< of the source, likewise
-  std::span<Extent const> writes;        ///< those of what it left unread have no bytes
+  std::uint64_t number = 0;              ///< from 0; the same on every rank if rounds have messages
+  CellRange cells;                       ///< complete in the target
+  std::span<DigestShare const> digests;  ///< of the bytes that this rank has read for it
+  std::span<RecordShare const> records;  ///< of the source's records, of the bytes read for it
+  std::span<Extent const> writes;        ///< those of unread bytes have size 0
 };
 
 struct StreamOptions {
   /// The staging arena, allocated once. Rounds overlap as far as their staging fits: give at least
   /// three times the usual round.
   std::uint64_t memory_bytes = std::uint64_t{256} << 20;
-  /// Some round of some rank has messages, or the ranks of the sink act together. A failure then
-  /// ends the whole job by Comm::abort, because other ranks may be waiting for us.
+  /// Whether some round of some rank has messages, or the ranks of the sink act together. A failure
+  /// then ends the job by Comm::abort(), because other ranks may be waiting.
   bool exchanging = false;
-  /// How many requests to the file systems and how many copies of a round are under way at a time:
-  /// each stage has so many threads. At least 1.
+  /// The number of threads of each stage: of concurrent requests to file systems and of concurrent
+  /// copies of a round. At least 1.
   std::size_t threads = 1;
-  /// A rank that neither exchanges, reads nor writes a byte for so long while it waits ends the job
-  /// with exit code 8.
+  /// A rank that neither exchanges, reads nor writes a byte for this time while it waits ends the
+  /// job with exit code 8.
   double stall_timeout_seconds = 600;
-  /// Looked at between rounds; once true, no further round begins and stream() throws
-  /// `interrupted`. May be null. Outlives the call.
+  /// Checked between rounds; once true, no further round begins and stream() throws an Error of
+  /// kind interrupted. May be nullptr. Must outlive the call.
   std::atomic<bool> const* stop = nullptr;
   /// Tensors that are computed while they are read: view v is source file number sources.size() +
-  /// v. Outlives the call.
+  /// v. Must outlive the call.
   std::span<SourceView const> views = {};
-  /// With it, rounds are rearranged on a device, and the staging memory is pinned for it. What it
-  /// names outlives the call.
+  /// If set, rounds are rearranged on a device, and the staging memory is pinned for it. Its
+  /// objects must outlive the call.
   std::optional<DeviceSetup> on_device = std::nullopt;
   /// The digests of the source, by tensor: the shares of what this rank reads are added once their
-  /// round is written. Empty, or for every tensor that rounds name. Outlives the call.
+  /// round is written. Empty, or with an entry for every tensor that rounds name. Must outlive the
+  /// call.
   std::span<std::uint64_t> digests = {};
-  /// Takes the sums of zip records of the source, of the bytes that digests are taken of. May be
-  /// null. Outlives the call.
+  /// Takes the sums of zip records of the source, over the bytes of digests. May be nullptr. Must
+  /// outlive the call.
   RecordSums const* records = nullptr;
-  /// Looks at optimizer state, of which digests are taken. May be null. Outlives the call.
+  /// Checks the optimizer state that has digests. May be nullptr. Must outlive the call.
   StateSums const* states = nullptr;
-  /// Takes the sums of layers and experts of what digests are taken of on the host. May be null.
-  /// Outlives the call.
+  /// Takes the sums of layers and experts, over the bytes of digests computed on the host. May be
+  /// nullptr. Must outlive the call.
   PartSums* parts = nullptr;
-  /// Whether asking for the next round takes work that other ranks may do as well: then that is
-  /// asked for when few rounds are in hand. Called like the round source. May be empty.
+  /// Whether the next round claims work that other ranks could do as well: it is then requested
+  /// only when few rounds are in flight. Called like the round source. May be empty.
   std::function<bool()> claims_next = {};
-  /// Told of every round after it is written and counted, in order, by the writing thread. May be
-  /// empty.
-  std::function<void(FinishedRound const&)> finished = {};
-  /// Called again and again by the calling thread, at least ten times a second while it waits. May
+  /// Called for every round after it is written and counted, in order, by the writing thread. May
   /// be empty.
+  std::function<void(FinishedRound const&)> finished = {};
+  /// Called repeatedly by the calling thread, at least ten times a second while it waits. May be
+  /// empty.
   std::function<void()> watch = {};
-  /// Gets what every stage did when. May be null. Outlives the call.
+  /// Receives the time spans of every stage. May be nullptr. Must outlive the call.
   Trace* trace = nullptr;
 };
 
-/// What one stage did with its time. Stall is waiting for the stage before it, for memory, or for
-/// another rank.
+/// The busy and stall times of one stage. Stall is waiting for the previous stage, for memory, or
+/// for another rank.
 struct StageTime {
   double busy_seconds = 0;
   double stall_seconds = 0;
 };
 
-/// Of this rank only.
+/// Statistics of this rank only.
 struct StreamStats {
   std::uint64_t rounds = 0;
   std::uint64_t bytes_read = 0;
@@ -110,7 +112,7 @@ struct StreamStats {
   StageTime exchange;
   StageTime write;
   std::uint64_t staging_high_water_bytes =
-      0;  ///< in whole pages; never above StreamOptions::memory_bytes
+      0;  ///< in pages; never above StreamOptions::memory_bytes
   std::uint64_t device_high_water_bytes =
       0;  ///< never above DeviceSetup::memory_bytes, rounded up to 256
   double wall_seconds = 0;
@@ -118,8 +120,8 @@ struct StreamStats {
 
 /// Carries out all rounds of this rank: while round k is exchanged on the calling thread, one
 /// thread reads the rounds after it and one writes those before it, by `sink`. Returns when the
-/// last byte was handed to the system; nothing is synced. Not collective by itself: ranks meet only
-/// in messages, so every rank of an exchanging job calls it.
+/// last byte was passed to the system, without a sync. Not collective by itself: ranks meet only in
+/// messages, so every rank of an exchanging job must call it.
 ///
 ///   read k+1 | copy and exchange k | write k-1        staging is a ring: a round's block is free
 ///   again once it is written
@@ -129,8 +131,8 @@ struct StreamStats {
 /// A round that needs more than memory_bytes is an internal Error, one that needs more of a
 /// device's memory an Error of kind resources. The first failure of any thread stops the others and
 /// is thrown here once they have ended; the caller makes the ranks agree (together()). With
-/// options.exchanging there is nothing to agree on: the sentence goes to stderr and the job ends
-/// with the exit code of the error on every rank, 75 after a stop.
+/// options.exchanging the sentence goes to stderr instead and the job ends with the exit code of
+/// the error on every rank, 75 after a stop.
 StreamStats stream(Comm const& comm, StreamOptions const& options, FileSet& sources,
                    ExtentSink& sink, RoundSource const& next_round);
 

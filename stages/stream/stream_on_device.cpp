@@ -49,7 +49,7 @@ void StreamThreads::exchange_on_device() {
   }
 }
 
-/// Hands on the rounds that have ended.
+/// Passes the ended rounds to the writer; returns whether there was progress.
 bool StreamThreads::move_on_device(std::deque<StagedRound>& under_way) {
   bool moved = device_->advance();
   while (!under_way.empty() && device_->take_ended()) {

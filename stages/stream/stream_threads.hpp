@@ -21,7 +21,7 @@
 
 namespace reshard {
 
-/// Adds the time until the end of its scope.
+/// Adds the time of its scope.
 class Timed {
  public:
   explicit Timed(double& seconds) : seconds_(seconds) {}
@@ -48,7 +48,7 @@ struct StagedRound {
   RoundWork const& work() const { return device_round ? device_round->work : own_work; }
 };
 
-/// Another thread has failed; the reason is kept in StreamThreads::failure_.
+/// Thrown in a thread after another one has failed; StreamThreads::failure_ has the error.
 struct GiveUp {};
 
 /// Rounds on their way from one thread to the next.
@@ -57,10 +57,10 @@ struct Handover {
   bool closed = false;
 };
 
-/// Who waits: the calling thread watches over the others, which only wait.
+/// The kind of waiting: the calling thread watches the others meanwhile, which only wait.
 enum class Wait { plain, watched };
 
-/// What stream() is made of: the calling thread, one that reads and one that writes.
+/// The threads of stream(): the calling one, one that reads and one that writes.
 class StreamThreads {
  public:
   StreamThreads(Comm const& comm, StreamOptions const& options, FileSet& sources, ExtentSink& sink,
@@ -128,13 +128,13 @@ class StreamThreads {
   RoundSource const& next_round_;
   StagingRing ring_;
   std::vector<RecordShare>* read_shares_ =
-      nullptr;  ///< of the round that is being read: what views are computed from
+      nullptr;  ///< of the round that is being read: sums of the stored bytes of views
   ExtentReader reader_;
   std::unique_ptr<Transport> transport_;  ///< of host memory
   Workers workers_;                       ///< of the calling thread
   Exchange exchange_;
   ExtentSink& sink_;
-  // Of the GPU path. The exchange is given up before the memory that it copies from.
+  // Of the GPU path. The exchange is destroyed before the memory that it copies from.
   std::unique_ptr<DeviceMemory> pinned_;
   std::unique_ptr<DeviceExchange> device_;
 
@@ -146,7 +146,7 @@ class StreamThreads {
   bool writer_ended_ = false;
   std::optional<Error> failure_;
   std::atomic<bool> failed_ = false;
-  std::atomic<std::uint64_t> steps_ = 0;  // of any thread; standing still for long is a stall
+  std::atomic<std::uint64_t> steps_ = 0;  // of all threads; no change for the timeout is a stall
 
   std::atomic<std::uint64_t> rounds_ = 0;
   StageTime read_time_;

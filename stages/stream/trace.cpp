@@ -37,8 +37,8 @@ void append_event(std::string& text, std::string const& event) {
   text += event;
 }
 
-/// The spans in the order of their beginnings, each with the number of a thread that does nothing
-/// else meanwhile.
+/// The spans in the order of their beginnings, each with the number of a thread that is idle
+/// meanwhile.
 std::vector<std::pair<std::size_t, StageSpan const*>> in_threads(
     std::vector<StageSpan> const& spans) {
   std::vector<StageSpan const*> order;
@@ -145,8 +145,8 @@ void TraceFile::write(std::string_view text) {
 
 void write_trace(Comm const& comm, Trace const& trace, TraceFile* file) {
   comm.barrier();
-  // The barrier ends at the same moment everywhere: what clocks say then is set equal to the
-  // longest run.
+  // The barrier ends at the same moment everywhere: all clocks are shifted to the largest time at
+  // that moment.
   double const mine = trace.now();
   double const longest = static_cast<double>(comm.max(static_cast<std::int64_t>(mine * 1e9))) / 1e9;
   std::string const own = trace.events(comm.rank(), longest - mine);

@@ -13,9 +13,9 @@
 
 namespace reshard {
 
-/// What a stage, or a stream of a GPU, did with one round.
+/// The time span of one round in a stage or in a stream of a GPU.
 struct StageSpan {
-  std::string_view lane;  ///< a text that stays: "read", "upload"
+  std::string_view lane;  ///< a text with static storage: "read", "upload"
   std::uint64_t round = 0;
   double begin = 0;  ///< seconds since the trace began
   double end = 0;
@@ -47,20 +47,20 @@ class Trace {
   std::uint64_t dropped_ = 0;
 };
 
-/// Where a trace goes. Opened before the job reads a byte, so that an unusable path is found at
+/// The file of a trace. Opened before the job reads a byte, so that an unusable path is found at
 /// once.
 class TraceFile {
  public:
-  /// Creates the file, or empties an earlier trace. Error: usage for anything else that is there,
-  /// and where the system refuses.
+  /// Creates the file, or empties an earlier trace. An Error of kind usage for any other existing
+  /// file, and if the system refuses.
   explicit TraceFile(std::filesystem::path path);
-  /// Removes the file when it was created here and nothing was written.
+  /// Removes the file if it was created here and is still empty.
   ~TraceFile();
   TraceFile(TraceFile const&) = delete;
   TraceFile& operator=(TraceFile const&) = delete;
 
   std::filesystem::path const& path() const { return path_; }
-  /// Appends; Error of kind io when the system refuses.
+  /// Appends; an Error of kind io if the system refuses.
   void write(std::string_view text);
 
  private:
@@ -71,8 +71,8 @@ class TraceFile {
 };
 
 /// Writes the spans of all ranks as one file of the Trace Event Format, which Perfetto and
-/// chrome://tracing open. Collective; rank 0 has the file. Clocks of hosts are set together at a
-/// barrier at the call: spans of different ranks are right to about the time of a barrier.
+/// chrome://tracing open. Collective; rank 0 has the file. Clocks of hosts are aligned at a barrier
+/// in the call: spans of different ranks are accurate to about the time of a barrier.
 void write_trace(Comm const& comm, Trace const& trace, TraceFile* file);
 
 }  // namespace reshard

@@ -7,7 +7,7 @@
 namespace reshard {
 namespace {
 
-/// Ends the reading of a file of which nothing is wanted any more.
+/// Thrown to end the reading of an abandoned file.
 struct GivenUp {};
 
 constexpr std::chrono::milliseconds between_looks(100);

@@ -18,39 +18,39 @@
 namespace reshard {
 
 /// Reads files of a rank back, one after the other on a thread of its own, while others are still
-/// written. What it finds goes into scan().
+/// written. Its results go into scan().
 class EarlyScan {
  public:
   struct Parts {
     std::vector<std::filesystem::path> files;
-    /// What is looked at. Called once, on the thread, when the first file comes.
+    /// The work of the scan. Called once, on the thread, at the first file.
     std::function<std::shared_ptr<DigestWork const>()> work;
     ScanOptions options;  ///< of one thread, with file_hashes; `watch` is not called
   };
-  /// What was found, as it goes into the result of scan().
+  /// The results, for scan().
   struct Found {
-    std::vector<std::uint64_t> shares;  ///< by ShareId; empty where nothing was read
+    std::vector<std::uint64_t> shares;  ///< by ShareId; empty if no file was read
     std::vector<FoundFile> files;
   };
 
   explicit EarlyScan(Parts parts);
-  /// Gives up what is under way.
+  /// Abandons the file under way.
   ~EarlyScan();
   EarlyScan(EarlyScan const&) = delete;
   EarlyScan& operator=(EarlyScan const&) = delete;
 
-  /// A file whose bytes are with the system. `finish` completes and syncs it, on the thread, before
-  /// it is read. Each file once.
+  /// Adds a file whose bytes were passed to the system. `finish` completes and syncs it, on the
+  /// thread, before it is read. Each file once.
   void add(std::uint32_t file, std::function<void()> finish);
-  /// Throws what has failed so far.
+  /// Throws the first error so far.
   void check();
-  /// No more files come, and those that were not begun are left out: nothing is written to any file
-  /// after this. Throws what has failed.
+  /// Ends the list of files; those that were not begun are left out, and no file is written after
+  /// this. Throws the first error.
   void end();
-  /// Those that were begun. After end().
+  /// The files that were begun. After end().
   std::set<std::uint32_t> const& begun() const { return begun_; }
-  /// After end(): waits until those are read, and throws what has failed. `meanwhile` is called
-  /// again and again.
+  /// After end(): waits until the begun files are read, and throws the first error. `meanwhile` is
+  /// called repeatedly.
   Found wait(std::function<void()> const& meanwhile);
   std::uint64_t bytes_read() const { return bytes_read_; }
 
@@ -81,10 +81,10 @@ class EarlyScan {
   std::shared_ptr<DigestWork const> work_;
   std::unique_ptr<RegionsByFile> regions_;
   std::unique_ptr<LaneScan> lane_;
-  std::jthread thread_;  // last: it uses what is above
+  std::jthread thread_;  // last member: the thread uses those above
 };
 
-/// Which of so many files the scans of all ranks have begun; on every rank. Collective; after
+/// By file: whether a scan of any rank has begun it; the same on every rank. Collective; after
 /// end().
 std::vector<bool> begun_early(Comm const& comm, EarlyScan const* mine, std::size_t files);
 

@@ -154,7 +154,7 @@ void ExtentComparer::measure_block(Elements const& elements, std::size_t first, 
     if (relative > block.relative.value) block.relative.value = relative, relative_at = i;
   }
   TensorStats& stats = stats_[elements.run.part];
-  // Finding a place takes time: only for what may be the largest of all.
+  // Only for candidates of the largest difference, as finding a place takes time.
   if (block.absolute.value > 0 && block.absolute.value >= stats.absolute.value)
     block.absolute.place = place_of(elements, first + absolute_at);
   if (block.relative.value > 0 && block.relative.value >= stats.relative.value)

@@ -14,17 +14,17 @@
 
 namespace reshard {
 
-/// How two checkpoints are compared.
+/// The kind of comparison of two checkpoints.
 enum class Comparison {
-  bytes,   ///< whether elements are the same, bit by bit
-  values,  ///< also by how much they differ
+  bytes,   ///< equality of elements, bit by bit
+  values,  ///< also the size of differences
 };
 
 /// Fills memory[extent.at, +extent.bytes) with the bytes of b's files.
 using ReadExtents = std::function<void(std::span<Extent const>, std::byte* memory)>;
 
-/// Compares bytes of checkpoint a, put where the files of b would have them, with what the files of
-/// b do have. Used by one thread.
+/// Compares bytes of checkpoint a, in the layout of b's files, with the bytes of b's files. Used by
+/// one thread.
 class ExtentComparer {
  public:
   /// Needs a buffer of buffer_bytes and a few KiB. `b` is the catalogue whose files the extents
@@ -33,10 +33,10 @@ class ExtentComparer {
                  ReadExtents read, std::uint64_t buffer_bytes = std::uint64_t{8} << 20);
 
   /// Compares staging[extent.at, +extent.bytes) with those bytes of b's file, for every extent.
-  /// Extents are whole elements of tensors in `places`.
+  /// Extents consist of complete elements of tensors in `places`.
   void compare(std::span<Extent const> extents, std::byte const* staging);
 
-  /// By part (parts_of()), of this rank.
+  /// The findings of this rank, by part (parts_of()).
   std::vector<TensorStats>& stats() { return stats_; }
   std::uint64_t bytes() const { return bytes_; }
   std::uint64_t calls() const { return calls_; }
@@ -57,7 +57,7 @@ class ExtentComparer {
     std::byte const* b_at(std::size_t i) const { return b + i * element_bytes; }
   };
 
-  /// Extents that lie one after the other in a file.
+  /// Compares contiguous extents of a file.
   void compare_neighbours(std::span<Extent const> neighbours, std::byte const* staging);
   void compare_part(std::uint32_t file, std::uint64_t offset_bytes, std::span<std::byte const> a,
                     std::byte const* b);

@@ -35,7 +35,7 @@ std::span<FileSpan const> spans_of(std::span<FileSpan const> spans, std::uint32_
 
 }  // namespace
 
-/// Hashes one file, from front to back. What is left out must be in `zeros`.
+/// Hashes one file, from front to back. Skipped bytes must be in `zeros`.
 class FileHasher {
  public:
   FileHasher() = default;
@@ -58,7 +58,7 @@ class FileHasher {
       bytes = bytes.subspan(part.size());
     }
   }
-  /// What was left out of the sums; beside add() on another thread.
+  /// Adds bytes to the SHA-256 only; concurrently with add() on another thread.
   void add_sha256(std::span<std::byte const> bytes) { sha256_->add(bytes); }
   FileHashes hashes() const {
     return {.size_bytes = at_,
@@ -69,10 +69,10 @@ class FileHasher {
   }
 
  private:
-  /// How many bytes from at_ on are alike in counting or not; says which.
+  /// The number of bytes from at_ on, at most `most`, that all count or all count as zeros.
   std::size_t next_part(std::size_t most) {
     constexpr std::size_t slice = std::size_t{128}
-                                  << 10;  // is still in the nearest cache when it is used again
+                                  << 10;  // still in the nearest cache at its second use
     std::uint64_t part = std::min(slice, most);
     while (!zeros_.empty() && zeros_.front().end <= at_) zeros_ = zeros_.subspan(1);
     in_zeros_ = !zeros_.empty() && zeros_.front().begin <= at_;

@@ -35,13 +35,13 @@ class RegionsByFile {
   std::vector<std::uint32_t> numbers_;
 };
 
-/// What a rank found out about a file that it read.
+/// The findings of a rank about a file that it read.
 struct FoundFile {
   std::uint64_t file = 0;
   FileHashes hashes;
 };
 
-/// What is scanned, for every thread that does. Borrows everything.
+/// The task of the scanning threads. Borrows everything.
 struct ScanTask {
   std::span<std::filesystem::path const> files;
   DigestWork const& work;
@@ -49,10 +49,10 @@ struct ScanTask {
   ScanOptions const& options;
 };
 
-/// What one thread of a rank finds out. Another one reads ahead of it.
+/// The scan of one thread of a rank. Another thread reads ahead of it.
 class LaneScan {
  public:
-  /// Called after every stretch with its bytes; what it throws ends the scan.
+  /// Called after every range with its bytes; an exception ends the scan.
   using BytesRead = std::function<void(std::uint64_t bytes)>;
 
   LaneScan(ScanTask const& task, BytesRead bytes_read);
@@ -60,7 +60,7 @@ class LaneScan {
   LaneScan(LaneScan const&) = delete;
   LaneScan& operator=(LaneScan const&) = delete;
 
-  /// Adds to what was found before.
+  /// Scans these shares, and adds to the earlier findings.
   void run(std::span<FileShare const> mine);
 
   std::span<std::uint64_t const> shares() const { return shares_; }  ///< by ShareId

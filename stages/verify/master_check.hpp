@@ -8,7 +8,7 @@
 
 namespace reshard {
 
-/// How the master weights of a tensor differ from what they should round to.
+/// The differences between a tensor's rounded master weights and its weights.
 struct MasterFindings {
   std::uint64_t elements = 0;
   std::uint64_t differing = 0;

@@ -11,7 +11,7 @@ namespace {
 constexpr std::uint64_t window_bytes = std::uint64_t{1} << 20;
 constexpr std::size_t most_windows = 32;
 
-/// Behind the last element that any piece of a blob has.
+/// By blob: the end of the last element of all pieces, in bytes.
 std::map<std::uint32_t, std::uint64_t> ends_of(ElementSide const& side, Catalog const& catalog) {
   std::map<std::uint32_t, std::uint64_t> ends;
   for (std::size_t p = 0; p < side.pieces.size(); ++p) {

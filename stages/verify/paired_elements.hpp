@@ -17,7 +17,7 @@
 
 namespace reshard {
 
-/// Elements of files, read in windows of some size: neighbours are asked for one after the other.
+/// Elements of files, read in windows, for access in the order of the file.
 class ElementWindows {
  public:
   explicit ElementWindows(CatalogReader const& read) : read_(read) {}
@@ -44,8 +44,8 @@ struct ElementSide {
   std::uint64_t element_bytes = 0;
 };
 
-/// The elements that two lists of pieces of one tensor both hold, one by one. The reader and what
-/// the sides view outlive this.
+/// The elements common to two lists of pieces of one tensor, one by one. The reader and the lists
+/// of the sides must outlive this object.
 class PairedElements {
  public:
   PairedElements(Model const& model, Catalog const& catalog, TensorId tensor, ElementSide const& a,
@@ -54,8 +54,7 @@ class PairedElements {
   /// Calls `look` for every element, with its bytes on both sides.
   void each(std::function<void(std::byte const* a, std::byte const* b)> const& look);
 
-  /// Of the element that is looked at: its indices along the axes of the tensor, and the blobs that
-  /// have it.
+  /// The current element: its indices along the axes of the tensor, and its blobs.
   std::vector<Index> place() const;
   std::pair<std::uint32_t, std::uint32_t> blobs() const { return blobs_now_; }
 
@@ -79,10 +78,10 @@ class PairedElements {
   std::function<void(std::byte const*, std::byte const*)> const* look_ = nullptr;
 };
 
-/// "layer 3, hidden 17", or "[3, 17]" where axes have no names. Pre: an index for each axis.
+/// "layer 3, hidden 17", or "[3, 17]" if axes have no names. Pre: an index for each axis.
 std::string place_text(Model const& model, TensorId tensor, std::span<Index const> indices);
 
-/// How one piece differs from another that should be the same.
+/// The difference of a piece from another that should be the same.
 struct CopyDifference {
   std::uint64_t elements = 0;
   std::uint64_t differing = 0;
@@ -90,8 +89,8 @@ struct CopyDifference {
   std::string values;        ///< "1.5 and 1.25": of the first
 };
 
-/// Reads two pieces of a tensor (places in TensorPieces) and compares what both hold. Pre:
-/// one dtype, of whole bytes.
+/// Reads two pieces of a tensor (indices in TensorPieces) and compares their common elements. Pre:
+/// one dtype, of at least a byte.
 CopyDifference compare_copy(Model const& model, Catalog const& catalog, TensorId tensor,
                             std::uint32_t a, std::uint32_t b, CatalogReader const& read);
 

@@ -27,7 +27,7 @@ struct Pair {
   Span left_out;
 };
 
-/// What differs between two pieces.
+/// The differences between two pieces.
 struct Differences {
   std::uint64_t elements = 0;
   std::uint64_t differing = 0;
@@ -41,8 +41,8 @@ class Comparer {
   Comparer(Model const& model, Catalog const& catalog, CatalogReader const& read)
       : model_(model), catalog_(catalog), read_(read) {}
 
-  /// Small pairs of the whole checkpoint, by the file of the piece that is left out: neighbours
-  /// there are read one after the other.
+  /// Small pairs of all tensors, by the file of the piece that is left out: neighbours there are
+  /// read one after the other.
   std::vector<Pair> pairs() const {
     std::vector<Pair> found;
     for (std::uint32_t t = 0; t < catalog_.tensors.size() && t < model_.tensors().size(); ++t) {
@@ -122,8 +122,8 @@ class Comparer {
     return found;
   }
 
-  /// The elements of an overlap in the order of the logical tensor; `src` and `dst` are places in
-  /// what was read.
+  /// The elements of an overlap in the order of the logical tensor; `src` and `dst` are element
+  /// offsets in the bytes read.
   void walk(std::size_t digit, Index src, Index dst, Differences& found) {
     if (digit == part_.size())
       return look(static_cast<std::uint64_t>(src) * element_,
@@ -197,7 +197,7 @@ struct StoredCopy {
   CopySpan copy_span() const { return {copy->file, copy->offset_bytes + copy_at, bytes}; }
 };
 
-/// A copy that is cut or stored in another way than what it copies.
+/// A declared copy that is cut or stored in another way than its original.
 struct OtherCopy {
   TensorId tensor{};
   std::uint32_t piece = 0;
@@ -264,7 +264,7 @@ class CopyFinder {
   DeclaredCopies found_;
 };
 
-/// The sentence about a copy that is none. `first` says where they differ.
+/// The sentence about a copy that differs. `first` describes the first difference.
 std::string copy_fault(Catalog const& catalog, Blob const& copy, Blob const& taken,
                        std::uint64_t differing, std::uint64_t elements, std::string const& first) {
   return fmt::format("{} in {} should be a copy of {}, but {} of {} elements differ, first {}",
@@ -272,7 +272,7 @@ std::string copy_fault(Catalog const& catalog, Blob const& copy, Blob const& tak
                      differing, elements, first);
 }
 
-/// Compares one with all that its tensor has beside copies.
+/// Compares a copy with all other pieces of its tensor.
 std::string compare_other(Model const& model, Catalog const& catalog, OtherCopy const& other,
                           CatalogReader const& read) {
   TensorPieces const& all = catalog.tensors[index(other.tensor)];

@@ -13,11 +13,11 @@
 
 namespace reshard {
 
-/// Replicas of at least so many bytes are not compared: reading them would cost time.
+/// Replicas of at least this size are not compared, as reading them would cost time.
 inline constexpr std::uint64_t largest_small_replica_bytes = std::uint64_t{1} << 20;
 
 struct ReplicaFindings {
-  std::uint64_t compared = 0;       ///< of all ranks
+  std::uint64_t compared = 0;       ///< over all ranks
   std::vector<std::string> faults;  ///< a sentence each, the same on every rank
 };
 
@@ -25,8 +25,8 @@ struct ReplicaFindings {
 using CatalogReader =
     std::function<void(std::uint32_t file, std::uint64_t offset_bytes, std::span<std::byte> into)>;
 
-/// Compares the small pieces of a source that several of its files hold with each other, each with
-/// the one that a plan reads: norms, biases, routers. Every rank reads a share of them. Collective.
+/// Compares the small replicated pieces of a source (norms, biases, routers), each with the one
+/// that a plan reads. Every rank reads a share of them. Collective.
 ReplicaFindings compare_small_replicas(Model const& model, Catalog const& catalog,
                                        CatalogReader const& read, Comm const& comm);
 
@@ -37,18 +37,17 @@ struct CopySpan {
   std::uint64_t bytes = 0;
   friend auto operator<=>(CopySpan const&, CopySpan const&) = default;
 };
-/// Whether two spans are known to have equal bytes, without a look at them.
+/// Whether two spans are known to have equal bytes without being read.
 using KnownEqual = std::function<bool(CopySpan const&, CopySpan const&)>;
 
-/// Compares weights that are copies of others by declaration (a tied output layer) with those,
-/// whatever their size and however both are cut, in slices of some MiB. Every rank reads a share of
-/// each. Optimizer state, elements below a byte and copies with another dtype are left out.
-/// Collective.
+/// Compares declared copies (a tied output layer) with their originals, of any size and division,
+/// in slices of some MiB. Every rank reads a share of each. Optimizer state, elements below a byte
+/// and copies with another dtype are left out. Collective.
 ReplicaFindings compare_copies(
     Model const& model, Catalog const& catalog, CatalogReader const& read, Comm const& comm,
     KnownEqual const& known_equal = [](CopySpan const&, CopySpan const&) { return false; });
 
-/// Whether the catalogue has copies by declaration.
+/// Whether the catalogue has declared copies.
 bool has_copies(Catalog const& catalog);
 
 }  // namespace reshard

@@ -26,7 +26,7 @@ constexpr auto wire_fields(FilledRows const&) {
   return std::tuple(&FilledRows::begin, &FilledRows::end);
 }
 
-/// Of one tensor, by its number.
+/// The filled rows of one tensor, by its number.
 struct FilledTensor {
   std::uint32_t tensor = 0;
   std::vector<FilledRows> filled;
@@ -72,7 +72,7 @@ void look_at(PaddingRows const& of, Index begin, Index end, CatalogReader const&
   }
 }
 
-/// This rank's share: of each stretch the slices whose turn it is.
+/// This rank's share: slices in turn of each range of rows.
 std::vector<FilledTensor> look_at_share(std::span<PaddingRows const> rows,
                                         CatalogReader const& read, Comm const& comm) {
   std::map<std::uint32_t, std::vector<FilledRows>> filled;

@@ -10,10 +10,10 @@
 
 namespace reshard {
 
-/// What lies in rows behind the vocabulary that a job leaves out.
+/// The content of rows after the vocabulary, which a job leaves out.
 struct RowsBehind {
-  std::vector<std::string> warnings;  ///< some rows have values, others are zero: new tokens
-  std::vector<std::string> notes;     ///< all have values, as in models that Megatron trained
+  std::vector<std::string> warnings;  ///< some rows are nonzero, others zero: new tokens
+  std::vector<std::string> notes;     ///< all rows are nonzero, as in models trained by Megatron
 };
 
 /// Reads the rows, in slices of a few MiB; every rank takes a share. Collective, and the same on

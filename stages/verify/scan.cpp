@@ -16,7 +16,7 @@
 namespace reshard {
 namespace {
 
-/// Tells how many bytes the threads of a rank have read, by the thread that asked for the scan.
+/// Reports the bytes read by the threads of a rank, on the thread that called scan().
 class ReadBytes {
  public:
   ReadBytes(std::function<void(std::uint64_t)> const& watch, EarlyScan const* early)
@@ -37,7 +37,7 @@ class ReadBytes {
   std::atomic<std::uint64_t> bytes_ = 0;
 };
 
-/// What one rank finds out.
+/// The scan of one rank.
 class RankScan {
  public:
   RankScan(DigestWork const& work, ScanOptions const& options, EarlyScan* early)
@@ -84,7 +84,7 @@ class RankScan {
   ScanOptions const& options_;
   EarlyScan* early_;
   ReadBytes bytes_read_;
-  std::mutex mutex_;  ///< of what follows
+  std::mutex mutex_;  ///< of the members below
   std::vector<std::uint64_t> shares_;
   std::vector<FoundFile> found_;
 };

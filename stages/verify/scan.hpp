@@ -24,43 +24,43 @@ struct ScannedFile {
 
 struct ScanOptions {
   std::uint64_t memory_bytes = std::uint64_t{64} << 20;  ///< of one rank
-  std::size_t threads = 1;     ///< of this rank that compute; as many read ahead of them
+  std::size_t threads = 1;     ///< of this rank for computing; as many more read ahead of them
   bool file_hashes = false;    ///< size, XXH3 and CRC-64 of every file; each file is then read from
                                ///< its first byte to its last by one thread of one rank
   bool sha256 = false;         ///< with file_hashes: SHA-256 as well
-  bool sha256_beside = false;  ///< SHA-256 on another thread than all else, where this rank has
-                               ///< cores without a file; scan() finds that out for itself
-  /// Those of the files, where they are known; else rank 0 opens each file to look.
+  bool sha256_beside = false;  ///< SHA-256 on a thread of its own, if this rank has cores without a
+                               ///< file; set by scan() itself
+  /// The sizes of the files; if empty, rank 0 opens each file to get them.
   std::span<std::uint64_t const> sizes = {};
-  bool past_cache = false;  ///< read from the device, not from pages in memory, where the file
-                            ///< system can (O_DIRECT)
-  /// Bytes of files that file_hashes counts as zeros in the CRC-64: sorted, disjoint, in whole
+  bool past_cache = false;  ///< read from the device, not from the page cache, if the file system
+                            ///< supports it (O_DIRECT)
+  /// Bytes of files that file_hashes counts as zeros in the CRC-64: sorted, disjoint, in complete
   /// pages.
   std::span<FileSpan const> zeros = {};
-  bool without_zeros = false;  ///< these are not read where nothing else wants them
-  /// Files that are not read, by number, with file_hashes: FileHashes has zeros of them. Nothing
-  /// wants bytes of them. Empty: none.
+  bool without_zeros = false;  ///< these are not read unless the work needs them
+  /// Files that are not read, by number, with file_hashes: their FileHashes are zeros, and the work
+  /// needs no bytes of them. Empty: none.
   std::vector<bool> without_files = {};
-  /// Told again and again how many bytes this rank has read; what it throws ends the scan. May be
-  /// empty.
+  /// Called repeatedly with the number of bytes that this rank has read; an exception ends the
+  /// scan. May be empty.
   std::function<void(std::uint64_t)> watch = {};
-  /// Told of every file after it was hashed, by the thread that did. May be empty.
+  /// Called for every file after it was hashed, by the thread that did. May be empty.
   std::function<void(ScannedFile const&)> scanned = {};
 };
 
-/// What a file was found to be.
+/// The size and the hashes of a file.
 struct FileHashes {
   std::uint64_t size_bytes = 0;
-  std::uint64_t xxh3 = 0;        ///< XXH3-64, seed 0: what `xxhsum -H3` prints
+  std::uint64_t xxh3 = 0;        ///< XXH3-64, seed 0: the output of `xxhsum -H3`
   std::uint64_t crc64 = 0;       ///< core/base/crc64.hpp
-  std::uint64_t read_bytes = 0;  ///< fewer than the size: `xxh3` and `sha256` mean nothing
-  Sha256Digest sha256{};         ///< zeros where it was not wanted
+  std::uint64_t read_bytes = 0;  ///< if fewer than the size, `xxh3` and `sha256` are not valid
+  Sha256Digest sha256{};         ///< zeros unless it was requested
   friend bool operator==(FileHashes const&, FileHashes const&) = default;
 };
 
 class EarlyScan;
 
-/// Whether nothing was left out of any of them.
+/// Whether all files were read completely.
 bool are_whole(std::span<FileHashes const> files);
 
 struct ScanResult {
@@ -70,10 +70,10 @@ struct ScanResult {
   std::uint64_t bytes_early = 0;      ///< of these, by early scans
 };
 
-/// Reads files once, each in ascending order, and sums up the share of every piece. The same result
-/// on every rank; collective. `files` are those that work.regions count in, and may be more. A file
-/// that ends early is an Error of kind io. What `early` has begun of the same work on this rank is
-/// not read again; null: nothing.
+/// Reads files once, each in ascending order, and computes the share of every piece. The same
+/// result on every rank; collective. work.regions count in `files`, which may be more. A file that
+/// ends early is an Error of kind io. Files of the same work that `early` has begun on this rank
+/// are not read again; nullptr: none.
 ScanResult scan(Comm const& comm, std::span<std::filesystem::path const> files,
                 DigestWork const& work, ScanOptions const& options, EarlyScan* early = nullptr);
 
@@ -81,7 +81,7 @@ ScanResult scan(Comm const& comm, std::span<std::filesystem::path const> files,
 std::vector<std::uint64_t> tensor_digests(DigestWork const& work,
                                           std::span<std::uint64_t const> shares);
 
-/// Shares that are not what their `same_as` is.
+/// The shares that differ from their `same_as`.
 std::vector<ShareId> differing_replicas(DigestWork const& work,
                                         std::span<std::uint64_t const> shares);
 

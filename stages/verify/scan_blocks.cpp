@@ -32,8 +32,8 @@ class Cutter {
   Cutter(FileBlocks& out, ShareId share, std::uint64_t tensor_bytes, std::uint64_t most_bytes)
       : out_(out), share_(share), tensor_bytes_(tensor_bytes), most_bytes_(most_bytes) {}
 
-  /// Dimensions in front of a certain one are taken index by index, that one some indices at a
-  /// time, those after it whole.
+  /// Takes dimensions before a certain one index by index, that one some indices at a time, those
+  /// after it completely.
   void cut(CopyShape shape, Place place) const {
     if (shape.run_bytes > most_bytes_) shape = with_short_runs(std::move(shape), place);
     std::uint64_t span = shape.run_bytes;
@@ -63,8 +63,8 @@ class Cutter {
     return stride * static_cast<std::int64_t>(count);
   }
 
-  /// The same with each run in parts of most_bytes_ as a dimension; what a run has beyond them is
-  /// cut at once.
+  /// The shape with each run divided into parts of most_bytes_, as a further dimension; the rest of
+  /// each run is cut at once.
   CopyShape with_short_runs(CopyShape shape, Place place) const {
     std::uint64_t const parts = shape.run_bytes / most_bytes_;
     if (std::uint64_t const rest = shape.run_bytes % most_bytes_; rest > 0)

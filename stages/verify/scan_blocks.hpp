@@ -8,7 +8,7 @@
 
 namespace reshard {
 
-/// A part of a region whose bytes lie close together in the file.
+/// A part of a region with bytes close together in the file.
 struct ScanBlock {
   std::uint64_t begin = 0;  ///< its bytes are within [begin, end) of the file
   std::uint64_t end = 0;
@@ -20,7 +20,7 @@ struct ScanBlock {
   std::uint32_t dim_count = 0;
 };
 
-/// What is wanted of one file, in ascending order of `begin`.
+/// The blocks of one file, in ascending order of `begin`.
 struct FileBlocks {
   std::vector<ScanBlock> blocks;
   std::vector<ByteDim> dims;

@@ -56,7 +56,7 @@ std::uint64_t BlockDigest::share(PieceShare const& piece, ScanBlock const& block
     case ShareKind::rounded:
       return rounded_digest(piece.dtype, from, block.run_bytes, dims, block.after_bytes, packed_);
     case ShareKind::moments:
-      // Any number that another block does not give: it is xored to theirs.
+      // A nonzero number that differs between blocks, as they are combined by xor.
       return wrong_moment(from, block.run_bytes, dims) ? crc64_power(block.after_bytes + 1) : 0;
   }
   return share(block, dims, from);

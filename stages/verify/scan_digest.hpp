@@ -14,10 +14,10 @@ namespace reshard {
 class BlockDigest {
  public:
   /// strided_digest() of a block of which `from` is the run of index 0. Elements that are
-  /// neighbours in the tensor but not in the file (a transposed matrix) are brought together first:
-  /// that is several times as fast as one run after the other.
+  /// neighbours in the tensor but not in the file (a transposed matrix) are gathered first, which
+  /// is several times as fast as one run after the other.
   std::uint64_t share(ScanBlock const& block, std::span<ByteDim const> dims, std::byte const* from);
-  /// What a block gives to the share of a piece of this kind.
+  /// The contribution of a block to the share of a piece of this kind.
   std::uint64_t share(PieceShare const& piece, ScanBlock const& block,
                       std::span<ByteDim const> dims, std::byte const* from);
 

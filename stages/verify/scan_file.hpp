@@ -17,7 +17,7 @@ class ScanFile {
   ScanFile(FileIo& io, std::filesystem::path const& path);
 
   std::uint64_t size_bytes() const { return size_bytes_; }
-  /// An Error that names both lengths when the file has fewer bytes.
+  /// Throws an Error with both sizes if the file has fewer bytes.
   void expect_bytes(std::uint64_t needed) const;
   /// Fills `into`.
   void read(std::uint64_t offset_bytes, std::span<std::byte> into) const;

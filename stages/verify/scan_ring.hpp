@@ -14,35 +14,34 @@
 
 namespace reshard {
 
-/// A window whose bytes are there.
+/// A window with its bytes.
 struct FilledWindow {
   std::uint32_t file = 0;
   std::uint64_t file_bytes = 0;
-  std::shared_ptr<FileBlocks const> blocks;  ///< that the window's are of
+  std::shared_ptr<FileBlocks const> blocks;  ///< the blocks of the window's file
   ScanWindow window;
-  std::byte const* bytes = nullptr;  ///< that of window.begin
+  std::byte const* bytes = nullptr;  ///< the byte at window.begin
 };
 
-/// Hands windows from the thread that reads to the one that works on them, in a fixed number of
-/// buffers.
+/// Passes windows from the reading thread to the computing one, in a fixed number of buffers.
 class ScanRing {
  public:
   ScanRing(std::size_t buffers, std::uint64_t window_bytes);
 
-  // The thread that reads:
-  /// The next buffer as soon as it is free; nullptr when no more is needed. The bytes of the buffer
-  /// before it are still there.
+  // Called by the reading thread:
+  /// Waits for the next free buffer; nullptr if no more is needed. The bytes of the previous buffer
+  /// are still valid.
   std::byte* free_buffer();
   void give(FilledWindow window);
-  /// Nothing more comes; with a failure, take() throws it in its turn.
+  /// Ends the windows; take() throws `failure`, if any, after the last window.
   void end(std::exception_ptr failure);
 
-  // The thread that works:
-  /// The oldest window that was not taken yet; nothing at the end.
+  // Called by the computing thread:
+  /// The oldest window that was not taken yet; nullopt at the end.
   std::optional<FilledWindow> take();
-  /// The window that was taken last is not needed any more.
+  /// Frees the window that was taken last.
   void give_back();
-  /// No more windows are wanted.
+  /// Ends the reading: no more windows are needed.
   void stop();
 
  private:

@@ -7,8 +7,8 @@
 
 namespace reshard {
 
-/// What one rank checks in one file: of the bytes that blocks need from it, in their order, those
-/// in [begin, end) (keep_share()).
+/// The share of one rank in one file: bytes [begin, end) of those that blocks need from it, in
+/// their order (keep_share()).
 struct FileShare {
   std::uint32_t file = 0;
   std::uint64_t begin = 0;
@@ -21,13 +21,13 @@ struct FileShare {
 std::vector<FileShare> share_of_bytes(std::span<std::uint64_t const> bytes_by_file, int rank,
                                       int ranks);
 
-/// The rank's files, ascending, when none is shared: the largest first, each to the rank that has
-/// the fewest bytes so far. Files of `left_out`, where it is not empty, are no one's.
+/// The rank's files, ascending, if none is shared: assigned from the largest on, each to the rank
+/// with the fewest bytes so far. Files of `left_out`, unless it is empty, are not assigned.
 std::vector<FileShare> share_of_files(std::span<std::uint64_t const> bytes_by_file, int rank,
                                       int ranks, std::vector<bool> const& left_out = {});
 
-/// How the threads of a rank share what the rank checks: the part of thread `lane` of `lanes`.
-/// Whole files stay whole, and `bytes_by_file` are those of all files then.
+/// The part of thread `lane` of `lanes` in the shares of a rank: by bytes, or by complete files,
+/// with the `bytes_by_file` of all files.
 std::vector<FileShare> lane_of_bytes(std::span<FileShare const> mine, int lane, int lanes);
 std::vector<FileShare> lane_of_files(std::span<FileShare const> mine,
                                      std::span<std::uint64_t const> bytes_by_file, int lane,

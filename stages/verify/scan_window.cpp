@@ -50,7 +50,7 @@ std::optional<std::uint64_t> ScanWindows::next_begin() {
   return seen_ < blocks_.size() ? std::optional(blocks_[seen_].begin) : std::nullopt;
 }
 
-/// Where a window from `begin` to `most` may end: after the last byte that blocks need in it, and
+/// The end of a window from `begin` to `most`: after the last byte that blocks need in it, and
 /// before a large gap.
 std::uint64_t ScanWindows::wanted_end(std::uint64_t begin, std::uint64_t most) const {
   std::uint64_t end = begin;

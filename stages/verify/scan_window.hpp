@@ -13,31 +13,31 @@
 
 namespace reshard {
 
-/// Windows begin and end at multiples of this, except at the end of the file: what the engine that
-/// reads past the cache requires.
+/// Windows begin and end at multiples of this, except at the end of the file, as DirectIo requires.
 inline constexpr std::uint64_t scan_page_bytes = direct_block_bytes;
 
 /// A part of a file that is in memory at one time.
 struct ScanWindow {
   std::uint64_t begin = 0;
   std::uint64_t fresh =
-      0;  ///< bytes before this one are also in the window before, those from it on are read
+      0;  ///< bytes before this one are also in the previous window, those from it on are read
   std::uint64_t end = 0;
   std::vector<ScanBlock> blocks;  ///< that end here
 };
 
-/// How much of a file is read.
+/// The part of a file that is read.
 enum class ScanExtent {
-  wanted,  ///< what blocks need; smaller gaps, too, because one request is faster than two
-  whole,   ///< an empty file has one empty window
+  wanted,  ///< the bytes of blocks, and small gaps, because one request is faster than two
+  whole,   ///< all bytes; an empty file has one empty window
 };
 
 /// The windows of one file, in ascending order. Every byte is fresh in one of them at most.
 class ScanWindows {
  public:
-  /// `skipped`, of this file, is left out of a whole one but for what blocks span, its first page
-  /// and its last. `blocks` outlive the windows. Pre: none of them spans more than window_bytes -
-  /// scan_page_bytes, or ends after the file; window_bytes is a multiple of scan_page_bytes.
+  /// `skipped`, of this file, is left out of ScanExtent::whole, except for bytes of blocks and the
+  /// first and last page. `blocks` outlive the windows. Pre: none of them spans more than
+  /// window_bytes - scan_page_bytes, or ends after the file; window_bytes is a multiple of
+  /// scan_page_bytes.
   ScanWindows(FileBlocks const& blocks, std::uint64_t file_bytes, std::uint64_t window_bytes,
               ScanExtent extent, std::span<FileSpan const> skipped = {})
       : blocks_(blocks.blocks),
@@ -58,7 +58,7 @@ class ScanWindows {
   std::uint64_t file_bytes_;
   std::uint64_t window_bytes_;
   ScanExtent extent_;
-  std::vector<ByteRange> skipped_;  // whole pages, in order
+  std::vector<ByteRange> skipped_;  // complete pages, in order
   std::size_t passed_ = 0;          // of them
   std::size_t seen_ = 0;            // blocks that began in a window
   std::vector<ScanBlock> waiting_;  // those of them that did not end there

@@ -149,7 +149,7 @@ StoredPlaces::PieceSteps StoredPlaces::steps_of(Holder const& holder) const {
   for (std::size_t s = result.steps.size(); s-- > 0 && result.steps[s].stride == result.block;) {
     Step const& step = result.steps[s];
     if (step.axis == no_axis || (step.axis == 0 && by_layer_[holder.tensor]))
-      break;  // what follows is another copy, another part
+      break;  // the following elements are of another copy or part
     result.block *= step.count;
     result.inner = s;
     // Axes of a tensor come in the order of its row-major bytes, digits of an axis by weight.

@@ -12,17 +12,17 @@
 
 namespace reshard {
 
-/// What is counted by itself: a logical tensor, or one layer of it.
+/// A unit of counting: a logical tensor, or one layer of it.
 struct TensorPart {
   std::uint32_t tensor = 0;
-  std::optional<Index> layer = std::nullopt;  ///< where layers are the tensor's first axis
+  std::optional<Index> layer = std::nullopt;  ///< set if layers are the tensor's first axis
 };
 /// The parts of all tensors that exist, by tensor and layer.
 std::vector<TensorPart> parts_of(Model const& model);
-/// How many parts one tensor has.
+/// The number of parts of one tensor.
 std::uint64_t part_count(Model const& model, std::uint32_t tensor);
 
-/// Elements that lie one after the other in a file and belong to one piece of one part.
+/// Contiguous elements of a file that belong to one piece of one part.
 struct StoredRun {
   std::uint32_t part = 0;    ///< of parts_of()
   std::uint32_t tensor = 0;  ///< of the model
@@ -30,46 +30,46 @@ struct StoredRun {
   std::uint32_t blob = 0;
   Index element = 0;     ///< of the blob: the first of the run
   Index elements = 0;    ///< from that one to the end of the run
-  bool replica = false;  ///< another piece that holds the same elements counts
+  bool replica = false;  ///< another piece with the same elements counts
   bool ascending =
       true;  ///< within the run, later elements have larger places in the logical tensor
 };
 
-/// An element as a file has it.
+/// The location of an element in a file.
 struct StoredElement {
   std::uint32_t blob = 0;
   std::uint64_t offset_bytes = 0;  ///< in the blob's file
 };
 
-/// Which element of which logical tensor the bytes of a checkpoint are, and back. A place is the
-/// number of an element in its logical tensor, row-major over the domain of its axes
-/// (logical_shape()). Used by one thread; model and catalogue outlive it.
+/// Maps bytes of a checkpoint to elements of logical tensors, and back. A place is the number of an
+/// element in its logical tensor, row-major over the domain of its axes (logical_shape()). Used by
+/// one thread; model and catalogue must outlive it.
 class StoredPlaces {
  public:
-  /// Tensors that the model says do not exist are left out, and so are dtypes whose elements are
-  /// smaller than a byte.
+  /// Tensors that do not exist in the model are left out, and so are dtypes with elements smaller
+  /// than a byte.
   StoredPlaces(Model const& model, Catalog const& catalog);
 
   std::size_t part_count() const { return part_count_; }
 
-  /// The run that begins at this byte. A byte that is no first byte of an element of any piece is
-  /// an internal Error.
+  /// The run that begins at this byte; an internal Error unless it is the first byte of an element
+  /// of a piece.
   StoredRun run_at(std::uint32_t file, std::uint64_t offset_bytes) const;
 
-  /// Where the element begins that has this byte. A byte of no piece is an internal Error.
+  /// The offset of the element that contains this byte. A byte of no piece is an internal Error.
   std::uint64_t begin_of_element(std::uint32_t file, std::uint64_t offset_bytes) const;
 
-  /// The place of an element of a piece. Pre: the piece holds it.
+  /// The place of an element of a piece. Pre: the piece contains it.
   std::uint64_t place_of(std::uint32_t tensor, std::uint32_t piece, Index element) const;
 
   /// The index along each axis of the tensor, as the axis counts: of layers 4 to 7, the first is 4.
   std::vector<Index> indices_at(std::uint32_t tensor, std::uint64_t place) const;
 
-  /// Where the catalogue has that element; of several replicas the one that plans read. Nothing
-  /// where no piece holds it.
+  /// The location of that element in the catalogue; of several replicas the one that plans read.
+  /// nullopt if no piece contains it.
   std::optional<StoredElement> find(std::uint32_t tensor, std::vector<Index> const& indices) const;
 
-  /// "layer 3, head 2", or "[3, 2]" when the model knows no names of axes.
+  /// "layer 3, head 2", or "[3, 2]" if the model has no names of axes.
   std::string text_of(std::uint32_t tensor, std::vector<Index> const& indices) const;
 
  private:
@@ -78,11 +78,11 @@ class StoredPlaces {
     Index stride = 0;
     Index count = 1;
     std::size_t axis = 0;  ///< number of the tensor's axis; no_axis for a repeat
-    Index weight = 0;      ///< what one step adds to the axis' index, in units of the axis' div
+    Index weight = 0;      ///< increment of the axis' index per step, in units of the axis' div
   };
   static constexpr std::size_t no_axis = static_cast<std::size_t>(-1);
 
-  /// A piece taken apart, steps from the longest stride to the shortest.
+  /// The steps of a piece, from the longest stride to the shortest.
   struct PieceSteps {
     std::uint32_t tensor = 0;
     std::uint32_t piece = 0;
@@ -90,7 +90,7 @@ class StoredPlaces {
     std::vector<Step> steps;
     std::vector<Index> first;  ///< index of each axis at the piece's first element
     std::size_t inner = 0;     ///< number of the first step of those that make up a block
-    Index block = 1;           ///< elements that lie one after the other
+    Index block = 1;           ///< contiguous elements
     bool replica = false;
     bool ascending = true;
   };
@@ -113,16 +113,16 @@ class StoredPlaces {
   void sort_stretches();
   PieceSteps steps_of(Holder const& holder) const;
   std::vector<PieceSteps> const& pieces_in(std::uint32_t blob) const;
-  /// The run whose first element has the byte.
+  /// The run whose first element contains the byte; nullopt if there is none.
   std::optional<StoredRun> run_with(std::uint32_t file, std::uint64_t offset_bytes) const;
   std::optional<StoredRun> run_in(Stretch const& stretch, std::uint64_t offset_bytes) const;
   /// An element of a piece.
   struct Walked {
     std::vector<Index> indices;  ///< along the tensor's axes
     Index in_block = 0;          ///< elements of the block before it
-    bool repeated = false;       ///< it lies in a repeat after the first
+    bool repeated = false;       ///< in a repeat after the first
   };
-  /// False when the piece does not hold the element.
+  /// False if the piece does not contain the element.
   static bool walk(PieceSteps const& piece, Index element, Walked& walked);
   std::uint64_t row_major(std::uint32_t tensor, std::vector<Index> const& indices) const;
   std::uint64_t begin_of(StoredRun const& run) const;
@@ -138,7 +138,8 @@ class StoredPlaces {
   std::vector<Stretch> stretches_;  ///< by file and begin
   mutable std::uint32_t known_blob_ = std::numeric_limits<std::uint32_t>::max();
   mutable std::vector<PieceSteps> known_pieces_;  ///< of that blob
-  mutable std::size_t last_piece_ = 0;            ///< where the last element was found, of those
+  mutable std::size_t last_piece_ = 0;            ///< index of the piece in which the last element
+                                                  ///< was found
 };
 
 }  // namespace reshard

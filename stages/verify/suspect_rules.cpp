@@ -13,9 +13,9 @@
 namespace reshard {
 namespace {
 
-/// Vectors of so many layers are expected to be alike.
+/// Vectors of at least this number of layers are compared.
 constexpr std::size_t layers_to_compare = 4;
-/// A flood is more than half of at least so many elements.
+/// A flood is more than half of at least this number of elements.
 constexpr std::uint64_t least_flood = 64;
 
 bool has_wide_exponents(DType dtype) {
@@ -100,7 +100,8 @@ class Judge {
     }
   }
 
-  /// Norms begin as ones, biases as zeros. One that is so in few of many layers was lost.
+  /// Norms begin as ones, biases as zeros. A vector with these values in few of many layers was
+  /// lost.
   void look_at_vectors(SuspectTensor const& tensor) {
     if (tensor.scale || tensor.slices.size() < layers_to_compare) return;
     std::vector<std::size_t> zero;

@@ -13,7 +13,7 @@
 
 namespace reshard {
 
-/// A surveyed tensor, as far as the rules need to know it.
+/// The properties of a surveyed tensor that the rules need.
 struct SuspectTensor {
   std::string name;
   DType dtype = DType::u8;
@@ -21,13 +21,12 @@ struct SuspectTensor {
   bool state = false;          ///< optimizer state, which may be zero
   bool second_moment = false;  ///< state that is not negative
   bool adapter = false;        ///< a matrix of a low-rank adapter, which may be zero
-  bool scale = false;          ///< scales of quantised weights, which may not
+  bool scale = false;          ///< scales of quantised weights, which may not be zero
   bool tied = false;           ///< of the vocabulary: two such tensors may be equal
-  std::string repeated;        ///< what the model holds several times on purpose, in this tensor
-                               ///< too: those of one word may be equal where their slices are the
-                               ///< same; "": nothing
-  std::string fused;  ///< a scale that loaders take once for weights that they fuse, and which
-                      ///< these are: "experts.gate and up"; "": none. Those of one word are equal
+  std::string repeated;        ///< a word for content that the model repeats on purpose: tensors of
+                               ///< one word may be equal in equal slices; "": none
+  std::string fused;           ///< a word for a scale that loaders share between fused weights:
+                      ///< "experts.gate and up"; scales of one word must be equal; "": none
   std::uint64_t first_slice = 0;
   std::vector<std::string> slices;  ///< what their names begin with: "layer.3.expert.5."; "" where
                                     ///< there is one
@@ -51,7 +50,7 @@ enum class SuspectKind {
 
 /// "not finite", …
 std::string_view word_of(SuspectKind kind);
-/// What usually causes it, and what to do: sentences.
+/// Sentences about the usual cause and the next step.
 std::string_view cause_of(SuspectKind kind);
 
 struct Suspect {
@@ -65,15 +64,15 @@ constexpr auto wire_fields(Suspect const&) {
                     &Suspect::found, &Suspect::count);
 }
 
-/// What a sound model does not have, by kind, then in the order of the tensors. Expected, and
-/// therefore no suspects: vectors that are constant or zero in most layers (norms, biases,
+/// Findings that a sound model does not have, by kind, then in the order of the tensors. Expected,
+/// and therefore not suspects: vectors that are constant or zero in most layers (norms, biases,
 /// corrections of a router), zeros in optimizer state and adapters, equal tensors of the
-/// vocabulary, what a model repeats, constant slices that are equal, subnormal numbers of 16-bit
-/// and 8-bit floats other than BF16.
+/// vocabulary, repeated content, constant slices that are equal, subnormal numbers of 16-bit and
+/// 8-bit floats other than BF16.
 std::vector<Suspect> suspects_in(std::span<SuspectTensor const> tensors,
                                  std::span<SliceValues const> slices);
 
-/// Numbers of a quantiser that some experts of a layer lack and others have, by stored names
+/// Quantiser scales that some experts of a layer lack and others have, by stored names
 /// ("….experts.3.up_proj.input_scale"). Engines need all or none.
 std::vector<Suspect> lacking_scales(std::span<std::string const> stored_names);
 

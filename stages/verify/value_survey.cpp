@@ -15,17 +15,18 @@
 namespace reshard {
 namespace {
 
-/// What a thread takes at a time.
+/// The bytes that a thread takes at a time.
 constexpr std::uint64_t part_bytes = std::uint64_t{1} << 20;
 
-/// Where exponent and mantissa of a format are.
+/// The bits of exponent and mantissa of a format.
 template <class Code>
 struct FloatBits {
   Code exponent;
   Code mantissa;
 };
 
-/// At most as many codes as a Code counts: sums as wide as what they count make full vectors.
+/// Counts at most as many codes as a Code can count: sums of the width of the codes make full
+/// vectors.
 template <class Code>
 void count_block(SliceValues& found, std::span<std::byte const> bytes, Code first,
                  FloatBits<Code> bits) {

@@ -12,10 +12,10 @@
 
 namespace reshard {
 
-/// What kinds of values a slice of a tensor has. Plain data, for messages between ranks.
+/// The counts of kinds of values in a slice of a tensor. Plain data, for messages between ranks.
 struct SliceValues {
-  std::uint64_t slice = 0;     ///< its number among all
-  std::uint64_t elements = 0;  ///< seen
+  std::uint64_t slice = 0;     ///< its number, over all tensors
+  std::uint64_t elements = 0;  ///< surveyed
   std::uint64_t nan = 0;
   std::uint64_t infinite = 0;
   std::uint64_t zero = 0;       ///< of either sign
@@ -28,9 +28,8 @@ struct SliceValues {
   void add(SliceValues const& other);
 };
 
-/// Counts the elements of `bytes`, which are whole ones; `slice` and `crc64` stay 0. Elements
-/// smaller than a byte, and complex ones, are not looked into: only `elements` counts them (bytes
-/// of packed ones).
+/// Counts the elements of `bytes`, which are complete; `slice` and `crc64` stay 0. Elements smaller
+/// than a byte, and complex ones, count only in `elements` (packed ones as bytes).
 SliceValues values_of(DType dtype, std::span<std::byte const> bytes);
 
 /// A tensor whose row-major bytes are surveyed, cut into slices of equal length.
@@ -40,7 +39,7 @@ struct SurveyedTensor {
   std::uint64_t slices = 0;
 };
 
-/// Collects what slices of tensors have. Slices are numbered through all tensors, in order.
+/// Surveys the slices of tensors, which are numbered over all tensors, in order.
 class ValueSurvey {
  public:
   ValueSurvey(std::vector<SurveyedTensor> tensors, std::size_t threads);
@@ -50,7 +49,7 @@ class ValueSurvey {
     std::uint64_t offset_bytes = 0;  ///< in the tensor's row-major bytes
     std::span<std::byte const> bytes;
   };
-  /// Each byte is to come once. Stretches begin and end with elements.
+  /// Takes ranges that begin and end with elements; each byte must be taken once.
   void take(std::span<Stretch const> stretches);
 
   /// The number of a tensor's first slice.
@@ -63,7 +62,7 @@ class ValueSurvey {
   void take_part(Stretch const& part);
 
   std::vector<SurveyedTensor> tensors_;
-  std::vector<std::uint64_t> first_;  ///< then the number of all slices
+  std::vector<std::uint64_t> first_;  ///< by tensor; the last entry is the number of all slices
   Workers workers_;
   std::mutex mutex_;
   std::vector<SliceValues> slices_;

@@ -10,31 +10,31 @@
 
 namespace reshard {
 
-/// The pages that are kept back of what these cells write: sorted, without overlap.
+/// The pages that are kept back while these cells are written: sorted, without overlap.
 struct KeptPages {
   CellRange cells;
   std::vector<FileSpan> pages;
 };
 
 /// The bytes of this rank in pages of target files that another rank writes, too: kept back while
-/// rounds are written, because the caches of two nodes must not hold the same page changed. The
-/// journal has them, and when all ranks have ended one rank writes them. Used by one thread at a
-/// time.
+/// rounds are written, because the caches of two nodes must not both contain the same modified
+/// page. The journal contains them, and when all ranks have ended one rank writes them. Used by one
+/// thread at a time.
 class EdgeBytes {
  public:
-  /// Of all cells: `pages` are sorted and do not overlap.
+  /// Keeps back `pages` of all cells; they are sorted and do not overlap.
   explicit EdgeBytes(std::vector<FileSpan> pages) : parts_{{{0, SIZE_MAX}, std::move(pages)}} {}
-  /// Of the cells of each part, in their order; of other cells nothing is kept back.
+  /// Keeps back pages of the cells of each part, in their order, and none of other cells.
   static EdgeBytes of_parts(std::vector<KeptPages> parts) { return EdgeBytes(std::move(parts)); }
 
-  /// Keeps back what lies in the pages and gives what may be written now. `sorted`: by file and
+  /// Keeps back the bytes in the pages and returns the extents to write now. `sorted`: by file and
   /// offset, written by `cells`, which are of one part.
   std::vector<Extent> keep(std::span<Extent const> sorted, std::byte const* staging,
                            CellRange cells = {});
-  /// What was kept since this was last asked.
+  /// The bytes kept since the last call.
   std::vector<HeldBytes> take_new();
   std::vector<HeldBytes> const& all() const { return held_; }
-  /// What is kept back of a file.
+  /// The bytes kept back of a file.
   std::vector<FileSegment> of_file(std::uint32_t file) const;
 
  private:

@@ -16,8 +16,8 @@ struct WriteStats {
   std::uint64_t clone_calls = 0;
 };
 
-/// What takes the finished bytes of rounds: writes them into target files, or compares them with
-/// files that are there. Used by one thread.
+/// The consumer of the finished bytes of rounds: writes them into target files, or compares them
+/// with existing files. Used by one thread.
 class ExtentSink {
  public:
   virtual ~ExtentSink() = default;
@@ -28,14 +28,14 @@ class ExtentSink {
   virtual void take(RoundWork const& round, std::byte* staging) { write(round.writes, staging); }
   /// After the last round, on every rank, on the same thread: for sinks whose ranks act together.
   virtual void finish() {}
-  /// After stream() has ended well on every rank, on the calling thread: lets go of the files.
+  /// Closes the files, after stream() has succeeded on every rank, on the calling thread.
   /// Collective.
   virtual void close() {}
-  /// Counts what write() and finish() got done together with other ranks, for the watch over
-  /// stalls. Any thread may ask.
+  /// The number of steps of write() and finish() completed together with other ranks, to detect
+  /// stalls. Any thread.
   virtual std::uint64_t steps() const { return 0; }
   virtual WriteStats const& stats() const = 0;
-  /// How it writes, for reports.
+  /// The way of writing, for reports.
   virtual std::string_view mode_name() const = 0;
 };
 

@@ -84,7 +84,7 @@ void ExtentWriter::move_unread(std::span<CloneExtent const> extents) {
   }
 }
 
-/// The observer sees what was cloned, too: its bytes are in the file like those that are written.
+/// The observer is called for cloned bytes, too: they are in the file like written ones.
 void ExtentWriter::write_without(std::span<Extent const> extents,
                                  std::span<CloneExtent const> cloned, std::byte* staging,
                                  CellRange cells) {

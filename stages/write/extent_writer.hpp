@@ -20,14 +20,14 @@
 
 namespace reshard {
 
-/// Clones stretches of source files into target files. Files that refused once are not asked again.
-/// Used by one thread.
+/// Clones ranges of source files into target files. Pairs of files that refused once are not tried
+/// again. Used by one thread.
 class ExtentCloner {
  public:
   /// Both outlive the cloner.
   ExtentCloner(FileSet& sources, FileSet& targets) : sources_(sources), targets_(targets) {}
 
-  /// False: it was refused, and the bytes must be copied.
+  /// False if refused: the bytes must be copied.
   bool clone(CloneExtent const& extent);
   /// Copies the bytes through memory.
   void copy(CloneExtent const& extent);
@@ -40,40 +40,40 @@ class ExtentCloner {
   std::set<std::pair<std::uint32_t, std::uint32_t>> refused_;  ///< source file, target file
 };
 
-/// Sees the bytes of every extent before they are written, in parts, in any order. Called from
-/// several threads at a time where a writer has workers.
+/// Called with the bytes of every extent before they are written, in parts, in any order; by
+/// several threads at a time if a writer has workers.
 using WriteObserver = std::function<void(std::uint32_t file, std::uint64_t offset_bytes,
                                          std::span<std::byte const> bytes)>;
 
-/// Told of every stretch that a round left unread, once the file has it. `copied`: it could not be
+/// Called for every unread range of a round, once the file has it. `copied`: it could not be
 /// cloned.
 using UnreadObserver = std::function<void(CloneExtent const& extent, bool copied)>;
 
-/// What a writer does not write because a previous target has it.
+/// The bytes that a writer does not write because a previous target has them.
 struct UnchangedSource {
-  UnchangedBytes* bytes = nullptr;  ///< null: there is no previous target
-  /// Sees the bytes of complete unchanged blocks in place of the WriteObserver, likewise.
+  UnchangedBytes* bytes = nullptr;  ///< nullptr: there is no previous target
+  /// Called with the bytes of complete unchanged blocks instead of the WriteObserver.
   WriteObserver seen = {};
-  /// Told of each of these blocks.
+  /// Called for each of these blocks.
   std::function<void(UnchangedBlock const&)> block = {};
 };
 
-/// What a writer clones from, and whom it tells.
+/// The files from which a writer clones, and the observer.
 struct CloneSource {
-  FileSet* files = nullptr;  ///< of the job's source; null: nothing is cloned
+  FileSet* files = nullptr;  ///< of the job's source; nullptr: no clones
   UnreadObserver unread = {};
 };
 
 /// Writes the extents of rounds from staging memory into files that exist at full size. Neighbours
-/// are joined into large vectored writes. Nothing is synced: the caller syncs the files when all is
-/// written. Used by one thread; with workers, several requests are under way at a time. Bytes in
-/// pages that another rank writes, too, are kept back where there is something that keeps them.
+/// are joined into large vectored writes. The caller syncs the files when all is written. Used by
+/// one thread; with workers, several requests are under way at a time. Bytes in pages that another
+/// rank writes, too, are kept back in `edges`, if given.
 class ExtentWriter : public ExtentSink {
  public:
-  /// What is given outlives the writer; an empty observer is allowed, and no `edges`. With the
-  /// files of a source, what rounds name as clones is cloned where the file system does that.
-  /// Rounds that leave something unread need them. With `unchanged`, what a previous target has is
-  /// not written.
+  /// All arguments must outlive the writer; the observer may be empty, `edges` nullptr. With the
+  /// files of a source, the clones of rounds are made if the file system supports them; rounds with
+  /// unread bytes require these files. With `unchanged`, bytes of a previous target are not
+  /// written.
   ExtentWriter(FileSet& files, WriteObserver const& observer, EdgeBytes* edges = nullptr,
                std::size_t threads = 1, CloneSource source = {}, UnchangedSource unchanged = {})
       : files_(files),

@@ -29,7 +29,7 @@ struct StepPart {
     return {reinterpret_cast<char const*>(words.data()), words.size() * sizeof(std::uint64_t)};
   }
 
-  /// More where one of both has more; of each dataset as many calls as the one that has most.
+  /// Merges two ranks: more rounds if either has more; for each dataset the larger number of calls.
   void join(std::string const& other) {
     std::vector<std::uint64_t> words(other.size() / sizeof(std::uint64_t));
     std::memcpy(words.data(), other.data(), other.size());
@@ -65,9 +65,9 @@ void or_abort(Comm const& comm, std::string_view doing, double timeout_seconds,
   ended.notify_all();
 }
 
-/// Open MPI 4.1 aggregates collective writes by one of several components, and these three say that
-/// a write has succeeded when the system refused it. Open MPI reads the variable when it opens
-/// its first file; what the user has chosen stays.
+/// Open MPI 4.1 aggregates collective writes by one of several components, and these three report
+/// success for a write that the system refused. Open MPI reads the variable when it opens its first
+/// file; a value set by the user stays.
 void avoid_silent_aggregations() { ::setenv("OMPI_MCA_fcoll", "^vulcan,dynamic,dynamic_gen2", 0); }
 
 }  // namespace

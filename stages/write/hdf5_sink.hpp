@@ -11,13 +11,13 @@
 namespace reshard {
 
 /// Writes rounds into HDF5 containers that exist at full size, through libhdf5 and MPI-IO. With
-/// hdf5::Transfer::collective the ranks write in step: before each step they tell each other how
-/// many calls they have for which dataset, and all make as many as the rank that has most; a rank
-/// without rounds takes part in finish() until all have ended. A failing rank leaves the others
-/// waiting: StreamOptions::exchanging must be set.
+/// hdf5::Transfer::collective the ranks write in step: before each step they exchange the number of
+/// calls for each dataset, and all make as many as the rank with the most; a rank without rounds
+/// takes part in finish() until all have ended. A failing rank leaves the others waiting:
+/// StreamOptions::exchanging must be set.
 class Hdf5Sink : public ExtentSink {
  public:
-  /// Opens the files; collective. When that or close() fails, or takes `stall_timeout_seconds`, the
+  /// Opens the files; collective. If that or close() fails, or takes `stall_timeout_seconds`, the
   /// job ends. `comm` and `observer` outlive it; the observer may be empty.
   Hdf5Sink(Comm const& comm, std::span<std::filesystem::path const> files, hdf5::Transfer transfer,
            WriteObserver const& observer, double stall_timeout_seconds);

@@ -14,8 +14,7 @@ namespace reshard {
 namespace {
 
 // A block: magic, kind, payload bytes (little-endian words of 8 bytes), the payload, CRC-64 of all
-// that. The program that reads it is the one that wrote it, to the byte: the identity of the run
-// sees to that.
+// that. It is read only by the identical program: the identity of the run ensures that.
 constexpr std::uint64_t magic = 0x314c4e524a485352U;  // "RSHJRNL1"
 constexpr std::uint64_t most_journal_bytes = std::uint64_t{4} << 30;
 constexpr std::string_view what = "a journal";
@@ -40,7 +39,7 @@ struct Block {
   std::string_view payload;
 };
 
-/// The next whole block; `bytes` loses it.
+/// Removes the next complete block from `bytes`; nullopt if there is none.
 std::optional<Block> next_block(std::string_view& bytes) {
   WireReader in(bytes, what);
   if (in.word() != magic) return std::nullopt;
@@ -204,14 +203,14 @@ void JournalWriter::sync_all() {
   std::unique_lock lock(mutex_);
   for (bool last = false; !last && !failure_;) {
     changed_.wait_for(lock, pause, [&] { return ended_ || dirty_bytes_ >= parts_.sync_bytes; });
-    last = ended_;  // what is added while the others are synced has its turn too
+    last = ended_;  // entries that were added during the sync are synced, too
     sync_now(lock);
   }
 }
 
-/// What is in the journal now reaches the device: first the files, then the mark that says so.
-/// `lock` is given up meanwhile. Rounds without writes are marked too: where rounds count only when
-/// every rank has them, a rank that only sends must not hold the others back.
+/// Syncs the entries of the journal so far: first the files, then a mark in the journal. `lock` is
+/// released meanwhile. Rounds without writes are marked, too: in lockstep a rank that only sends
+/// must not hold the others back.
 void JournalWriter::sync_now(std::unique_lock<std::mutex>& lock) {
   if (entries_ == marked_) return;
   std::set<std::uint32_t> const files = std::exchange(dirty_, {});

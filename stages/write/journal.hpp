@@ -21,8 +21,8 @@
 
 namespace reshard {
 
-/// A word of a sum: `value` belongs to sum number `number`. Sums are built by xor unless something
-/// else is said.
+/// A word of a sum: `value` belongs to sum number `number`. Sums are combined by xor unless stated
+/// otherwise.
 struct SumShare {
   std::uint64_t number = 0;
   std::uint64_t value = 0;
@@ -36,61 +36,62 @@ struct HeldBytes {
   friend bool operator==(HeldBytes const&, HeldBytes const&) = default;
 };
 
-/// What one or more rounds have done to a target: the cells that are complete in it, and what they
-/// added to the sums of the job.
+/// The effect of one or more rounds on a target: the cells that are complete in it, and their
+/// shares in the sums of the job.
 struct JournalEntry {
   std::uint64_t round = 0;
   std::uint64_t bytes = 0;             ///< payload written
-  std::vector<CellRange> cells;        ///< of the whole plan
+  std::vector<CellRange> cells;        ///< of the complete plan
   std::vector<SumShare> digests;       ///< of the source, by tensor
   std::vector<SumShare> records;       ///< CRC-32 of zip records, by RecordChecksums::shares()
   std::vector<SumShare> files;         ///< CRC-64 of files, by FileDigests::shares()
   std::vector<SumShare> sources = {};  ///< CRC-32 of the source's zip records (RecordShare)
-  // Built by addition:
+  // Combined by addition:
   std::vector<SumShare> covered = {};   ///< of the source's zip records (RecordShare)
-  std::vector<SumShare> digested = {};  ///< bytes that `digests` are of, by tensor
+  std::vector<SumShare> digested = {};  ///< bytes of `digests`, by tensor
   std::vector<SumShare> written = {};   ///< bytes, by target file
   // Not sums:
   std::vector<HeldBytes> held =
-      {};  ///< counted in all that, but written only after the last round of all ranks
-  std::vector<FileSpan> kept = {};  ///< counted, but not written: a previous target has these bytes
+      {};  ///< included in the sums, but written only after the last round of all ranks
+  std::vector<FileSpan> kept = {};  ///< included, but not written: a previous target has these
+                                    ///< bytes
   std::set<std::uint32_t> unsynced =
       {};  ///< files with other bytes of these rounds, which no mark covers
   friend bool operator==(JournalEntry const&, JournalEntry const&) = default;
 };
 
-/// The journal of one rank in one run, as it is found again.
+/// The journal of one rank in one run, as read by a later run.
 struct Journal {
-  /// Which life of which machine wrote it. While it lasts, nothing that was written is lost, synced
-  /// or not.
+  /// The boot id of the machine that wrote it. Until a reboot no written data is lost, synced or
+  /// not.
   std::string boot_id;
   std::uint64_t ranks = 0;  ///< of the run
-  /// Rounds have messages and are numbered alike on all ranks: a round is done when every rank has
+  /// Rounds have messages and the same number on all ranks: a round is done when every rank has
   /// written it.
   bool lockstep = false;
   std::vector<JournalEntry> entries;
-  std::size_t synced = 0;  ///< so many entries, from the front, were on the device together with
-                           ///< their data; held bytes are in the journal
+  std::size_t synced = 0;  ///< the number of entries, from the front, that were on the device
+                           ///< together with their data; held bytes are in the journal
 };
 
-/// Of this machine; "" where the system does not tell.
+/// The boot id of this machine; "" if the system has none.
 std::string this_boot_id();
 
-/// An entry as it is in a journal, framed with its length and a checksum; and back, nothing for
-/// any other bytes.
+/// An entry as bytes of a journal, framed with its length and a checksum; and the inverse, nullopt
+/// for any other bytes.
 std::string journal_block(JournalEntry const& entry);
 std::optional<JournalEntry> parse_journal_block(std::string_view bytes);
 
-/// Makes a journal of one entry, under its name only when it is on the device.
+/// Writes a journal of one entry, which gets its name once it is on the device.
 void write_journal(std::filesystem::path const& path, JournalEntry const& entry);
 
-/// Reads what is whole; a torn or damaged end is where the run was cut off. Nothing when there is
-/// not even a beginning.
+/// Reads the complete entries; a torn or damaged end is where the run was cut off. nullopt if not
+/// even the beginning is complete.
 std::optional<Journal> read_journal(std::filesystem::path const& path);
 
-/// Appends to the journal of a rank. The entry of a round goes to the system after the round's
-/// bytes did, so it survives the death of the process with them. From time to time a thread syncs
-/// the files that were written, then the journal with a mark: that survives the machine.
+/// Appends to the journal of a rank. The entry of a round is written after the round's bytes, so it
+/// survives the death of the process with them. From time to time a thread syncs the written files,
+/// then the journal with a mark: these entries survive the machine.
 class JournalWriter {
  public:
   struct Parts {
@@ -99,20 +100,20 @@ class JournalWriter {
     bool lockstep = false;
     std::function<void(std::uint32_t)>
         sync_file;  ///< by the number of a target file; called by several threads
-    std::uint64_t sync_bytes = std::uint64_t{256} << 20;  ///< after so many bytes
-    double sync_seconds = 5;                              ///< or so long after an entry
+    std::uint64_t sync_bytes = std::uint64_t{256} << 20;  ///< sync after this number of bytes
+    double sync_seconds = 5;                              ///< or this time after an entry
   };
   explicit JournalWriter(Parts parts);
-  /// Syncs what was written, as far as it can.
+  /// Syncs the written files as far as possible.
   ~JournalWriter();
   JournalWriter(JournalWriter const&) = delete;
   JournalWriter& operator=(JournalWriter const&) = delete;
 
-  /// `writes` are those of the round. Throws what the syncing thread met: nothing that it was to
-  /// sync is safe then.
+  /// `writes` are those of the round. Throws the error of the syncing thread: its files are then
+  /// not safe.
   void add(JournalEntry const& entry, std::span<Extent const> writes);
 
-  /// No more rounds: syncs what was written. Throws what the syncing thread met.
+  /// Ends the rounds: syncs the written files. Throws the error of the syncing thread.
   void end();
 
  private:
@@ -129,10 +130,10 @@ class JournalWriter {
   std::set<std::uint32_t> dirty_;
   std::uint64_t dirty_bytes_ = 0;
   std::uint64_t entries_ = 0;
-  std::uint64_t marked_ = 0;  ///< so many of them have been covered by a mark
+  std::uint64_t marked_ = 0;  ///< the number of entries covered by a mark
   bool ended_ = false;
   std::optional<Error> failure_;
-  std::jthread syncing_;  // last: it uses what is above
+  std::jthread syncing_;  // last member: the thread uses those above
 };
 
 }  // namespace reshard

@@ -52,8 +52,7 @@ std::optional<HiddenName> parse_ending(std::string_view ending) {
   return std::nullopt;
 }
 
-/// The youngest time of change of what has this name and of all that lies in it; nothing when it is
-/// not there.
+/// The latest time of change of a path and of its content; nullopt if it does not exist.
 std::optional<std::int64_t> newest_change(fs::path const& root) {
   struct stat status {};
   if (::lstat(root.c_str(), &status) != 0) return std::nullopt;
@@ -72,14 +71,14 @@ std::string token_of(fs::path const& left) {
   return name ? name->token : "";
 }
 
-/// A sentence when the path, or what lies in it, is too young for its run to be over.
+/// A sentence if the path or its content has changed too recently for its run to have ended.
 std::optional<std::string> fresh(fs::path const& path, std::int64_t now_ns,
                                  std::string const& host) {
   auto const newest = newest_change(path);
   std::int64_t const quiet =
       token_of(path).empty() ? quiet_seconds_of_earlier_versions : quiet_seconds;
   if (!newest || *newest > now_ns + quiet * ns_per_second)
-    return std::nullopt;  // a time in the future is not that of a write
+    return std::nullopt;  // a time in the future is not the time of a write
   std::int64_t const age = std::max<std::int64_t>(0, now_ns - *newest) / ns_per_second;
   if (age >= quiet) return std::nullopt;
   return fmt::format(
@@ -142,7 +141,7 @@ Leftovers leftovers_of(fs::path const& target) {
     if (name->kind == Kind::old && (!name->token.empty() || !is_there(place)))
       found.old.push_back(it->path());
   }
-  // Half a list would hide a run that is active. A parent that is missing or a file holds none:
+  // An incomplete list would hide an active run. A parent that is missing or a file has no entries:
   // preflight reports it.
   if (ended && ended != std::errc::no_such_file_or_directory && ended != std::errc::not_a_directory)
     fail(ended == std::errc::permission_denied ? ErrorKind::target : ErrorKind::io,
@@ -206,7 +205,7 @@ std::optional<std::string> sign_of_life(Leftovers const& left, bool locked, std:
   std::map<std::string, Owner> owners;  // by the token in the name
   for (fs::path const& journal : left.journals)
     if (auto owner = read_owner(journal)) owners[token_of(journal)] = *std::move(owner);
-  // The time of an old checkpoint says nothing of the run that was replacing it.
+  // The time of an old checkpoint is not that of the run that was replacing it.
   for (auto const* const list : {&left.journals, &left.staging})
     for (fs::path const& path : *list) {
       auto const owner = owners.find(token_of(path));
@@ -219,7 +218,7 @@ std::optional<std::string> sign_of_life(Leftovers const& left, bool locked, std:
   return std::nullopt;
 }
 
-/// The names in a folder that is open; closes it.
+/// The names in an open folder; closes it.
 static std::vector<std::string> names_behind(int descriptor, std::error_code& error) {
   std::vector<std::string> names;
   DIR* const open = ::fdopendir(descriptor);
@@ -241,7 +240,7 @@ static std::vector<std::string> names_behind(int descriptor, std::error_code& er
 
 void remove_folder(fs::path const& folder, std::error_code& error) {
   error.clear();
-  // Nothing is removed behind a link.
+  // Links are not followed.
   int const descriptor = retried(
       [&] { return ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC); });
   if (descriptor < 0) {

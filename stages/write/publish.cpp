@@ -34,7 +34,7 @@ void sync_tree(fs::path const& root) {
        system_reason(error_number), next);
 }
 
-/// A name that is there already is another run's.
+/// Makes a folder; a name that exists already is another run's.
 void make_folder(fs::path const& path) {
   if (retried([&] { return ::mkdir(path.c_str(), 0777); }) != 0)
     refuse_making(path, errno, "Check the permissions of its parent.");
@@ -92,7 +92,7 @@ Publication::Publication(fs::path const& target, ExistingTarget existing)
   check_target();
 }
 
-/// What fails here would fail at the end, when all is written.
+/// Tries the renaming of the end, before any byte is written.
 void Publication::check_renaming() {
   fs::path const parent = target_.parent_path();
   std::error_code error;
@@ -122,7 +122,7 @@ bool Publication::is_own_folder(fs::path const& path) const {
 }
 
 void Publication::remove_leftovers_but(Leftovers const& left) {
-  // The lock says enough of this machine. It may be free because it does not reach another one.
+  // The lock excludes runs of this machine only, unless it extends to others.
   if (auto const sign = sign_of_life(left, is_locked(), lock_.now_ns()))
     fail(ErrorKind::target,
          "{}: another job may be writing this target, and would lose its work: {}. {}",
@@ -132,7 +132,7 @@ void Publication::remove_leftovers_but(Leftovers const& left) {
       fail(ErrorKind::target, "{}: another job has just taken it. {}", one.string(), how_to_wait);
 }
 
-/// From here on what has our names is this run's.
+/// Marks the folders with our names as this run's.
 void Publication::own() {
   ours_ = true;
   write_owner(journal_, this_owner(token_));
@@ -170,7 +170,7 @@ void Publication::go_on(fs::path const& journal, fs::path const& staging) {
   std::erase(others.staging, staging);
   std::erase(others.journals, journal);
   remove_leftovers_but(others);
-  // The journal first: a run that has lost it ends.
+  // The journal first: a run without its journal ends.
   for (auto const& [from, to] : {std::pair(journal, journal_), std::pair(staging, staging_)})
     if (::rename(from.c_str(), to.c_str()) != 0) refuse_renaming(from, errno, how_to_wait);
   kept_ = true;
@@ -199,7 +199,7 @@ void Publication::remove_own() {
   life_sign_.reset();
   std::vector<fs::path> made{staging_};
   if (replaced_) made.push_back(old_);
-  made.push_back(journal_);  // last: it says whose the rest is
+  made.push_back(journal_);  // last, as it names the owner of the rest
   for (fs::path const& path : made) {
     std::error_code error;
     remove_folder(path, error);
@@ -239,7 +239,7 @@ bool Publication::is_in_place() const { return identity_of(target_) == staged_; 
 
 namespace {
 
-/// Of a rename.
+/// The kind of error of a failed rename.
 ErrorKind kind_of_refusal(int error_number) {
   if (error_number == EIO || error_number == ESTALE) return ErrorKind::io;
   return error_number == ENOSPC || error_number == EDQUOT ? ErrorKind::resources
@@ -279,7 +279,7 @@ void Publication::move_into_place() {
   if (!exchange()) replace_in_two_steps();
 }
 
-/// The old checkpoint takes the staging folder's name and is removed with it. False where the file
+/// The old checkpoint takes the staging folder's name and is removed with it. False if the file
 /// system cannot do that.
 bool Publication::exchange() {
   if (::renameat2(AT_FDCWD, staging_.c_str(), AT_FDCWD, target_.c_str(), RENAME_EXCHANGE) == 0)

@@ -17,15 +17,14 @@
 
 namespace reshard {
 
-/// Touches a file again and again, on a thread of its own, so that others see that its run is
-/// active.
+/// Touches a file at intervals, on a thread of its own, as a sign that its run is active.
 class LifeSign {
  public:
   explicit LifeSign(std::filesystem::path file, double seconds = life_sign_seconds);
   ~LifeSign();
   LifeSign(LifeSign const&) = delete;
   LifeSign& operator=(LifeSign const&) = delete;
-  /// Whether the file has gone: another run has taken its folder.
+  /// Whether the file is missing: another run has taken its folder.
   bool is_lost() const { return lost_; }
 
  private:
@@ -36,27 +35,26 @@ class LifeSign {
   std::condition_variable changed_;
   bool ended_ = false;
   std::atomic<bool> lost_ = false;
-  std::jthread thread_;  // last: it uses what is above
+  std::jthread thread_;  // last member: the thread uses those above
 };
 
-/// Whether the names in folders have reached the device, so that a power failure leaves them.
+/// Whether the names in folders have reached the device and survive a power failure.
 enum class Names { perhaps_lost, durable };
 
-/// A target that is built under a hidden name beside its place and takes its name only when
-/// complete. At any moment the target's name shows nothing, the old complete checkpoint or the new
-/// complete one. Used by one rank; stages/write/leftovers.hpp has the names.
+/// A target that is built under a hidden name next to its place and gets its name only when
+/// complete. At any moment the target's name is free, or that of the old complete checkpoint or of
+/// the new complete one. Used by one rank; stages/write/leftovers.hpp has the names.
 ///
-/// The token in the names of its folders is this run's alone. Another run that takes the folders
-/// over gives them its own token: then every further open and the renaming at the end find nothing,
-/// whether locks work or not.
+/// The token in the names of its folders is unique to this run. Another run that takes the folders
+/// over renames them to its own token: then every further open and the renaming at the end fail,
+/// with or without locks.
 class Publication {
  public:
-  /// Makes sure, as far as can be said beforehand, that the target can be published: its folder can
-  /// be listed, written and renamed in, the target is no mount point and may be renamed. Takes the
-  /// lock. An old checkpoint that a killed run left without its name gets it back. What earlier
-  /// jobs left otherwise is there until start_afresh() or go_on(). Error of kind target when
-  /// another job writes the target, or may: without locks, when something has changed within
-  /// quiet_seconds.
+  /// Checks, as far as possible beforehand, that the target can be published: its folder can be
+  /// listed, written and renamed in, the target is no mount point and may be renamed. Takes the
+  /// lock. Restores the name of an old checkpoint that a killed run left without it. Other
+  /// leftovers stay until start_afresh() or go_on(). An Error of kind target if another job writes
+  /// the target, or may: without locks, if a leftover has changed within quiet_seconds.
   Publication(std::filesystem::path const& target, ExistingTarget existing);
   /// Removes the staging folder and the journal, unless they are to be kept, and the lock.
   ~Publication();
@@ -69,12 +67,12 @@ class Publication {
   /// False on a file system without locks.
   bool is_locked() const { return lock_.is_held(); }
 
-  /// What earlier jobs left.
+  /// The leftovers of earlier jobs.
   Leftovers const& leftovers() const { return left_; }
-  /// Whether this is a folder (no link to one) that this user made.
+  /// Whether this is a folder (not a link to one) that this user made.
   bool is_own_folder(std::filesystem::path const& path) const;
-  /// Removes what earlier jobs left and makes an empty staging folder and an empty journal folder.
-  /// Error of kind target when a run on another machine may be filling them.
+  /// Removes the leftovers of earlier jobs and makes an empty staging folder and an empty journal
+  /// folder. An Error of kind target if a run on another machine may be filling them.
   void start_afresh();
   /// Takes over a journal and a staging folder of the leftovers, under new names; the other
   /// leftovers are removed.
@@ -84,12 +82,11 @@ class Publication {
   /// Whether staging folder and journal are still this run's.
   bool is_owner() const;
 
-  /// Makes every directory below staging durable where that is still to be done, then gives the
-  /// target its name, in one step where the file system has one. What it cannot do is an Error of
-  /// kind target or io; once the target has its name, nothing is removed any more unless that is
-  /// durable.
+  /// Syncs every directory below staging unless `names` are durable, then gives the target its
+  /// name, in one step if the file system supports it. Failures are Errors of kind target or io;
+  /// once the target has its name, other paths are removed only if the name is durable.
   void publish(Names names = Names::perhaps_lost);
-  /// After publish(): what could not be removed, as a sentence; "" when nothing is left.
+  /// After publish(): a sentence about paths that could not be removed; "" if there are none.
   std::string const& left_behind() const { return left_behind_; }
 
  private:
@@ -121,34 +118,34 @@ class Publication {
   std::filesystem::path old_;
   TargetLock lock_;
   Leftovers left_;
-  uid_t user_ = 0;  ///< as this file system sees it
+  uid_t user_ = 0;  ///< user id on this file system
   Identity staged_;
-  bool ours_ = false;  // what has our names
+  bool ours_ = false;  // whether the folders with our names are this run's
   bool kept_ = false;
   bool replaced_ = false;  ///< the old target may have got its hidden name
   std::string left_behind_;
   std::optional<LifeSign> life_sign_;
 };
 
-/// What to do on a file system without locks, where only its changes distinguish a run that is
-/// active from one that has ended.
+/// The behaviour on a file system without locks, where only changes distinguish an active run from
+/// one that has ended.
 enum class WithoutLocks {
   refuse,
-  when_quiet,  ///< refuse what has changed within quiet_seconds
+  when_quiet,  ///< refuse leftovers that have changed within quiet_seconds
 };
 
-/// What remove_leftovers() has done.
+/// The result of remove_leftovers().
 struct Cleaned {
   bool removed = false;
   bool put_back = false;  ///< the target: a killed run had taken its name to replace it
 };
 
-/// Removes what interrupted runs left beside a target. Error of kind target while a job writes it,
-/// or may.
+/// Removes the leftovers of interrupted runs next to a target. An Error of kind target while a job
+/// writes it, or may.
 Cleaned remove_leftovers(std::filesystem::path const& target, WithoutLocks without_locks);
 
-/// Gives a checkpoint that a killed run was replacing its name back, when that is missing; looks
-/// only, when it is not.
+/// Restores the name of a checkpoint that a killed run was replacing, if the name is free; else
+/// changes nothing.
 void put_back_replaced(std::filesystem::path const& target);
 
 }  // namespace reshard

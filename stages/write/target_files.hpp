@@ -15,44 +15,44 @@
 
 namespace reshard {
 
-/// A target file and what it has around its tensors.
+/// A target file and its frame around the tensors.
 struct TargetLayout {
   std::filesystem::path path;  ///< in the staging folder
   std::uint64_t size_bytes = 0;
   std::shared_ptr<FileFrame const> frame;
 };
 
-/// Which of many sums have changed: a round changes a few of perhaps a million.
+/// The numbers of changed sums: a round changes a few of perhaps a million.
 class TouchedSums {
  public:
   void note(std::size_t number);
-  /// Those noted since this was last asked, sorted.
+  /// The numbers noted since the last call, sorted.
   std::vector<std::size_t> take();
 
  private:
   void sort();
   std::vector<std::size_t> numbers_;
-  std::size_t sorted_ = 0;  ///< so many were left when they were last sorted
+  std::size_t sorted_ = 0;  ///< their number after the last sort
 };
 
-/// The CRC-32 of every record of a job that a frame wants, gathered from the pieces as they are
-/// written by any rank.
+/// The CRC-32 of every record that a frame takes, combined from the pieces as they are written by
+/// any rank.
 class RecordChecksums {
  public:
-  /// `known`: what is known already, by number of the share; the bytes of these records count for
-  /// nothing. Empty: nothing is known.
+  /// `known`: known checksums, by number of the share; the bytes of these records are not counted.
+  /// Empty: none is known.
   explicit RecordChecksums(std::span<TargetLayout const> files,
                            std::vector<std::optional<std::uint32_t>> known = {});
 
   /// Adds bytes [offset_bytes, +bytes.size()) of a file; bytes outside of records (a safetensors
-  /// file) count for nothing. Any thread.
+  /// file) are not counted. Any thread.
   void add(std::uint32_t file, std::uint64_t offset_bytes, std::span<std::byte const> bytes);
 
-  /// What the ranks xor together: one word per record.
+  /// One word per record, to be combined over the ranks by xor.
   std::span<std::uint32_t> shares() { return shares_; }
-  /// Numbers of the shares that add() has changed since this was last asked, sorted.
+  /// Numbers of the shares that add() has changed since the last call, sorted.
   std::vector<std::size_t> take_touched() { return touched_.take(); }
-  /// The checksums of one file's records, once the shares of all ranks are in.
+  /// The checksums of one file's records, once the shares of all ranks are combined.
   std::vector<std::uint32_t> of_file(std::uint32_t file) const;
 
  private:
@@ -71,12 +71,12 @@ class RecordChecksums {
   std::vector<std::optional<std::uint32_t>> known_;
 };
 
-/// The CRC-64 of a file from those of its blocks, `block_bytes` each, the last one what is left.
+/// The CRC-64 of a file from those of its blocks, `block_bytes` each, the last one shorter.
 std::uint64_t crc64_of_blocks(std::span<std::uint64_t const> blocks, std::uint64_t size_bytes,
                               std::uint64_t block_bytes);
 
-/// The CRC-64 (core/base/crc64.hpp) of every file of a job, or of every block of them, of which
-/// every byte is written once, by any rank, or counts as zero.
+/// The CRC-64 (core/base/crc64.hpp) of every file of a job, or of every block of them. Every byte
+/// is written once, by any rank, or counts as zero.
 class FileDigests {
  public:
   /// `block_bytes`: a sum for each block of a file, the last one shorter; 0: one for each file.
@@ -85,13 +85,13 @@ class FileDigests {
   void add(std::uint32_t file, std::uint64_t offset_bytes, std::span<std::byte const> bytes);
   /// Adds a complete block, whose CRC-64 is known. Any thread.
   void add_block(std::uint32_t file, std::uint64_t offset_bytes, std::uint64_t crc64);
-  /// One word per block, by file: what the ranks xor together.
+  /// One word per block, by file, to be combined over the ranks by xor.
   std::span<std::uint64_t> shares() { return shares_; }
-  /// Those of one file.
+  /// The CRC-64s of one file's blocks.
   std::span<std::uint64_t const> blocks_of(std::uint32_t file) const;
-  /// Of each file, once the shares of all ranks are in.
+  /// The CRC-64 of each file, once the shares of all ranks are combined.
   std::vector<std::uint64_t> of_files() const;
-  /// Numbers of the shares that add() has changed since this was last asked, sorted.
+  /// Numbers of the shares that add() has changed since the last call, sorted.
   std::vector<std::size_t> take_touched() { return touched_.take(); }
 
  private:
@@ -106,21 +106,20 @@ class FileDigests {
   std::vector<std::uint64_t> shares_;
 };
 
-/// Makes the file at full size, with its header, and leaves it open for writing. Pre: its folder is
-/// there.
+/// Creates the file at full size, with its header, and returns it open for writing. Pre: its folder
+/// exists.
 [[nodiscard]] File create_target_file(TargetLayout const& layout);
-/// The same for a file that an earlier run has made and partly written: what that run has put
-/// around the payloads is as it was when it was new.
+/// As create_target_file(), for a file that an earlier run has created and partly written: restores
+/// the initial bytes around the payloads.
 [[nodiscard]] File reopen_target_file(TargetLayout const& layout);
-/// What is around the payloads once all of them are written, the header included, without
-/// overlap.
+/// The final bytes around the payloads, the header included, without overlap.
 std::vector<FileSegment> frame_of(TargetLayout const& layout, std::span<std::uint32_t const> crc32,
                                   std::span<std::uint64_t const> digests);
 /// Writes a frame except the header, and payload that was held back, then syncs the file: through
 /// the descriptor of the set that wrote the rest of it, if that is still open.
 void finish_target_file(FileSet& files, std::uint32_t number, TargetLayout const& layout,
                         std::span<FileSegment const> frame, std::span<FileSegment const> held = {});
-/// What was written to the file reaches the device.
+/// Syncs the written data of the file.
 void sync_target_file(TargetLayout const& layout);
 
 }  // namespace reshard

@@ -44,7 +44,7 @@ TargetLock::TargetLock(std::filesystem::path const& target, std::string token)
 
 /// False: its holder removed it between our open and our lock.
 bool TargetLock::open_and_lock() {
-  // Whoever may write the folder could put a link there: nothing is made or changed behind one.
+  // Another user of the folder could put a link there: it is not followed.
   descriptor_ = retried([&] {
     return ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
   });
@@ -69,8 +69,8 @@ bool TargetLock::open_and_lock() {
   return is_held_;
 }
 
-/// The token tells whose the file is where locks do not reach every job. A full disk is met later,
-/// by what needs it.
+/// Writes the token, which identifies the owner if locks do not extend to every job. A full disk is
+/// ignored here; later writes report it.
 void TargetLock::sign() {
   struct stat status {};
   bool const is_new = ::fstat(descriptor_, &status) == 0 && status.st_size == 0;

@@ -9,7 +9,7 @@ namespace reshard {
 /// The lock `.NAME.lock` of a target, held until the end of the scope. Used by one rank.
 class TargetLock {
  public:
-  /// Error of kind target while another job holds it. `token` is in the file for as long as
+  /// An Error of kind target while another job holds it. The file contains `token` for as long as
   /// this job holds it.
   TargetLock(std::filesystem::path const& target, std::string token);
   ~TargetLock();
@@ -18,8 +18,8 @@ class TargetLock {
 
   /// False on a file system without locks.
   bool is_held() const { return is_held_; }
-  /// The time of the file system when the lock was taken, nanoseconds since 1970: what it dates
-  /// changes by.
+  /// The time when the lock was taken, by the clock of the file system (that of its time stamps),
+  /// in nanoseconds since 1970.
   std::int64_t now_ns() const { return now_ns_; }
 
  private:

@@ -15,8 +15,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A folder that is there can be renamed only within its file system, and in a sticky folder only
-/// by some.
+/// Checks that an existing folder can be renamed: only within its file system, and in a sticky
+/// folder only by its owners.
 void check_movable(fs::path const& target) {
   struct statx there {};
   struct statx parent {};
@@ -46,7 +46,7 @@ void check_movable(fs::path const& target) {
 constexpr std::string_view where_from = "Check target.path.";
 constexpr std::string_view what_to_permit = "Check the permissions of its parent.";
 
-/// Of the names that a run makes beside the target.
+/// The length of the longest name that a run makes next to the target.
 std::size_t longest_name(fs::path const& target) {
   std::string const token = make_token();
   return std::max({staging_of(target, token).filename().string().size(),
@@ -99,7 +99,7 @@ void look_at_place(fs::path const& target, ExistingTarget existing) {
   while (!is_there(there) && there.has_relative_path()) there = there.parent_path();
   if (std::error_code unknown; !fs::is_directory(there, unknown))
     refuse_making(place.parent_path(), unknown ? unknown.value() : ENOTDIR, where_from);
-  // To make and rename a folder, and to find again what is beside it.
+  // Permissions to make and rename a folder, and to list the entries next to it.
   if (::faccessat(AT_FDCWD, there.c_str(), W_OK | X_OK, AT_EACCESS) != 0)
     refuse_making(place, errno, what_to_permit);
   if (there == place.parent_path() && ::faccessat(AT_FDCWD, there.c_str(), R_OK, AT_EACCESS) != 0)

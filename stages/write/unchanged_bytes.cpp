@@ -10,7 +10,7 @@
 namespace reshard {
 namespace {
 
-/// The CRC-64 of bytes that lie in these extents one after the other.
+/// The CRC-64 of the bytes of a range, which these extents cover in order.
 std::uint64_t crc64_of(FileSpan const& span, std::span<Extent const> extents,
                        std::byte const* staging) {
   std::uint64_t sum = 0;

@@ -15,46 +15,47 @@ namespace reshard {
 
 /// The file of a previous target that has the name and the size of a file of this one.
 struct PreviousFile {
-  std::filesystem::path path;         ///< "": there is none, or nothing is known of it
-  FileStamp stamp;                    ///< as it was when the job was planned, without a device
+  std::filesystem::path path;         ///< "": there is none, or its blocks are not known
+  FileStamp stamp;                    ///< at the planning of the job, without a device
   std::vector<std::uint64_t> blocks;  ///< CRC-64, the last block shorter
 };
 
-/// Whether a file is still the one that a stamp was taken of. The time of its last change of any
-/// kind does not count: a hard link to it, made or removed, changes that.
+/// Whether two stamps are of the same file content. ctime is not compared, as making or removing a
+/// hard link changes it.
 bool is_same_file(FileStamp const& one, FileStamp const& other);
 
-/// A complete block of a target file that the previous one has, too.
+/// A complete block of a target file that is unchanged from the previous one.
 struct UnchangedBlock {
   FileSpan span;
   std::uint64_t crc64 = 0;
 };
 
-/// What a round brings, next to a previous target.
+/// The comparison of a round with a previous target.
 struct ComparedRound {
   std::vector<Extent> to_write;
-  std::vector<UnchangedBlock> blocks;  ///< by place
+  std::vector<UnchangedBlock> blocks;  ///< by file and offset
 };
 
 /// Finds the blocks that a previous target has at the same places, so that they need not be
 /// written. Used by one thread.
 class UnchangedBytes {
  public:
-  /// By number of the target file. `block_bytes`: of PreviousFile::blocks. The files outlive it.
+  /// `files` by number of the target file; they must outlive this object. `block_bytes`: of
+  /// PreviousFile::blocks.
   UnchangedBytes(std::span<PreviousFile const> files, std::uint64_t block_bytes,
                  std::size_t threads)
       : files_(files), block_bytes_(block_bytes), workers_(threads) {}
 
-  /// Which parts of these extents are to be written: all but complete blocks whose CRC-64 is the
-  /// recorded one. Of a block that two rounds bring, each writes its part. Pre: sorted by place,
-  /// apart.
+  /// The parts of these extents that are to be written: all but complete blocks with the recorded
+  /// CRC-64. A block in two rounds is written by both. Pre: sorted by file and offset, without
+  /// overlap.
   ComparedRound compare(std::span<Extent const> sorted, std::byte const* staging);
 
-  /// What compare() has left out since this was last asked, by place.
+  /// The ranges that compare() has left out since the last call, by file and offset.
   std::vector<FileSpan> take_kept();
 
  private:
-  /// A complete block that one round brings, without a gap.
+  /// A complete block in one round, without a gap.
   struct Candidate {
     FileSpan span;
     std::size_t first_extent = 0;

@@ -18,7 +18,7 @@ pickle::NodeId expect_dict(FileRange const& file, pickle::Document const& docume
   return id;
 }
 
-/// The item's value is a list of one dict: Megatron keeps everything that shares a key in a list.
+/// The item's value is a list of one dict: Megatron stores the objects of one key as a list.
 CommonState from_item(std::filesystem::path const& path, ItemPlace const& place) {
   File const file = File::open_for_reading(path);
   FileRange const range(file, place.offset_bytes, place.size_bytes);

@@ -34,7 +34,7 @@ std::optional<std::int64_t> decimal(std::string_view digits) {
   return error == std::errc() ? std::optional(value) : std::nullopt;
 }
 
-/// What a folder's name says about the moment of the save.
+/// The step of a save, by the name of its folder.
 struct Step {
   bool release = false;
   std::optional<std::int64_t> iteration{};
@@ -70,7 +70,7 @@ std::vector<std::string> saves_in(fs::path const& root, std::vector<std::string>
 }
 
 bool is_item_file(std::string_view name) { return name.ends_with(".distcp"); }
-/// `__3.metadata`: what one rank of a save without collectives writes.
+/// Whether a file is the metadata of one rank, of a save without collectives: `__3.metadata`.
 bool is_metadata_of_rank(std::string_view name) {
   constexpr std::string_view ending = ".metadata";
   return name.starts_with("__") && name.ends_with(ending) &&
@@ -99,7 +99,7 @@ void expect_torch_dist(fs::path const& folder, fs::path const& root) {
         (folder / backend_name).string(), json_quoted(backend));
 }
 
-/// Says why a folder without .metadata cannot be read.
+/// Throws the reason for which a folder without .metadata cannot be read.
 [[noreturn]] void refuse_without_metadata(fs::path const& folder, fs::path const& root,
                                           std::vector<std::string> const& names) {
   if (has(names, backend_name)) expect_torch_dist(folder, root);
@@ -120,8 +120,8 @@ void expect_torch_dist(fs::path const& folder, fs::path const& root) {
       folder.string(), metadata_name, shown(names));
 }
 
-/// What is beside the items and belongs to the user. Lists of checksums would be wrong for any
-/// other folder.
+/// Whether a file next to the items is copied to the target. Lists of checksums would be wrong for
+/// any other folder.
 bool travels_along(std::string_view name) {
   return name != metadata_name && name != backend_name && name != common_name &&
          name != tracker_name && name != "integrity.json" && name != "reshard.json" &&
@@ -230,7 +230,7 @@ bool looks_like_dcp(fs::path const& given) {
       return is_save(root / name) || has_item_files(root / name);
     });
   } catch (Error const&) {
-    return false;  // who opens it will say what is wrong
+    return false;  // open_directory() reports the error
   }
 }
 

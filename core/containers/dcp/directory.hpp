@@ -21,7 +21,7 @@ inline constexpr std::string_view backend_name = "metadata.json";
 inline constexpr std::string_view common_name = "common.pt";
 inline constexpr std::string_view common_key = "common_state/shard_0_1";
 
-/// Which program's names and side files a DCP folder has.
+/// The program whose names and side files a DCP folder has.
 enum class Flavour {
   plain,         ///< any state dict
   torch_dist,    ///< Megatron-Core: metadata.json, common.pt or a common_state item
@@ -29,19 +29,18 @@ enum class Flavour {
   torch_dcp,     ///< Megatron-LM with torch's FSDP2: keys model.…, an object args
 };
 
-/// A checkpoint folder, judged by its names alone (and, for the tracker and metadata.json, their
-/// few bytes).
+/// A checkpoint folder, by its file names and the texts of the tracker and metadata.json only.
 struct Directory {
   std::filesystem::path root;    ///< as the user named it
-  std::filesystem::path folder;  ///< that holds .metadata: root itself, or root/iter_0000010,
+  std::filesystem::path folder;  ///< the folder of .metadata: root itself, or root/iter_0000010,
                                  ///< root/release, root/step-10, …
   std::filesystem::path states;  ///< of a save of accelerate: the folder of its optimizer state
   std::optional<std::int64_t> iteration;  ///< from the folder's name or the tracker
   bool release = false;
-  bool has_backend_file = false;  ///< metadata.json says torch_dist
+  bool has_backend_file = false;  ///< metadata.json names torch_dist
   bool has_common_file = false;   ///< common.pt
-  /// Further files and folders beside the items (tokenizer, modelopt_state, run_config.yaml, …),
-  /// sorted. Lists of checksums are none: they are of this very folder.
+  /// Further files and folders next to the items (tokenizer, modelopt_state, run_config.yaml, …),
+  /// sorted, without lists of checksums, which hold for this folder only.
   std::vector<std::string> side_files;
 };
 
@@ -60,25 +59,24 @@ bool looks_like_dcp(std::filesystem::path const& path);
 /// metadata.json that is none.
 Directory open_directory(std::filesystem::path const& path);
 
-/// Judges by metadata.json and by the keys.
+/// The flavour, by metadata.json and by the keys.
 Flavour flavour_of(Directory const& directory, Metadata const& metadata);
 
-/// Megatron's common state: the dict with args, iteration, …, wherever it is stored. `root` is the
-/// dict's node.
+/// Megatron's common state: the dict with args, iteration, … `root` is the dict's node.
 struct CommonState {
   std::filesystem::path file;
   TorchFile torch;
   pickle::NodeId root = pickle::no_node;
 };
-/// From common.pt, else from the common_state item; nothing when there is neither. Damage is an
-/// Error of kind source.
+/// Reads common.pt, else the common_state item; nullopt if there is neither. Damage is an Error of
+/// kind source.
 std::optional<CommonState> read_common(Directory const& directory, Metadata const& metadata);
 
-/// From a file common.pt.
+/// Reads the common state of a file common.pt.
 CommonState read_common_file(std::filesystem::path const& file);
 
-/// A whole torch.save file in memory for a small document. The bytes of tensor i of the document
-/// (row-major) are `payload(i)`; tensors without elements are not asked for.
+/// The bytes of a complete torch.save file for a small document. `payload(i)` returns the row-major
+/// bytes of tensor i; it is not called for tensors without elements.
 std::string torch_file_bytes(pickle::Document& document, std::string_view archive,
                              std::function<std::string(std::size_t)> const& payload = {});
 

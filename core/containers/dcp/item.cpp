@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::size_t head_bytes = 4096;
 
-/// Calls whose result is a tensor, but none that lies in a storage as a strided array of numbers.
+/// Calls whose result is a tensor, but not a strided array of numbers in a storage.
 struct OtherTensor {
   std::string_view callable;
   std::string_view what;
@@ -40,7 +40,7 @@ constexpr std::array other_tensors = {
     OtherTensor{"_rebuild_parameter", "a Parameter around something other than a plain tensor"},
 };
 
-/// What a value that is no plain tensor is, in words.
+/// The description of a value that is not a plain tensor.
 std::string described(pickle::Document const& document) {
   auto const [module, callable] = document.class_of(document.root);
   if (callable.empty())
@@ -66,7 +66,7 @@ class ItemReader {
   ItemReader(File const& file, ItemPlace const& place, std::string_view key)
       : range_(file, place.offset_bytes, place.size_bytes), key_(key) {}
 
-  /// The tensor, and the record that it lies in.
+  /// The tensor, and the record that contains it.
   struct Found {
     FileTensor tensor;
     StorageRecord record;
@@ -150,7 +150,7 @@ class FrameWriter {
   ZipRecord place(std::string_view name, std::uint64_t size) {
     return layout_.place(std::string(folder).append(name), size);
   }
-  /// What follows a payload.
+  /// Appends the bytes after a payload.
   void close(std::string& out, ZipRecord const& record, std::uint32_t crc) {
     zip::append_descriptor(out, record, crc);
     zip::append_central_header(directory_, record, crc);

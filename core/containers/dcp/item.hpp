@@ -20,19 +20,18 @@ struct ItemTensor {
       0;                       ///< of the tensor's first element, from the start of the file
   std::vector<Index> strides;  ///< in elements; empty: row-major
   std::uint64_t storage_offset_bytes =
-      0;  ///< of the record that the elements lie in, from the start of the file
+      0;  ///< of the record that contains the elements, from the start of the file
   std::uint64_t storage_bytes = 0;
 };
 
-/// Finds the elements of the tensor item at `place` of `file`; one read of a few KiB where torch
-/// wrote it, else the archive's whole directory. Errors of kind source with path and offset:
-/// damage, an item that is no plain tensor, a dtype or shape other than the metadata's (both values
-/// are named), a storage that does not hold every element, compressed or encrypted records.
+/// Finds the elements of the tensor item at `place` of `file`; one read of a few KiB for an item as
+/// torch writes it, else the archive's complete directory. Errors of kind source with path and
+/// offset: damage, an item that is not a plain tensor, a dtype or shape other than the metadata's
+/// (both values are named), a storage that lacks elements, compressed or encrypted records.
 ItemTensor read_tensor_item(File const& file, ItemPlace const& place, DType dtype,
                             std::span<Index const> shape, std::string_view key);
 
-/// Where the bytes of a contiguous tensor go in an item made by us; everything follows from dtype
-/// and shape.
+/// The byte layout of an item of a contiguous tensor that we write, by dtype and shape.
 struct ItemLayout {
   std::uint64_t payload_offset_bytes = 0;  ///< from the start of the item; a multiple of 64
   std::uint64_t payload_bytes = 0;
@@ -40,7 +39,7 @@ struct ItemLayout {
 };
 ItemLayout item_layout(DType dtype, std::span<Index const> shape);
 
-/// The bytes before and after the payload of such an item: exactly what torch.save writes
+/// The bytes before and after the payload of such an item, identical to those of torch.save
 /// (docs/formats/torch-file.md).
 struct ItemFrame {
   std::string head;

@@ -53,8 +53,7 @@ class HeadReader {
     std::size_t const size = pickled->size_bytes;
     std::size_t const begin = payload_;
     if (!place(name, size)) return std::nullopt;
-    // Its descriptor says that this was all of it, and that it is undamaged; torch can be set to
-    // write no checksums.
+    // Its descriptor has its size and CRC-32; torch can be set to write no checksums.
     std::string const descriptor = text_or_nothing(begin + size, 16);
     ZipRecord const record{
         .name = {}, .header_offset_bytes = 0, .payload_offset_bytes = begin, .size_bytes = size};
@@ -72,8 +71,8 @@ class HeadReader {
                : std::string();
   }
 
-  /// Reads the local header at the end of what was placed: name_ and payload_. False when it is
-  /// none of torch's.
+  /// Reads the local header after the records placed so far: name_ and payload_. False if it is not
+  /// as torch writes it.
   bool read_header(bool filled) {
     std::uint64_t const at = layout_.directory_offset_bytes();
     if (at > head_.size() || head_.size() - at < zip::local_bytes) return false;
@@ -114,9 +113,9 @@ class HeadReader {
            place(record.name, record.content.size());
   }
 
-  /// The storage's descriptor, when it is among the bytes that were read, gives it the same size.
-  /// (Where it is not, a size that is wrong by less than the padding that follows goes unnoticed:
-  /// no writer makes such a file by accident.)
+  /// Whether the storage's descriptor has the same size, or is not among the bytes that were read.
+  /// (In the latter case a size that is wrong by less than the padding is not detected: no writer
+  /// makes such a file by accident.)
   bool storage_ends_there(ItemHead const& item) const {
     if (item.storage_bytes == 0 || item.storage_bytes > head_.size()) return true;
     std::uint64_t const at = item.payload_offset_bytes + item.storage_bytes;
@@ -129,7 +128,8 @@ class HeadReader {
            u32(12) == item.storage_bytes;
   }
 
-  /// What follows the storage is not read, but its size is known.
+  /// Whether the item ends as expected: the records after the storage are not read, but their sizes
+  /// are known.
   bool ends_as_expected() {
     for (zip::SmallRecord const& record : zip::after_storages) {
       // Both came with the same release.

@@ -7,7 +7,7 @@
 
 namespace reshard::dcp {
 
-/// The files that metadata.files names. A link that leads out of the checkpoint
+/// The paths of the files in metadata.files. A link that leads out of the checkpoint
 /// (core/base/member_file.hpp) is an Error of kind source.
 std::vector<std::filesystem::path> item_paths(Directory const& directory, Metadata const& metadata);
 

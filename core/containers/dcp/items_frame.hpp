@@ -18,20 +18,20 @@ struct PlannedItem {
   std::vector<Index> shape;
 };
 
-/// What one .distcp file will hold beside payloads and copied objects: the frames of its items, and
-/// objects whose bytes are known now, by offset: those of modules without state are all the same.
+/// The content of one .distcp file except for payloads and copied objects: the frames of its items,
+/// and objects with known bytes (those of modules without state are all the same), by offset.
 struct FileItems {
   std::vector<PlannedItem> tensors;
   std::vector<std::pair<std::uint64_t, SharedText>> objects;
 };
 
-/// The same, for whoever writes the file.
+/// FileItems as a FileFrame.
 class ItemsFrame : public FileFrame {
  public:
   explicit ItemsFrame(FileItems items) : items_(std::move(items)) {}
   /// The payloads of the tensors.
   std::vector<SummedRecord> records() const override;
-  /// The tail of an item and the head of the next one are neighbours, and one segment.
+  /// The tail of an item and the head of the next one are one segment.
   std::vector<FileSegment> rest(std::span<std::uint32_t const> crc32,
                                 std::span<std::uint64_t const> digests) const override;
 

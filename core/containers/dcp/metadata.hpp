@@ -22,8 +22,8 @@ namespace reshard::dcp {
 using PathStep = std::variant<std::string, std::int64_t>;
 using Path = std::vector<PathStep>;
 
-/// What `.metadata` says (docs/formats/dcp.md). No item was read: tensors are in the order of the
-/// file, boxes of no volume beside others are left out, and nothing says where payloads begin.
+/// The content of `.metadata` (docs/formats/dcp.md). No item was read, so payload offsets are
+/// unknown. Tensors are in the order of the file; empty boxes next to others are left out.
 struct Metadata : StoredTable {
   std::vector<std::string> files;  ///< relative paths, each a plain name or names joined by '/',
                                    ///< never leading out of the folder
@@ -36,22 +36,22 @@ struct Metadata : StoredTable {
 };
 
 /// Reads a `.metadata` file in one pass: a pickle that is interpreted, never executed. It takes
-/// about 200 bytes of memory per chunk, less than a tenth of what Python needs. The writers' plans
+/// about 200 bytes of memory per chunk, less than a tenth of Python's. The writers' plans
 /// (all_local_plans), when they come last, are not read. Errors of kind source, with the path and
-/// the byte or the key: damage, an opcode or class that has no place there, a chunk outside its
-/// tensor or without item, compressed items (transform_descriptors), dtypes and layouts without a
-/// counterpart here, absurd counts, names that leave the folder.
+/// the byte or the key: damage, an unexpected opcode or class, a chunk outside its tensor or
+/// without item, compressed items (transform_descriptors), dtypes and layouts without a counterpart
+/// here, absurd counts, names that leave the folder.
 Metadata read_metadata(File const& file);
 
-/// How much write_metadata shares: `compact` fetches from the memo what repeats (as small as
-/// pickles get); `plain` has no memo at all.
+/// The use of the memo by write_metadata(): `compact` fetches repeated values from it (the smallest
+/// pickle); `plain` has no memo.
 enum class MetadataStyle { compact, plain };
 
 /// The bytes of `.metadata` (pickle protocol 4) for these tensors, chunks and objects, with
-/// planner_data as given (nothing: an empty dict), without storage_meta, plans or mcore_data.
-/// torch 2.3 and later read it. Keys are in the order of planner_data, those that it lacks behind
-/// them. Equal input gives equal bytes. Pre: every chunk belongs to one tensor. A dtype that torch
-/// lacks is an Error of kind source.
+/// planner_data as given (nullopt: an empty dict), without storage_meta, plans or mcore_data. torch
+/// 2.3 and later read it. Keys are in the order of planner_data, followed by those that it lacks.
+/// Equal input gives equal bytes. Pre: every chunk belongs to one tensor. A dtype that torch lacks
+/// is an Error of kind source.
 std::string write_metadata(Metadata const& metadata, MetadataStyle style = MetadataStyle::compact);
 
 }  // namespace reshard::dcp

@@ -13,8 +13,8 @@
 
 namespace reshard::dcp {
 
-/// Writes opcodes of pickle protocol 4. In the compact style what cannot change (names, classes,
-/// sizes) is written once, stored in the memo and fetched from there after that; lists, dicts and
+/// Writes opcodes of pickle protocol 4. In the compact style immutable values (names, classes,
+/// sizes) are written once, stored in the memo and fetched from there after that; lists, dicts and
 /// objects never are, as Python code may change them.
 class Emitter {
  public:
@@ -26,7 +26,7 @@ class Emitter {
   explicit Emitter(MetadataStyle style) : compact_(style == MetadataStyle::compact) {}
 
   bool compact() const { return compact_; }
-  /// How many values the memo has.
+  /// The number of values in the memo.
   std::uint32_t stored() const { return stored_; }
   void reserve(std::size_t bytes) { out_.reserve(bytes); }
   std::string take() { return std::move(out_); }
@@ -38,7 +38,7 @@ class Emitter {
   void string(std::string_view text);
   /// Pre: no two modules have a global of the same name, and the name outlives the emitter.
   void global(std::string_view module, std::string_view name);
-  /// An object without arguments; its state is to follow.
+  /// An object without arguments; the caller writes its state next.
   void new_object(std::string_view module, std::string_view name);
   /// A tuple of `count` values that `emit(i)` writes.
   template <class Emit>
@@ -49,7 +49,7 @@ class Emitter {
     for (std::size_t i = 0; i < count; ++i) emit(i);
     op(marked ? Op::tuple : short_tuples[count]);
   }
-  /// `count` entries that `emit(i)` writes, added by `add` (APPENDS, SETITEMS) to what lies on the
+  /// `count` entries that `emit(i)` writes, added by `add` (APPENDS, SETITEMS) to the value on the
   /// stack, in batches as small as Python's.
   template <class Emit>
   void batches(std::size_t count, Op add, Emit emit) {
@@ -60,9 +60,9 @@ class Emitter {
     }
   }
 
-  /// Fetches the value of this memo number; false when it has none: write it, then call store.
+  /// Fetches the value of this memo number; false if it has none: write it, then call store().
   bool fetch(std::uint32_t number);
-  /// Stores the value on top of the stack, where there is a memo.
+  /// Stores the value on top of the stack in the memo, if there is one.
   void store(std::uint32_t& number);
 
  private:

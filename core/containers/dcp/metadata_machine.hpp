@@ -12,7 +12,7 @@
 
 namespace reshard::dcp {
 
-/// What the pickle has stored to fetch it again, by number. In pages: growing copies nothing.
+/// The memo of the pickle, by number. In pages, so that growing copies no values.
 class Memo {
  public:
   /// Values stored under different numbers.
@@ -24,7 +24,7 @@ class Memo {
     size_ += place.tag() == Tag::unset ? 1U : 0U;
     place = value;
   }
-  /// Tag::unset where nothing was stored.
+  /// Tag::unset if the number has no value.
   Value get(std::uint64_t number) const {
     std::uint64_t const page = number / page_values;
     return page < pages_.size() && pages_[page] ? pages_[page][number % page_values] : Value();
@@ -40,13 +40,13 @@ class Memo {
 };
 
 /// Runs the pickle of a `.metadata` file over `Records`: a stack, marks on it and a memo. An object
-/// of a known class becomes a record, every other one an opaque value; what is called or made is
-/// known by its name only, so no opcode can run anything.
+/// of a known class becomes a record, every other one an opaque value; callables and classes are
+/// only names, so no opcode can run code.
 class Machine {
  public:
   explicit Machine(File const& file) : source_(file), place_(file.path().string()) {}
 
-  /// To the end, or to the writers' plans behind everything that counts. Once.
+  /// Runs to the end, or to the writers' plans after all other attributes. To be called once.
   Root run();
   Records& records() { return records_; }
 
@@ -62,8 +62,7 @@ class Machine {
          fmt::format(format, std::forward<Args>(args)...));
   }
 
-  // The stack. What is refused has functions of its own, so that these stay small enough to be
-  // inlined.
+  // The stack. Refusals have functions of their own, so that these stay small enough to be inlined.
   void push(Value value) {
     if (height_ == stack_.size()) grow_stack();
     stack_[height_++] = value;
@@ -134,7 +133,7 @@ class Machine {
   void frozen_set();
   void global_by_lines();
   void global_by_strings();
-  void frame() { source_.skip(8); }  // a hint about buffering, nothing that the values need
+  void frame() { source_.skip(8); }  // a hint about buffering, without effect on values
   void new_object();
   void new_object_with_keywords();
   void call();
@@ -171,7 +170,7 @@ class Machine {
   std::vector<Value> stack_;  ///< its first height_ values; after them is room
   std::size_t height_ = 0;
   std::vector<std::size_t> marks_;
-  std::size_t floor_ = 0;  ///< the last mark: nothing below it can be popped
+  std::size_t floor_ = 0;  ///< the last mark: values below it cannot be popped
   Memo memo_;
   Root root_;
   std::uint64_t metadata_objects_ = 0;

@@ -1,5 +1,5 @@
-// The calls and objects of the pickle: what a class or function is to us, and what an object's
-// state says.
+// The calls and objects of the pickle: the meanings of classes and functions, and the states of
+// objects.
 
 #include "core/containers/dcp/metadata_machine.hpp"
 #include "core/containers/torch/pickle_text.hpp"

@@ -1,4 +1,4 @@
-// Puts together what the pickle of a `.metadata` file held: checks every value, and joins chunks
+// Assembles a Metadata from the pickle of a `.metadata` file: checks every value, and joins chunks
 // and objects with their items.
 
 #include <algorithm>
@@ -14,8 +14,8 @@ namespace {
 constexpr std::size_t largest_rank = 64;
 /// Steps from a state dict to a value in it.
 constexpr std::size_t longest_path = 64;
-/// The pickle may share one text or list among many keys; what is made of them is copied for each,
-/// and may have so many bytes.
+/// The limit of copied bytes: the pickle may share one text or list among many keys, and each key
+/// gets a copy.
 constexpr std::uint64_t free_bytes = std::uint64_t{16} << 20U;
 constexpr std::uint64_t bytes_per_byte = 16;
 

@@ -10,8 +10,8 @@
 
 namespace reshard::dcp {
 
-/// The bytes of a file from front to back, through a buffer that never holds much of it. Asking for
-/// more than the file has is an Error of kind source that says it is cut short.
+/// The bytes of a file from front to back, through a small buffer. Reading past the end is an Error
+/// of kind source (the file is cut short).
 class PickleSource {
  public:
   explicit PickleSource(File const& file);
@@ -27,7 +27,7 @@ class PickleSource {
     if (next_ == end_) refill(1);
     return static_cast<std::uint8_t>(*next_++);
   }
-  /// The next bytes; they are there until the next call. Pre: count <= largest_take.
+  /// The next bytes, valid until the next call. Pre: count <= largest_take.
   static constexpr std::size_t largest_take = std::size_t{1} << 18;
   std::string_view take(std::size_t count) {
     if (static_cast<std::size_t>(end_ - next_) < count) refill(count);
@@ -35,9 +35,9 @@ class PickleSource {
     next_ += count;
     return {taken, count};
   }
-  /// The byte before the next one. Pre: there was one.
+  /// The last byte taken. Pre: there was one.
   std::uint8_t taken() const { return static_cast<std::uint8_t>(next_[-1]); }
-  /// The byte `ahead` of the next one, which stays there. Pre: ahead < largest_take.
+  /// The byte at `ahead` after the next one, without taking it. Pre: ahead < largest_take.
   std::uint8_t peek(std::size_t ahead) {
     if (static_cast<std::size_t>(end_ - next_) <= ahead) refill(ahead + 1);
     return static_cast<std::uint8_t>(next_[ahead]);
@@ -51,7 +51,7 @@ class PickleSource {
       value = value << 8 | static_cast<unsigned char>(digits[i - 1]);
     return value;
   }
-  /// The same for a count that the file says.
+  /// An unsigned number of `bytes` bytes.
   std::uint64_t number(std::size_t bytes);
   void skip(std::uint64_t count);
   /// The last bytes of the file, at most `count`.

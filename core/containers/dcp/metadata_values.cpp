@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::string_view dcp_module = "torch.distributed.checkpoint.metadata";
 
-/// Where a class may come from, to be what it seems.
+/// A known class or function with its module.
 struct KnownName {
   std::string_view name;
   std::string_view module;
@@ -64,7 +64,7 @@ static_assert(std::size(word_texts) == static_cast<std::size_t>(Word::count));
 constexpr std::uint32_t last_generation = (1U << 24) - 1;
 constexpr std::size_t largest_kept_values = 1024;
 
-/// So much of a text as a message needs; characters stay whole.
+/// The beginning of a text for a message, without a cut inside a character.
 std::string_view shortened(std::string_view text) {
   constexpr std::size_t longest = 300;
   if (text.size() <= longest) return text;
@@ -140,8 +140,8 @@ void Containers::consume(Value value) {
     slot.values = {};
   else
     slot.values.clear();
-  // A place whose generations are used up stays empty: a value never leads to what came there
-  // later.
+  // A slot whose generations are used up stays empty, so that a value never refers to a later
+  // container.
   if (++slot.generation < last_generation) free_.push_back(value.id());
 }
 

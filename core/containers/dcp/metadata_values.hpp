@@ -11,8 +11,8 @@
 
 #include "core/containers/dcp/metadata.hpp"
 
-/// What the pickle of a `.metadata` file is made of, while it is read: values of eight bytes and
-/// tables of plain records that they number.
+/// The values of the pickle of a `.metadata` file while it is read: eight bytes each, with numbers
+/// of records in tables.
 namespace reshard::dcp {
 
 enum class Tag : std::uint8_t {
@@ -24,7 +24,7 @@ enum class Tag : std::uint8_t {
   string,         ///< Records::strings[payload]
   global,         ///< Records::globals[payload]: a class, a function or a dtype, by name
   numbers,        ///< Records::lists[payload]: a tuple or a torch.Size of integers
-  numbers_tuple,  ///< a tuple of one such tuple: what torch.Size is called with
+  numbers_tuple,  ///< a tuple of one such tuple: the arguments of torch.Size
   tuple,          ///< Records::tuples[payload]: any other tuple
   list,           ///< a list of Records::containers
   dict,           ///< a dict of Records::containers, keys and values in turn
@@ -65,7 +65,7 @@ class Value {
   std::uint64_t bits_ = 0;
 };
 
-/// Different texts, numbered.
+/// Distinct texts, by number.
 class StringTable {
  public:
   std::uint32_t add(std::string_view text);
@@ -80,12 +80,12 @@ class StringTable {
   IdTable table_;
 };
 
-/// The lists and dicts. One that became the state of an object is consumed: its room is used again,
-/// and no value leads to it any more.
+/// The lists and dicts. One that became the state of an object is consumed: its slot is reused, and
+/// no value refers to it any more.
 class Containers {
  public:
   Value add(Tag tag);
-  /// The contents, or nullptr when it was consumed. Pre: the value is a list or a dict.
+  /// The content, or nullptr if it was consumed. Pre: the value is a list or a dict.
   std::vector<Value>* find(Value value);
   void consume(Value value);
   std::size_t alive() const { return slots_.size() - free_.size(); }
@@ -93,7 +93,7 @@ class Containers {
  private:
   struct Slot {
     std::vector<Value> values;
-    std::uint32_t generation = 0;  ///< how many containers were here before
+    std::uint32_t generation = 0;  ///< the number of earlier containers in this slot
   };
   std::vector<Slot> slots_;
   std::vector<std::uint32_t> free_;
@@ -133,7 +133,7 @@ struct PropertiesRecord {
   std::uint32_t layout = unset;
 };
 
-/// What a class or function of the pickle is to us.
+/// The classes and functions with a meaning here.
 enum class Known : std::uint8_t {
   nothing,
   metadata,
@@ -178,7 +178,7 @@ enum class Word : std::uint32_t {
   count,
 };
 
-/// Everything that was read, before it is put together.
+/// All records of a pickle, before a Metadata is assembled.
 struct Records {
   Records();
   /// The attribute that a key names; Word::count for none.
@@ -196,13 +196,13 @@ struct Records {
   Value add_tuple(std::span<Value const> items);
   Value empty_tuple() const { return {Tag::numbers, 0}; }
   std::span<Value const> tuple(Value value) const;
-  /// The integer of a value; nothing for every other value.
+  /// The integer of a value; nullopt for any other value.
   std::optional<std::int64_t> integer(Value value) const {
     if (value.tag() == Tag::integer) return value.signed_payload();
     if (value.tag() == Tag::big_integer) return integers[value.payload()];
     return std::nullopt;
   }
-  /// A tuple, torch.Size or list of integers as one of `lists`; nothing for every other value.
+  /// A tuple, torch.Size or list of integers as one of `lists`; nullopt for any other value.
   std::optional<IndexLists::Id> numbers(Value value);
   std::optional<IndexLists::Id> numbers(std::span<Value const> items);
 
@@ -224,7 +224,7 @@ struct Records {
   std::vector<Index> scratch;
 };
 
-/// The attributes of the Metadata object; unset: it has none such.
+/// The attributes of the Metadata object; unset if absent.
 struct Root {
   Value state_dict_metadata;
   Value planner_data;

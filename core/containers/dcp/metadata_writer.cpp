@@ -12,7 +12,7 @@ using pickle::Op;
 
 constexpr std::string_view metadata_module = "torch.distributed.checkpoint.metadata";
 constexpr std::string_view filesystem_module = "torch.distributed.checkpoint.filesystem";
-/// How many of the memo's short numbers go to files; what then is left, to sizes.
+/// The share of files in the memo's short numbers; the rest is for sizes.
 constexpr std::size_t most_files_ahead = 128;
 constexpr std::size_t numbers_for_words = 64;
 

@@ -8,7 +8,7 @@ namespace reshard::dcp {
 ObjectLook look_at_object(File const& file, ItemPlace const& place) {
   try {
     TorchFile const torch = read_torch_file(FileRange(file, place.offset_bytes, place.size_bytes));
-    // The older container has pickles of its own beside the value's.
+    // The legacy container has further pickles next to the value's.
     if (torch.container != TorchFile::Container::zip)
       return {.found = {}, .damage = "it is not a zip archive."};
     return {.found = pickle::not_to_copy(torch.document), .damage = {}};

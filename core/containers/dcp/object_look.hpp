@@ -8,13 +8,13 @@
 
 namespace reshard::dcp {
 
-/// What the pickle of an object holds, as far as it matters for carrying the object as bytes.
+/// The result of checking the pickle of an object that is to be copied as bytes.
 struct ObjectLook {
   pickle::NotCarried found;
-  std::string damage;  ///< why it cannot be read; "" when it can
+  std::string damage;  ///< why it cannot be read; "" if it can
 };
 
-/// Reads the object's archive as any torch file. Nothing is executed, and storages are not read.
+/// Reads the object's archive as a torch file. Executes nothing; storages are not read.
 ObjectLook look_at_object(File const& file, ItemPlace const& place);
 
 }  // namespace reshard::dcp

@@ -17,8 +17,8 @@ constexpr std::string_view rebuild_tensor_v3 = "torch._utils\n_rebuild_tensor_v3
 constexpr std::string_view rebuild_parameter = "torch._utils\n_rebuild_parameter\n";
 constexpr std::string_view untyped_storage = "torch.storage\nUntypedStorage\n";
 
-/// Walks over a pickle that must look as expected. After the first difference everything is false
-/// and nothing moves.
+/// Steps over a pickle that must be as expected. After the first difference every call returns
+/// false without moving.
 class Matcher {
  public:
   explicit Matcher(std::string_view bytes) : bytes_(bytes) {}

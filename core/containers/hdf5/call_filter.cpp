@@ -12,7 +12,7 @@
 namespace reshard::hdf5 {
 namespace {
 
-/// The level of libseccomp at which a whole process can be ended (Linux 4.14).
+/// The level of libseccomp at which a process can be ended with all threads (Linux 4.14).
 constexpr unsigned level_with_kill_process = 3;
 
 /// Some bits of one argument are zero.
@@ -52,17 +52,17 @@ bool can_filter_calls() { return seccomp_api_get() >= level_with_kill_process; }
 bool allow_only_reading(int answers) {
   if (!can_filter_calls()) return false;
   Filter filter(SCMP_ACT_KILL_PROCESS);
-  // What reading and computing need.
+  // Reading and computing.
   filter.add(SCMP_ACT_ALLOW,
              {SCMP_SYS(read), SCMP_SYS(pread64), SCMP_SYS(lseek), SCMP_SYS(close), SCMP_SYS(fstat),
               SCMP_SYS(brk), SCMP_SYS(munmap), SCMP_SYS(mremap), SCMP_SYS(madvise), SCMP_SYS(futex),
               SCMP_SYS(sched_yield), SCMP_SYS(getrandom)});
-  // What libc asks when memory is short, for the time, and when it ends the process.
+  // Calls of libc for the allocator, the time and the end of the process.
   filter.add(SCMP_ACT_ALLOW, {SCMP_SYS(sched_getaffinity), SCMP_SYS(clock_gettime),
                               SCMP_SYS(gettimeofday), SCMP_SYS(time), SCMP_SYS(getpid),
                               SCMP_SYS(gettid), SCMP_SYS(rt_sigreturn), SCMP_SYS(rt_sigprocmask),
                               SCMP_SYS(rt_sigaction), SCMP_SYS(exit), SCMP_SYS(exit_group)});
-  // What libhdf5 asks of the file's path before it has opened it, and what forbid_paths() needs
+  // Calls of libhdf5 with the file's path before it has opened it, and those of forbid_paths()
   // itself.
   filter.add(SCMP_ACT_ALLOW,
              {SCMP_SYS(newfstatat), SCMP_SYS(stat), SCMP_SYS(lstat), SCMP_SYS(statx),
@@ -84,8 +84,7 @@ bool allow_only_reading(int answers) {
 
 bool forbid_paths() {
   if (!can_filter_calls()) return false;
-  // The strictest of several filters counts, so this one only has to name what is forbidden in
-  // addition.
+  // The strictest of several filters counts, so this one names only the additional forbidden calls.
   Filter filter(SCMP_ACT_ALLOW);
   filter.add(SCMP_ACT_KILL_PROCESS,
              {SCMP_SYS(open), SCMP_SYS(openat), SCMP_SYS(stat), SCMP_SYS(lstat), SCMP_SYS(statx),

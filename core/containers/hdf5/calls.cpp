@@ -5,7 +5,7 @@
 namespace reshard::hdf5 {
 namespace {
 
-/// The words of the deepest function that failed: the others only say that it did.
+/// The text of the deepest function that failed; the others only repeat that it did.
 std::string reason() {
   std::string text;
   H5Ewalk2(

@@ -23,10 +23,10 @@ class Handle {
   ~Handle() { close(); }
 
   hid_t id() const { return id_; }
-  /// Closes now. False when libhdf5 says that this failed, as a file does whose last bytes cannot
-  /// be written.
+  /// Closes now. False if libhdf5 reports a failure, as for a file whose last bytes cannot be
+  /// written.
   bool close() { return id_ < 0 || close_(std::exchange(id_, H5I_INVALID_HID)) >= 0; }
-  /// Leaves it open without an owner.
+  /// Releases the id without closing it.
   void forget() { id_ = H5I_INVALID_HID; }
 
  private:
@@ -34,7 +34,7 @@ class Handle {
   Close close_;
 };
 
-/// While one of these lives, libhdf5 prints nothing about its errors.
+/// While an object lives, libhdf5 does not print its errors.
 class Quiet {
  public:
   Quiet();
@@ -47,8 +47,8 @@ class Quiet {
   void* print_data_ = nullptr;
 };
 
-/// Checks what calls of libhdf5 return: a failure is an Error of this kind, "place, object: libhdf5
-/// cannot <doing>: <its reason>. …". Borrows the texts.
+/// Checks the results of calls of libhdf5: a failure is an Error of this kind, "place, object:
+/// libhdf5 cannot <doing>: <its reason>. …". Borrows the texts.
 struct Calls {
   ErrorKind kind;
   std::string_view place;
@@ -58,7 +58,7 @@ struct Calls {
     if (id < 0) failed(doing);
     return {id, how};
   }
-  /// Any result of which a negative one means failure.
+  /// Returns `result`; throws if it is negative.
   template <class Result>
   Result done(Result result, std::string_view doing) const {
     if (result < 0) failed(doing);

@@ -21,7 +21,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// In front of what a child says.
+/// The head of a child's answer.
 struct AnswerHead {
   enum class Kind : std::uint64_t {
     answer = 0x72657375,
@@ -51,8 +51,8 @@ std::uint64_t address_space_bytes() {
                         static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
 }
 
-/// Keeps two descriptors; what libc says when memory is broken, and whatever else is printed, goes
-/// nowhere.
+/// Closes all descriptors but two; output of libc about broken memory, and all other output, is
+/// dropped.
 void leave_descriptors(int one, int other) {
   if (int const nowhere = ::open("/dev/null", O_WRONLY); nowhere >= 0) {
     ::dup2(nowhere, STDOUT_FILENO);
@@ -72,12 +72,12 @@ void take_limits(ChildLimits const& limits) {
   for (int const number :
        {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGXCPU, SIGTERM, SIGINT, SIGHUP, SIGPIPE})
     ::signal(number, SIG_DFL);
-  // What a filter of system calls forbids as well, for systems without one.
+  // The same restrictions as far as possible for systems without a filter of system calls.
   ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
   set_limit(RLIMIT_FSIZE, 0);
   set_limit(RLIMIT_NPROC, 0);
   set_limit(RLIMIT_CORE, 0);
-  set_limit(RLIMIT_CPU, limits.cpu_seconds, 1);  // SIGXCPU first, which says why it ended
+  set_limit(RLIMIT_CPU, limits.cpu_seconds, 1);  // SIGXCPU first, which gives the reason
   if (std::uint64_t const now = address_space_bytes(); now != 0)
     set_limit(RLIMIT_AS, now + limits.more_memory_bytes);
 }
@@ -105,7 +105,7 @@ void say(int descriptor, AnswerHead::Kind kind, std::string_view text) {
   leave_descriptors(file.descriptor(), descriptor);
   allow_only_reading(descriptor);
 #ifdef RESHARD_RECORD_REFUSALS
-  ::unsetenv("RESHARD_REFUSALS_TO");  // this process may open nothing; the parent records
+  ::unsetenv("RESHARD_REFUSALS_TO");  // this process may not open files; the parent records
 #endif
   try {
     say(descriptor, AnswerHead::Kind::answer, work(file));
@@ -152,7 +152,7 @@ class Child {
 
 enum class Outcome { complete, ended, late };
 
-/// Fills `into` from a pipe, or says why not.
+/// Fills `into` from a pipe, or returns the reason for a failure.
 Outcome read_all(int descriptor, std::span<char> into, Clock::time_point deadline) {
   while (!into.empty()) {
     auto const left =
@@ -187,7 +187,8 @@ Outcome read_all(int descriptor, std::span<char> into, Clock::time_point deadlin
   refuse(file, "libhdf5 ended the process");
 }
 
-/// Hostile bytes could only make it compute, and that has a limit of its own.
+/// An Error of kind io: hostile bytes could only make the child compute, and that has a limit of
+/// its own.
 [[noreturn]] void fail_late(File const& file, Child& child, ChildLimits const& limits) {
   child.end();
   fail(ErrorKind::io,

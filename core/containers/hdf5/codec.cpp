@@ -1,5 +1,5 @@
-// What a file holds, as bytes. A message is a magic word, the fields in the order of their
-// declarations, and the CRC-64 of all that.
+// A Found as bytes: a magic word, the fields in the order of their declarations, and the CRC-64 of
+// all of them.
 
 #include "core/base/crc64.hpp"
 #include "core/base/wire.hpp"

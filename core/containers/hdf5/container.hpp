@@ -20,11 +20,10 @@ struct DatasetSpec {
   DType dtype = DType::u8;
   std::vector<Index> shape;
   std::vector<std::string> axes = {};  ///< dimension labels; none or one for each dimension
-  std::string domain = {};  ///< which indices of its axes it holds where it does not hold all
-                            ///< ("layer 3:61"); "" for all
+  std::string domain = {};  ///< the indices of its axes that it contains ("layer 3:61"); "" for all
 };
 
-/// Bytes that are carried as they are: /objects/<name>, one dimension of unsigned bytes.
+/// Bytes that are copied unchanged: /objects/<name>, one dimension of unsigned bytes.
 struct ObjectSpec {
   std::string name;
   std::uint64_t size_bytes = 0;
@@ -39,19 +38,19 @@ struct ContainerPlan {
   std::vector<std::uint64_t> offset_bytes;         ///< of each dataset's first element
   std::vector<std::uint64_t> object_offset_bytes;  ///< of each object
   std::vector<FileSegment>
-      frame;  ///< all that libhdf5 wrote; what is neither frame nor data is zero
+      frame;  ///< the bytes that libhdf5 wrote; bytes of neither frame nor data are zero
 };
 
-/// Lets libhdf5 make the skeleton (in memory) and looks where everything lies. `alignment_bytes`:
-/// where datasets of 64 KiB and more begin. The digests are zero and `complete` is 0. Names that
-/// repeat are an Error of kind usage.
+/// Lets libhdf5 make the skeleton (in memory) and takes the offsets from it. `alignment_bytes`:
+/// datasets of 64 KiB and more begin at its multiples. The digests are zero and `complete` is 0.
+/// Duplicate names are an Error of kind usage.
 ContainerPlan plan_container(std::span<DatasetSpec const> datasets,
                              std::span<ObjectSpec const> objects, RootAttributes const& attributes,
                              std::uint64_t alignment_bytes = 4096);
 
-/// The frame of the same container when its data are there: with the digests (one for each dataset,
-/// then one for each object) and `complete` = 1. Everything lies where plan_container() put it;
-/// what is neither in this frame nor data is zero.
+/// The frame of the same container once its data are written: with the digests (one for each
+/// dataset, then one for each object) and `complete` = 1. Offsets are those of plan_container();
+/// bytes of neither this frame nor data are zero.
 std::vector<FileSegment> finished_frame(std::span<DatasetSpec const> datasets,
                                         std::span<ObjectSpec const> objects,
                                         RootAttributes const& attributes,
@@ -71,8 +70,8 @@ struct FoundDataset {
   std::optional<std::uint64_t> digest;
 };
 
-/// What a file holds. `container`: it says by its root attribute `format` that we wrote it; else it
-/// is another program's file with one dataset per tensor.
+/// The content of a file. `container`: its root attribute `format` marks it as written by us; else
+/// it is another program's file with one dataset per tensor.
 struct Found {
   bool container = false;
   RootAttributes attributes;
@@ -80,11 +79,11 @@ struct Found {
   std::vector<FoundDataset> objects;
 };
 
-/// Reads what a file holds, in a child process with limits: whatever libhdf5 does with a hostile
-/// file, this ends with an answer or an Error of kind source. Refused: links (soft, external),
-/// virtual datasets, external storage, filters and chunks, types that are no DType or, in a
-/// container, not that of its `dtype`, datasets without storage or beyond the end of the file,
-/// containers whose `complete` is not 1, repeated or unsafe names.
+/// Reads the content of a file in a child process with limits: even for a hostile file this returns
+/// a result or throws an Error of kind source. Refused: links (soft, external), virtual datasets,
+/// external storage, filters and chunks, types that are no DType or, in a container, not that of
+/// its `dtype`, datasets without storage or beyond the end of the file, containers whose `complete`
+/// is not 1, repeated or unsafe names.
 Found read_file(std::filesystem::path const& path);
 
 /// Found <-> bytes, for the exchange between ranks.

@@ -7,8 +7,8 @@
 namespace reshard::hdf5 {
 namespace {
 
-/// How the bits of a floating-point type lie; what H5Tget_fields, H5Tget_ebias and H5Tget_size
-/// answer.
+/// The bit layout of a floating-point type, as H5Tget_fields, H5Tget_ebias and H5Tget_size return
+/// it.
 struct FloatBits {
   DType dtype;
   std::size_t sign, exponent, exponent_bits, mantissa, mantissa_bits, bias, size_bytes;

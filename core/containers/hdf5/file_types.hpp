@@ -15,7 +15,7 @@ namespace reshard::hdf5 {
 class FileTypes {
  public:
   explicit FileTypes(Calls const& calls) : calls_(calls) {}
-  /// Good for as long as this lives.
+  /// Valid while this object lives.
   hid_t of(DType dtype);
 
  private:
@@ -27,10 +27,10 @@ class FileTypes {
   std::array<std::optional<Handle>, static_cast<std::size_t>(last_dtype) + 1> made_;
 };
 
-/// What the type of a dataset says by itself.
+/// The dtype of a dataset by its HDF5 type.
 struct TypeFound {
   std::optional<DType> dtype;
-  std::string problem;  ///< without a dtype: what it is instead ("it is a big-endian number")
+  std::string problem;  ///< without a dtype: the reason ("it is a big-endian number")
 };
 TypeFound dtype_of_type(hid_t type);
 
@@ -38,10 +38,10 @@ TypeFound dtype_of_type(hid_t type);
 /// little endian.
 bool carries(hid_t type, DType dtype);
 
-/// The extents of the dataset that holds a tensor. Elements narrower than a byte are stored as
-/// bytes: the last extent counts those. Pre: tensor_bytes() has a value for it.
+/// The extents of the dataset of a tensor. Elements narrower than a byte are stored as bytes: the
+/// last extent counts those. Pre: tensor_bytes() has a value for it.
 std::vector<hsize_t> stored_extents(DType dtype, std::vector<Index> const& shape);
-/// The inverse; nothing when the last extent's bytes are not whole elements.
+/// The inverse; nullopt if the last extent's bytes are not a multiple of the element size.
 std::optional<std::vector<Index>> shape_from_extents(DType dtype,
                                                      std::vector<hsize_t> const& extents);
 

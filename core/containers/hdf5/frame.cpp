@@ -27,8 +27,8 @@ std::string read_range(int descriptor, ByteRange span) {
   return bytes;
 }
 
-/// Appends what is not zero. Pieces with few zeros between them become one, but not across
-/// `free_from`: a dataset ends there.
+/// Appends the nonzero bytes as segments. Segments with few zeros between them become one, but not
+/// across `free_from`, the end of a dataset.
 void append_nonzero(std::vector<FileSegment>& frame, std::uint64_t free_from,
                     std::uint64_t offset_bytes, std::string_view bytes) {
   std::size_t const first = bytes.find_first_not_of('\0');

@@ -20,7 +20,7 @@ class SparseMemory {
   /// A path by which this process can open it.
   std::string path() const;
   std::uint64_t size_bytes() const;
-  /// What was written outside `datasets`, in pieces that neither begin nor end with a zero.
+  /// The bytes written outside of `datasets`, in segments that neither begin nor end with a zero.
   std::vector<FileSegment> written_outside(std::vector<ByteRange> datasets) const;
 
  private:

@@ -28,7 +28,7 @@ inline constexpr std::string_view format_value = "reshard-hdf5";
 inline constexpr std::string_view version_value = "1";
 inline constexpr std::string_view software_value = "reshard";
 
-/// Of `crc64`: sixteen hexadecimal digits, all zero until a container is finished.
+/// The length of `crc64`: hexadecimal digits, all zero until a container is finished.
 inline constexpr std::size_t digest_digits = 16;
 
 }  // namespace reshard::hdf5

@@ -5,7 +5,7 @@
 namespace reshard::hdf5 {
 namespace {
 
-/// The code point that begins `rest`, and its bytes; 0 bytes when it is not UTF-8 (overlong, a
+/// The code point that begins `rest`, and its bytes; 0 bytes if it is not UTF-8 (overlong, a
 /// surrogate, above U+10FFFF, cut short).
 struct CodePoint {
   std::uint32_t value = 0;

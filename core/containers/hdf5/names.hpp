@@ -7,8 +7,8 @@
 
 namespace reshard::hdf5 {
 
-// Which texts may be in a container, and how names become links; docs/formats/hdf5.md, 2. Needs
-// no libhdf5.
+// The texts that a container may have, and the links of names; docs/formats/hdf5.md, 2. Needs no
+// libhdf5.
 
 /// The longest name of a tensor or an object.
 inline constexpr std::size_t largest_name_bytes = 16'384;
@@ -20,15 +20,16 @@ bool is_text(std::string_view bytes);
 /// Valid UTF-8 without control characters (C0, DEL, C1): fit for names and labels.
 bool is_line(std::string_view bytes);
 
-/// Why this cannot be the name of a tensor or an object ("it is empty", …), or nothing.
+/// The reason for which this cannot be the name of a tensor or an object ("it is empty", …);
+/// nullopt if it can.
 std::optional<std::string> name_problem(std::string_view name);
 
 /// The link that stands for a name: '/' as %2F, '%' as %25.
 std::string link_from_name(std::string_view name);
-/// The inverse; nothing when no name gives this link.
+/// The inverse; nullopt if no name gives this link.
 std::optional<std::string> name_from_link(std::string_view link);
 
-/// Bytes of unknown origin, fit for a message: what is no line is escaped, long ones are cut.
+/// Bytes of unknown origin, fit for a message: escaped unless is_line(), long ones are cut.
 std::string shown(std::string_view bytes);
 
 }  // namespace reshard::hdf5

@@ -182,7 +182,8 @@ class ParallelWriter::Files {
     }
   }
 
-  /// Rounds come in the order of the file: the dataset of the last call is often that of the next.
+  /// Keeps the dataset of the last call open: rounds are in the order of the file, so it is often
+  /// that of the next.
   void open(std::size_t dataset) {
     if (dataset_ && open_ == dataset) return;
     close_dataset();

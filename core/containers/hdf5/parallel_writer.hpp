@@ -11,21 +11,21 @@
 
 namespace reshard::hdf5 {
 
-/// How ranks write through libhdf5: each when it likes (independent), or all of them in every call
+/// The way in which ranks write through libhdf5: each by itself (independent), or all in every call
 /// (collective).
 enum class Transfer { independent, collective };
 
-/// Consecutive elements of one dataset in row-major order, and where their bytes are.
+/// Consecutive elements of one dataset in row-major order, with the address of their bytes.
 struct Piece {
   std::size_t dataset = 0;  ///< ParallelWriter's number
   std::uint64_t first_element = 0;
   std::uint64_t elements = 0;
-  std::byte const* from = nullptr;  ///< little endian, as the file has them
+  std::byte const* from = nullptr;  ///< little endian, as in the file
 };
 
 /// Containers that exist at full size with their first frame, opened by all ranks through MPI-IO.
 /// Only elements are written: no metadata changes. Datasets are numbered from 0 over all files, by
-/// file and offset, those without elements left out. Errors are of kind io, with libhdf5's words.
+/// file and offset, those without elements left out. Errors are of kind io, with libhdf5's text.
 /// Used by one thread at a time.
 class ParallelWriter {
  public:
@@ -36,7 +36,7 @@ class ParallelWriter {
   /// the job. With MPI_COMM_NULL one process writes them without MPI.
   ParallelWriter(std::span<std::filesystem::path const> files, MPI_Comm comm, Transfer transfer);
   /// Files that close() did not close stay open, because closing one waits for ranks that may be
-  /// gone.
+  /// lost.
   ~ParallelWriter();
   ParallelWriter(ParallelWriter const&) = delete;
   ParallelWriter& operator=(ParallelWriter const&) = delete;
@@ -48,10 +48,10 @@ class ParallelWriter {
                             std::span<std::byte const> bytes,
                             std::uint64_t most_bytes = most_piece_bytes) const;
 
-  /// Writes the elements; memory and file have the same type, so nothing is converted. With
+  /// Writes the elements, without conversion: memory and file have the same type. With
   /// Transfer::collective every rank makes the call for the same dataset, or take_part().
   void write(Piece const& piece);
-  /// Transfer::collective: the part of a rank that writes nothing of this dataset now.
+  /// Transfer::collective: the call of a rank that has no elements of this dataset now.
   void take_part(std::size_t dataset);
   /// Closes the files. Collective.
   void close();

@@ -15,7 +15,7 @@ namespace {
 constexpr Calls calls = {ErrorKind::internal, "the skeleton of an HDF5 file"};
 /// Datasets from this size on begin at a multiple of the alignment.
 constexpr hsize_t aligned_from_bytes = std::uint64_t{64} << 10U;
-/// libhdf5 takes room for its own bytes in steps of this, so that they lie together.
+/// libhdf5 allocates its metadata in blocks of this size, so that they are contiguous.
 constexpr hsize_t metadata_block_bytes = std::uint64_t{1} << 20U;
 
 [[noreturn]] void refuse(std::string_view what, std::string_view name, std::string_view why,
@@ -123,7 +123,7 @@ Handle create_group(hid_t file, char const* name) {
                     "create a group");
 }
 
-/// Of a container that is complete.
+/// The digests of a complete container; nullopt before.
 using Digests = std::optional<std::span<std::uint64_t const>>;
 
 /// A container without its data, in memory.

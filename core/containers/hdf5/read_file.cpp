@@ -24,7 +24,7 @@ Found read_file(std::filesystem::path const& path) {
          "{}: no HDF5 signature at its beginning. It is not an HDF5 file, or it is damaged: "
          "compare it with the original.",
          path.string());
-  H5open();  // here, not in the child: it registers with MPI what to close at the end
+  H5open();  // here, not in the child: it registers its final cleanup with MPI
   std::string const answer = ask_child(file, walk_and_pack);
   Found found;
   try {

@@ -29,7 +29,7 @@ Handle fixed_type(Calls const& calls, std::string_view value) {
 
 char const* bytes_of(std::string_view value) { return value.empty() ? "" : value.data(); }
 
-/// The strings of an attribute of variable length. Frees what libhdf5 made of them.
+/// The strings of an attribute of variable length. Frees libhdf5's copies.
 std::vector<std::string> variable_texts(Calls const& calls, hid_t attribute, hid_t type,
                                         hid_t space, std::size_t count) {
   std::vector<char*> pointers(count, nullptr);
@@ -61,7 +61,8 @@ std::vector<std::string> fixed_texts(Calls const& calls, hid_t attribute, hid_t 
   return texts;
 }
 
-/// All strings of an attribute; nothing when it holds something else, or more of them than `most`.
+/// All strings of an attribute; nullopt if there is none, or if it has other values or more than
+/// `most`.
 std::optional<std::vector<std::string>> read_texts(Calls const& calls, hid_t object,
                                                    char const* name, std::size_t most) {
   if (calls.done(H5Aexists(object, name), "find an attribute") == 0) return std::nullopt;

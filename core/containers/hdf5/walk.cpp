@@ -228,8 +228,8 @@ class Walk {
     return found;
   }
 
-  /// Says why a dataset has no place in the file; returns when it is one without elements or never
-  /// written.
+  /// Throws the reason for which a dataset has no offset in the file; returns if it has no elements
+  /// or was never written.
   void check_plain(hid_t dataset, std::string const& path) const {
     Calls const at = calls_.at(path);
     Handle const properties =
@@ -246,7 +246,7 @@ class Walk {
       refuse(path, "its bytes are in other files", store_again);
   }
 
-  /// What a container stores values of a dtype as (docs/formats/hdf5.md, 2).
+  /// The stored dtype of a container for values of a dtype (docs/formats/hdf5.md, 2).
   static DType carrier_of(DType dtype) {
     bool const bytes = bits(dtype) < 8 || dtype == DType::boolean || dtype == DType::f4_x2 ||
                        name(dtype).starts_with("F8_");

@@ -7,9 +7,9 @@
 
 namespace reshard::hdf5 {
 
-/// Asks libhdf5 what a file holds. Only for files that are trusted, or in a process that may crash:
-/// read_file() is the way to call it. `path` is what libhdf5 opens, `place` what errors name;
-/// `opened` is called as soon as the file is open, before anything in it is looked at.
+/// Reads the content of a file through libhdf5. Only for trusted files, or in a process that may
+/// crash: callers use read_file(). `path` is opened by libhdf5, `place` is its name in errors;
+/// `opened` is called as soon as the file is open, before any content is read.
 Found walk(std::string const& path, std::string_view place, void (*opened)());
 
 }  // namespace reshard::hdf5

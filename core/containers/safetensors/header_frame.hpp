@@ -7,7 +7,7 @@
 
 namespace reshard::safetensors {
 
-/// A safetensors file has its header, and nothing else but tensors.
+/// The frame of a safetensors file, which is its header only.
 class HeaderFrame : public FileFrame {
  public:
   explicit HeaderFrame(std::string header) : header_(std::move(header)) {}

@@ -26,9 +26,9 @@ std::string_view kind_of(od::json_type type) {
   return "something else";
 }
 
-/// One pass over the text, from front to back, without a tree in between: what a header costs is
-/// its text, an index of its punctuation and its tensors. The parser recurses nowhere, so no
-/// nesting can hurt it.
+/// One pass over the text, from front to back, without a tree in between: the memory of a header is
+/// its text, an index of its punctuation and its tensors. The parser does not recurse, so deep
+/// nesting is harmless.
 class HeaderJson {
  public:
   HeaderJson(simdjson::padded_string_view json, std::string_view place)

@@ -31,12 +31,12 @@ void check_names(std::span<TensorSpec const> tensors) {
            shown(tensor.name));
 }
 
-/// The dtype that a header has for it.
+/// The dtype in a header.
 DType stated(DType dtype) { return dtype == DType::f4_x2 ? DType::f4 : dtype; }
 
 /// Rule 22, the order of the safetensors library: by dtype as DType has them, from the last, so
 /// that each tensor begins at a multiple of its element size without a gap, which the format
-/// forbids. Tensors of whole blocks in front keep the blocks of each other.
+/// forbids. Tensors of complete blocks come first and keep each other aligned to blocks.
 std::vector<std::size_t> file_order(std::span<TensorSpec const> tensors, DataLayout data_layout) {
   std::vector<std::size_t> order(tensors.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -167,7 +167,7 @@ std::optional<FilePlan> plan_file_like(std::span<std::byte const> header, std::u
         found->second->shape != tensor.shape)
       return std::nullopt;
     plan.offset_bytes.push_back(found->second->offset_bytes);
-    by_name.erase(found);  // a name that appears twice is found once
+    by_name.erase(found);  // a duplicate name is found only once
   }
   auto const* const text = reinterpret_cast<char const*>(header.data());
   plan.header.assign(text, known.header_bytes);

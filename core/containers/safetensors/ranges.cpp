@@ -16,8 +16,7 @@ struct HashedName {
   std::string_view name;
 };
 
-/// Rule 16. Compares hashes first, so that names with long common beginnings cost nothing and names
-/// of equal hash little.
+/// Rule 16. Compares hashes first, so that names with long common beginnings are cheap to compare.
 void check_names(std::vector<FileTensor> const& tensors, std::string_view place) {
   std::vector<HashedName> names;
   names.reserve(tensors.size());

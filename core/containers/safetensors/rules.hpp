@@ -16,21 +16,21 @@ class padded_string_view;
 
 namespace reshard::safetensors {
 
-// What the reader and the writer of this folder share; no other code includes this header. Numbers
+// Shared by the reader and the writer of this folder; no other code includes this header. Numbers
 // in parentheses are rules of docs/formats/safetensors.md.
 
 /// The longest tensor name (rule 9).
 inline constexpr std::size_t largest_name_bytes = 64 * 1024;
-/// The most dimensions of a tensor (rule 13): what numpy and torch can hold.
+/// The most dimensions of a tensor (rule 13): the limit of numpy and torch.
 inline constexpr std::size_t largest_rank = 64;
-/// The most entries of `__metadata__` (rule 8): a header of nothing else would fill the memory.
+/// The most entries of `__metadata__` (rule 8): a header of entries only would fill the memory.
 inline constexpr std::size_t largest_metadata_entries = 100'000;
-/// The name that the format keeps for itself.
+/// The name reserved by the format.
 inline constexpr std::string_view metadata_name = "__metadata__";
 /// The length field in front of the JSON.
 inline constexpr std::uint64_t length_bytes = 8;
 
-/// The bytes of a packed tensor; nothing when the product overflows or the last byte would be
+/// The size of a packed tensor in bytes; nullopt if the product overflows or the last byte would be
 /// shared (rule 15). Pre: every extent is >= 0.
 std::optional<std::uint64_t> packed_bytes(DType dtype, std::span<Index const> shape);
 

@@ -26,20 +26,19 @@ struct Header {
   std::uint64_t header_bytes = 0;  ///< 8 + the JSON and its padding: where the data section starts
 };
 
-/// Reads and checks a header; no payload is read. Every rule of docs/formats/safetensors.md, 2 is
-/// an Error of kind source with file, tensor and both values.
+/// Reads and checks a header; no payload is read. A violated rule of docs/formats/safetensors.md, 2
+/// is an Error of kind source with file, tensor and both values.
 Header read_header(File const& file);
-/// The same from bytes: `bytes` is the beginning of a file of `file_bytes` bytes (at least the
-/// whole header); `place` names it in errors.
+/// As read_header(), from bytes: `bytes` is the beginning of a file of `file_bytes` bytes (at least
+/// the complete header); `place` names it in errors.
 Header parse_header(std::span<std::byte const> bytes, std::uint64_t file_bytes,
                     std::string_view place);
-/// The first bytes of a file, up to its data section, as they are spelled: those of a header that
-/// is checked as read_header() does.
+/// The unchanged bytes of a file before its data section, checked as by read_header().
 std::string read_head(File const& file);
-/// The same, of which only the length is checked: for parse_header().
+/// read_head() with a check of the length only: for parse_header().
 std::string unchecked_head(File const& file);
 
-/// The bytes of a tensor in a file. A tensor that the format cannot hold
+/// The size of a tensor in a file, in bytes. A tensor that the format cannot represent
 /// (docs/formats/safetensors.md, 3) is an Error of kind usage.
 std::uint64_t tensor_bytes(TensorSpec const& tensor);
 
@@ -50,20 +49,19 @@ std::string shown(std::string_view name);
 struct FilePlan {
   std::string header;                       ///< the first bytes of the file
   std::vector<std::uint64_t> offset_bytes;  ///< of each tensor, in the order given to plan_file
-  std::uint64_t size_bytes = 0;             ///< of the whole file
+  std::uint64_t size_bytes = 0;             ///< of the file
 };
 
 /// Lays out a file as the safetensors library does: widest dtype first, then by name, packed
 /// without holes; the data section starts at a multiple of 8. With DataLayout::for_clones it starts
-/// at a multiple of 4096, and tensors of whole blocks come before all others. `metadata` should
-/// hold
-/// {"format", "pt"}: loaders ask for it.
+/// at a multiple of 4096, and tensors of complete blocks come before all others. `metadata` should
+/// hold {"format", "pt"}: loaders ask for it.
 FilePlan plan_file(std::span<TensorSpec const> tensors,
                    std::span<std::pair<std::string, std::string> const> metadata,
                    DataLayout data_layout = DataLayout::usual);
 
 /// Lays out a file with the header of another, which is `header` (the first bytes of a file of
-/// `file_bytes` bytes), spelling, order and padding included. Nothing unless that file has exactly
+/// `file_bytes` bytes), spelling, order and padding included. nullopt unless that file has exactly
 /// these tensors. Errors: as parse_header().
 std::optional<FilePlan> plan_file_like(std::span<std::byte const> header, std::uint64_t file_bytes,
                                        std::span<TensorSpec const> tensors);

@@ -18,7 +18,7 @@ constexpr std::string_view dtype_call = "numpy\ndtype";
 constexpr std::array<std::string_view, 2> bytearray_calls = {"__builtin__\nbytearray",
                                                              "builtins\nbytearray"};
 
-/// Looks at single nodes.
+/// Checks single nodes.
 class NameCheck {
  public:
   explicit NameCheck(Document const& document) : document_(document) {}
@@ -48,7 +48,7 @@ class NameCheck {
     return {fmt::format("{}.{}", module, name), permission == Permission::foreign};
   }
 
-  /// For a call that does not fit: what makes it unusual, as far as that has a name.
+  /// A clause about a call that does not fit: " of NAME", or " with unusual arguments".
   std::string unusual(Node const& call) const {
     Node const* const first = argument(call, 0);
     bool const named = first != nullptr && first->kind == Kind::global;
@@ -62,7 +62,7 @@ class NameCheck {
     return &document_.at(document_.at(call.arguments).items[number]);
   }
 
-  /// Functions that do more than make a value when their arguments are unusual.
+  /// Whether a call's arguments are usual: with others some functions do more than make a value.
   bool fits(Node const& call) const {
     std::string_view const function = document_.at(call.callable).text;
     Node const* const first = argument(call, 0);
@@ -79,7 +79,8 @@ class NameCheck {
            (first != nullptr && is_number_type(*first) && has_plain_state(call));
   }
 
-  /// "f8", "<i4": numbers. Elements that are objects would be taken from the file as addresses.
+  /// Whether a NumPy type is one of numbers ("f8", "<i4"): elements that are objects would be read
+  /// from the file as addresses.
   static bool is_number_type(Node const& text) {
     std::string_view name =
         text.kind == Kind::string ? std::string_view(text.text) : std::string_view();
@@ -104,7 +105,7 @@ class NameCheck {
   Document const& document_;
 };
 
-/// Of many findings the one to report: the first that no job can permit, else the first.
+/// The finding to report: the first that no job can permit, else the first.
 class Worst {
  public:
   void add(NotCarried found) {

@@ -6,11 +6,11 @@
 namespace reshard::pickle {
 namespace {
 
-/// What of a module may be in a pickle that we write, each a list of words.
+/// The names of a module that may be in a pickle that we write, each member a list of words.
 struct Module {
   std::string_view name;
   std::string_view values;      ///< named only
-  std::string_view calls = "";  ///< called, too: these make a value and do nothing else
+  std::string_view calls = "";  ///< called, too: these only make a value
   std::string_view enums =
       "";  ///< called with a value; a state would change the member for the whole process
 };
@@ -25,8 +25,8 @@ constexpr std::string_view storages =
     "BFloat16Storage BoolStorage ByteStorage CharStorage ComplexDoubleStorage ComplexFloatStorage DoubleStorage FloatStorage HalfStorage IntStorage "
     "LongStorage ShortStorage";
 
-/// Exact names: what Megatron keeps in `args`, in the common state and in objects, what torch.save
-/// writes around tensors, and plain values.
+/// Exact names: those of Megatron's `args`, common state and objects, those of torch.save around
+/// tensors, and plain values.
 constexpr std::array modules = {
     Module{"__builtin__", plain_types, plain_makers},
     Module{"__builtin__", "long unicode", "xrange"},
@@ -80,8 +80,8 @@ constexpr std::array modules = {
     Module{"types", "", "SimpleNamespace"},
 };
 
-/// Packages of which nothing but the names above is ever carried: Python's library, PyTorch and
-/// NumPy, and some that run what they are given.
+/// Packages of which only the names above are ever written: Python's library, PyTorch and NumPy,
+/// and some that run their arguments.
 constexpr std::string_view guarded_packages =
     "abc aifc antigravity argparse array ast asynchat asyncio asyncore atexit audioop base64 bdb binascii bisect builtins bz2 cPickle "
     "cProfile calendar cgi cgitb chunk cmath cmd code codecs codeop collections colorsys commands compileall concurrent configparser "

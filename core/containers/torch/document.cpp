@@ -9,14 +9,14 @@
 namespace reshard::pickle {
 namespace {
 
-/// Classes that keep their entries as a dict does, also while they have none.
+/// Whether objects of a class have entries as a dict has, also while they are empty.
 bool is_mapping_class(std::pair<std::string_view, std::string_view> const& type) {
   return type.first == "collections" &&
          (type.second == "OrderedDict" || type.second == "defaultdict" || type.second == "Counter");
 }
 
-/// Where the keys and values of a node stand: its own items, its pairs, or the items of the dict
-/// that is its state. nullptr: it has none.
+/// The list with the keys and values of a node: its own items, its pairs, or the items of the dict
+/// that is its state. nullptr if it has none.
 std::vector<NodeId> const* entries_of(Document const& document, NodeId id) {
   if (id == no_node) return nullptr;
   Node const& node = document.at(id);
@@ -104,7 +104,7 @@ NodeId Document::add_object(std::string_view module, std::string_view name, Node
 NodeId Document::add_copy(Document const& from, NodeId id) {
   RESHARD_EXPECT(&from != this);
   std::vector<bool> const wanted = pickle::reachable(from, id);
-  // Numbers first, so that cycles and sharing come out as they were.
+  // Numbers first, so that cycles and sharing are kept.
   std::unordered_map<NodeId, NodeId> numbers;
   for (NodeId old = 0; old < wanted.size(); ++old)
     if (wanted[old]) numbers.emplace(old, static_cast<NodeId>(nodes.size() + numbers.size()));
@@ -191,7 +191,7 @@ std::vector<std::pair<std::string, NodeId>> Document::members(NodeId dict) const
       found.emplace_back(key.text, (*entries)[i + 1]);
     else
       found[place->second].second =
-          (*entries)[i + 1];  // a key that stands twice has its last value, as for Python
+          (*entries)[i + 1];  // a duplicate key has its last value, as in Python
   }
   return found;
 }

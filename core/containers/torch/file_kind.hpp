@@ -6,8 +6,8 @@
 
 namespace reshard {
 
-/// What a file that is no torch file looks like from its beginning, as the end of a sentence: "a
-/// tar archive, …".
+/// The kind of a file that is not a torch file, by its beginning, as the end of a sentence: "a tar
+/// archive, …".
 std::string file_kind(std::span<std::byte const> beginning);
 
 /// Whether a file with these first bytes may be of the safetensors format.

@@ -58,7 +58,7 @@ class LegacyReader {
   }
 
   /// The pickle at at_, which moves past it. Its size is not written anywhere: read more until it
-  /// is whole.
+  /// is complete.
   pickle::Document next_pickle(std::string_view what) {
     std::string const place = fmt::format("{}: {} at offset {}", file_.name(), what, at_);
     for (std::size_t window = first_window_bytes;; window *= 4) {

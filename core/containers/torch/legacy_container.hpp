@@ -7,7 +7,7 @@
 
 namespace reshard::legacy {
 
-/// The size of the first pickle when a file that starts with these bytes is one of torch before 1.6
+/// The size of the first pickle if a file that starts with these bytes is one of torch before 1.6
 /// (or written with _use_new_zipfile_serialization=False); else 0.
 std::size_t magic_bytes(std::span<std::byte const> beginning);
 

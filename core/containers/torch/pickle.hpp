@@ -33,8 +33,7 @@ enum class Kind : std::uint8_t {
   set,
   frozen_set,
   global,   ///< a class or function by name; never called
-  reduce,   ///< callable(*args), state, list items, dict items: an object that is described, not
-            ///< made
+  reduce,   ///< callable(*args), state, list items, dict items: an object as a description
   storage,  ///< a persistent id: ('storage', type, key, location, count)
   tensor,   ///< a recognised torch._utils._rebuild_tensor_v2/_v3 (also inside _rebuild_parameter)
 };
@@ -59,7 +58,7 @@ struct TensorRef {
   bool parameter = false;  ///< was a torch.nn.Parameter
 };
 
-/// One value of a pickle. Which members mean something follows from `kind`.
+/// One value of a pickle. `kind` determines the members that are used.
 struct Node {
   Kind kind = Kind::none;
   bool boolean = false;
@@ -78,10 +77,10 @@ struct Node {
   std::uint32_t index = 0;  ///< storage, tensor: place in Document::storages / Document::tensors
 };
 
-/// A whole pickle as inert data: a graph of nodes. Shared nodes are shared (identity is kept);
-/// nothing was called or imported.
+/// A complete pickle as inert data: a graph of nodes. Shared nodes stay shared (identity is kept);
+/// no name was called or imported.
 struct Document {
-  std::deque<Node> nodes;  ///< growing moves none of them
+  std::deque<Node> nodes;  ///< a deque: references stay valid
   std::vector<StorageRef> storages;
   std::vector<TensorRef> tensors;
   NodeId root = no_node;
@@ -111,33 +110,32 @@ struct Document {
   NodeId add_copy(Document const& from, NodeId id);
 
   /// The value under a string key of a dict, of an OrderedDict (reduce with pairs) or of an
-  /// object's state dict; no_node when absent.
+  /// object's state dict; no_node if absent.
   NodeId find(NodeId dict, std::string_view key) const;
   /// Sets a string key of the same kinds of node (replaced in place, else appended).
   void set(NodeId dict, std::string_view key, NodeId value);
-  /// Removes a string key; false when it was not there.
+  /// Removes a string key; false if it was absent.
   bool erase(NodeId dict, std::string_view key);
-  /// Removes the entries that have a string key and for which `gone` says so; false when there were
-  /// none.
+  /// Removes the entries with a string key for which `gone` returns true; false if there were none.
   bool erase(NodeId dict, std::function<bool(std::string_view key, NodeId value)> const& gone);
   /// (key, value) of the same kinds of node, string keys only, in order.
   std::vector<std::pair<std::string, NodeId>> members(NodeId dict) const;
-  /// The "module" and "name" of the class of an object or of a global; empty when it is neither.
+  /// The "module" and "name" of the class of an object or of a global; empty if it is neither.
   std::pair<std::string_view, std::string_view> class_of(NodeId id) const;
 };
 
 /// Limits against hostile input (docs/formats/torch-file.md).
 struct Limits {
   std::size_t largest_nodes = 64U << 20;
-  /// Memory of the document and of the machine that makes it. A model state of DeepSpeed with 70,000
-  /// weights takes about 350 MiB.
+  /// Memory of the document and of the parser. A model state of DeepSpeed with 70,000 weights takes
+  /// about 350 MiB.
   std::size_t largest_bytes = std::size_t{512} << 20;
   std::size_t deepest = 1000;
 };
 
 /// Reads one pickle (protocols 0-5 as far as torch and Python write them) from the start of
-/// `bytes`; `consumed` says where it ended. Nothing is executed: unknown globals become inert
-/// nodes. Errors are of kind source and begin with `place` and the byte offset.
+/// `bytes`; `consumed` is set to its size. No code is executed: unknown globals become inert nodes.
+/// Errors are of kind source and begin with `place` and the byte offset.
 Document parse(std::span<std::byte const> bytes, std::string_view place,
                std::size_t* consumed = nullptr, Limits const& limits = {});
 

@@ -7,7 +7,7 @@
 namespace reshard::pickle {
 namespace {
 
-/// With its share of what the allocator adds to a block of nodes.
+/// With its share of the allocator's overhead for a block of nodes.
 constexpr std::size_t node_bytes = sizeof(Node) + 8;
 
 }  // namespace

@@ -21,16 +21,16 @@ struct EndOfBytes {
   std::uint64_t wanted_bytes = 0;
 };
 
-/// How the values of a document came about. Every number is a node of its own in it, also the
+/// The origins of a document's values. With a trace every number is a node of its own, also the
 /// smallest integers.
 struct Trace {
   std::vector<std::size_t> offsets;  ///< by node: of the opcode that made it
   std::vector<std::pair<NodeId, NodeId>>
-      made_of;  ///< a node, and another one that its content was copied from
+      made_of;  ///< a node, and another one from which its content was copied
 };
 
-/// The document as it grows, its limits, and the place in the pickle: what every part of the parser
-/// works on.
+/// The document under construction, its limits, and the position in the pickle, shared by all parts
+/// of the parser.
 class Builder {
  public:
   Builder(std::string_view place, Limits const& limits, Trace* recorded = nullptr)
@@ -39,12 +39,12 @@ class Builder {
   NodeId add(Node node);
   /// Accounts for memory of the document; beyond the limit is an Error.
   void charge(std::size_t bytes);
-  /// Says where the content of a node is from.
+  /// Records the origin of a node's content.
   void note_made_of(NodeId node, NodeId origin) const {
     if (trace != nullptr) trace->made_of.emplace_back(node, origin);
   }
-  /// True the first time for a node: what was copied out of it once is not copied again, so sharing
-  /// cannot multiply memory.
+  /// True at the first call for a node: its content is copied only once, so that sharing cannot
+  /// multiply memory.
   bool first_copy_of(NodeId id) { return copied_.insert(id).second; }
 
   /// Errors of kind source: "<place>: byte <offset>: <sentence>".
@@ -56,7 +56,7 @@ class Builder {
 
   Document document;
   std::size_t offset = 0;  ///< of the opcode at work
-  Trace* trace;            ///< null: nobody asks
+  Trace* trace;            ///< nullptr: no trace
 
  private:
   std::string_view place_;
@@ -65,8 +65,8 @@ class Builder {
   std::unordered_set<NodeId> copied_;
 };
 
-/// What a call makes: callable(*arguments) as a tensor, bytes, set, … when it is one of the calls
-/// this library knows, else a reduce node.
+/// The result of a call: callable(*arguments) as a tensor, bytes, set, … for the known calls, else
+/// a reduce node.
 NodeId make_call(Builder& builder, NodeId callable, NodeId arguments);
 
 /// The node of a persistent id, which must be ('storage', class, key, location, count) and, in old

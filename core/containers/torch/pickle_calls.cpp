@@ -13,8 +13,8 @@ constexpr std::size_t freely_copied_bytes = 1024;
 
 using Items = std::span<NodeId const>;
 
-/// Reads the arguments of the torch._utils rebuild functions. What does not have the expected form
-/// is an Error, not an opaque object: a tensor that is silently no tensor would be lost.
+/// Reads the arguments of the torch._utils rebuild functions. Unexpected arguments are an Error,
+/// not an opaque object, so that no tensor is lost silently.
 class TensorArguments {
  public:
   TensorArguments(Builder& builder, std::string_view function, Items items)
@@ -92,8 +92,8 @@ NodeId add_tensor_node(Builder& builder, TensorRef tensor, NodeId state) {
   return id;
 }
 
-/// (storage, offset, size, stride[, requires_grad, hooks[, metadata]]); no_node when torch means
-/// more than a plain strided view.
+/// (storage, offset, size, stride[, requires_grad, hooks[, metadata]]); no_node for more than a
+/// plain strided view.
 NodeId rebuild_tensor(Builder& builder, Items items, NodeId state) {
   TensorArguments const arguments(builder, "_rebuild_tensor", items);
   arguments.expect_count(4, 7);
@@ -252,7 +252,7 @@ NodeId make_known(Builder& builder, NodeId callable, NodeId arguments) {
   return no_node;
 }
 
-/// The element type of a storage class; refuses what is none.
+/// Sets the element type of a storage class; refuses other classes.
 void set_storage_class(Builder& builder, StorageRef& storage, NodeId type) {
   auto const [module, name] = builder.document.class_of(type);
   bool const untyped = (module == "torch.storage" || module == "torch") &&

@@ -71,8 +71,8 @@ void Emitter::unshared_string(std::string_view text) {
 void Emitter::global(std::string_view module, std::string_view name) {
   std::string key = fmt::format("{}\n{}", module, name);
   if (auto const found = globals_.find(key); found != globals_.end()) return fetch(found->second);
-  // Protocol 2 finds no "Outer.Inner", only getattr(Outer, 'Inner') does. That call reaches
-  // everything that a module has imported: we never write it.
+  // Protocol 2 cannot resolve "Outer.Inner", only getattr(Outer, 'Inner') can. That call reaches
+  // all imports of a module: we never write it.
   if (name.find('.') != std::string_view::npos)
     fail(ErrorKind::source,
          "the name '{}' of module '{}' has a dot, which pickle protocol 2 cannot express. Leave "

@@ -24,7 +24,7 @@ class Emitter {
   void fetch(std::uint32_t number);
 
   void string(std::string_view text);
-  /// A string that is not looked for in the memo (it is still stored there).
+  /// A string that is not fetched from the memo (it is still stored there).
   void unshared_string(std::string_view text);
   /// A name with a dot is an Error of kind source.
   void global(std::string_view module, std::string_view name);
@@ -36,7 +36,7 @@ class Emitter {
   /// but the empty tuple are stored.
   void close_tuple(std::size_t count);
   void close_tuple_unstored(std::size_t count);
-  /// Calls what lies below the tuple on top, and stores the result.
+  /// Calls the value below the tuple on top, and stores the result.
   std::uint32_t call();
 
   std::string take() { return std::move(out_); }

@@ -40,7 +40,7 @@ class HeightSearch {
 
   struct Step {
     NodeId node;
-    std::size_t next = 0;      ///< position of the child to look at
+    std::size_t next = 0;      ///< position of the next child
     std::uint32_t height = 0;  ///< of the highest finished child
   };
 

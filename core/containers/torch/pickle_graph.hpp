@@ -11,15 +11,14 @@ namespace reshard::pickle {
 std::size_t child_count(Node const& node);
 NodeId child(Node const& node, std::size_t position);
 
-/// Which nodes can be reached from `root`. Each is visited once, however often it is shared, and
-/// without recursion.
+/// By node: whether it can be reached from `root`. Each is visited once, without recursion.
 std::vector<bool> reachable(Document const& document, NodeId root);
 
-/// The nodes from which a marked one can be reached, the marked ones included.
+/// By node: whether a marked one can be reached from it, the marked ones included.
 std::vector<bool> leading_to(Document const& document, std::vector<bool> marked);
 
-/// Whether a path of more than `deepest` nodes leads down from the root. Steps back to an ancestor
-/// (cycles) do not count.
+/// Whether the root has a path of more than `deepest` nodes. Steps back to an ancestor (cycles) do
+/// not count.
 bool deeper_than(Document const& document, std::size_t deepest);
 
 }  // namespace reshard::pickle

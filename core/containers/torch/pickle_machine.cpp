@@ -11,8 +11,8 @@ namespace {
 constexpr std::size_t free_memo = 1 << 17;
 constexpr std::size_t longest_line_bytes = 1 << 20;
 constexpr std::size_t longest_global_bytes = 1024;
-/// Of an item that is appended: a vector that grows has room for twice as many, and the old one is
-/// there while it does.
+/// The memory of an appended item: a growing vector has room for twice as many, next to the old
+/// one.
 constexpr std::size_t growing_bytes = 3 * sizeof(NodeId);
 
 }  // namespace

@@ -11,8 +11,8 @@
 
 namespace reshard::pickle {
 
-/// The pickle machine: a stack, marks on it and a memo, over a Builder. It knows values only as
-/// nodes, so no opcode can run anything.
+/// The pickle machine: a stack, marks on it and a memo, over a Builder. Values are only nodes, so
+/// no opcode can run code.
 class Machine {
  public:
   Machine(std::span<std::byte const> bytes, std::string_view place, Limits const& limits,
@@ -24,7 +24,7 @@ class Machine {
   std::size_t consumed() const { return at_; }
 
  private:
-  // Each handles its group of opcodes and says whether this one was in it.
+  // Each handles its group of opcodes and returns whether the opcode was in it.
   bool run_scalar(Op op);
   bool run_text(Op op);
   bool run_container(Op op);
@@ -43,8 +43,8 @@ class Machine {
 
   // The stack.
   NodeId add(Node node) { return builder_.add(std::move(node)); }
-  /// Memory that opcodes of one byte can take is accounted for: a vector's new room when it grows,
-  /// the old one being there as long.
+  /// Accounts for memory that opcodes of one byte can take: the new room of a growing vector next
+  /// to the old one.
   template <class T>
   void append(std::vector<T>& to, T value) {
     if (to.size() == to.capacity()) {
@@ -64,9 +64,9 @@ class Machine {
   NodeId top() const;
   std::vector<NodeId> pop_to_mark();
   void pop_value_or_mark();
-  /// A call whose result is thrown away could do something, which an inert reading would lose. Only
-  /// this is harmless: an object that its own arguments lead back to is made twice by Python's
-  /// pickler, which drops the second and fetches the first.
+  /// Whether a dropped call is harmless; others could have an effect that an inert reading would
+  /// lose. Harmless is only an object that its own arguments refer to: Python's pickler makes it
+  /// twice, drops the second and fetches the first.
   bool fetched_instead_of(NodeId dropped, Op op) const;
   std::size_t floor() const { return marks_.empty() ? 0 : marks_.back(); }
 
@@ -99,14 +99,14 @@ class Machine {
   Limits limits_;
   std::vector<NodeId> stack_;
   std::vector<std::size_t>
-      marks_;                 ///< heights of the stack; nothing below the last one can be popped
-  std::vector<NodeId> memo_;  ///< no_node where nothing was stored
-  std::uint64_t memo_count_ = 0;  ///< what was
+      marks_;                 ///< heights of the stack; values below the last one cannot be popped
+  std::vector<NodeId> memo_;  ///< no_node for unused numbers
+  std::uint64_t memo_count_ = 0;  ///< values in memo_
   NodeId none_ = no_node;
   NodeId true_ = no_node;
   NodeId false_ = no_node;
   std::vector<NodeId> small_integers_ = std::vector<NodeId>(256, no_node);
-  NodeId fresh_call_ = no_node;    ///< what the previous opcode called, if it was a call
+  NodeId fresh_call_ = no_node;    ///< the call of the previous opcode, if it was one
   NodeId dropped_call_ = no_node;  ///< such a call, popped by the previous opcode
 };
 

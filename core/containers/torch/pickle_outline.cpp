@@ -12,7 +12,8 @@
 namespace reshard::pickle {
 namespace {
 
-/// The values of a document and what they lead to: their members, and what their content is from.
+/// The values of a document with their edges: to their members, and to the origins of their
+/// content.
 class ValueGraph {
  public:
   ValueGraph(Document const& document, Trace trace)
@@ -22,7 +23,7 @@ class ValueGraph {
       each_next(id, [this](NodeId next) { ++uses_[next]; });
   }
 
-  /// The value at the end of a path along which nothing is used in another place, too.
+  /// The value at the end of a path, if no value on the path is used in another place, too.
   std::optional<NodeId> lone(Outline::Path const& path) const {
     NodeId at = document_.root;
     for (std::string_view const key : path) {
@@ -34,7 +35,8 @@ class ValueGraph {
     return at;
   }
 
-  /// What the values lead to, themselves included, without entering others that are `closed`.
+  /// The values reachable from `waiting`, themselves included, without entering those that are
+  /// `closed`.
   std::vector<bool> reached(std::vector<NodeId> waiting, std::span<NodeId const> closed) const {
     std::vector<bool> seen(document_.nodes.size());
     for (NodeId const id : waiting) seen[id] = true;

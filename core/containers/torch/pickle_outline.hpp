@@ -9,22 +9,22 @@
 
 namespace reshard::pickle {
 
-/// A pickle that others are compared with. Those of many ranks differ in few numbers and texts, and
-/// comparing takes far less time than parsing.
+/// A reference pickle for comparison with others. Those of many ranks differ in few numbers and
+/// texts, and comparing takes far less time than parsing.
 class Outline {
  public:
   /// Keys of nested dicts or of attributes: {"args", "rank"}.
   using Path = std::vector<std::string_view>;
-  /// What is an integer at the end of each path.
+  /// The integer at the end of each path; nullopt for other values.
   using Values = std::vector<std::optional<std::int64_t>>;
 
-  /// `free`: where numbers, texts and bytes may differ. What another part of the document shares
-  /// with such a value may not, nor what tensors and names of classes are made of. Pre: parse()
-  /// accepts all of the bytes.
+  /// `free`: paths whose numbers, texts and bytes may differ, except those shared with another part
+  /// of the document or used by tensors and names of classes. Pre: parse() accepts all of the
+  /// bytes.
   Outline(std::string bytes, std::span<Path const> free);
 
-  /// Nothing where the bytes differ in more than that, or could mean something else. Otherwise
-  /// parse() would give the same document except for the free values.
+  /// nullopt if the bytes differ in more than that, or could have another meaning. Otherwise
+  /// parse() would return the same document except for the free values.
   std::optional<Values> compare(std::string_view bytes) const;
 
  private:
@@ -35,7 +35,7 @@ class Outline {
     std::size_t end = 0;
     Kind kind = Kind::integer;
     bool latin1 = false;                   ///< of a text: every character is below 256
-    std::optional<std::size_t> path = {};  ///< whose value it is
+    std::optional<std::size_t> path = {};  ///< number of the path whose value it is
   };
   struct Token {
     Kind kind = Kind::integer;

@@ -178,8 +178,8 @@ bool Machine::run_framing(Op op) {
     return true;
   }
   if (op != Op::frame) return false;
-  // A frame only helps streaming readers, but one that states more bytes than there are is wrong
-  // worth hearing.
+  // A frame only helps streaming readers, but one with more bytes than there are is an error to
+  // report.
   std::uint64_t const length = number(8);
   if (length > bytes_.size() - at_) throw EndOfBytes{at_, length};
   return true;

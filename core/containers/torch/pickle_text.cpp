@@ -20,7 +20,7 @@ int continuation_count(std::uint32_t first) {
   return first >= 0xf0 && first < 0xf5 ? 3 : -1;
 }
 
-/// The code point at `at`, which moves past it; nothing when malformed or not the shortest form.
+/// The code point at `at`, which moves past it; nullopt if malformed or not the shortest form.
 std::optional<std::uint32_t> next_code_point(std::string_view text, std::size_t& at) {
   std::uint32_t const first = byte_at(text, at);
   int const more = continuation_count(first);
@@ -62,8 +62,8 @@ std::optional<std::uint32_t> number_in(std::string_view digits, int base) {
   return value;
 }
 
-/// The escape whose letter is at `at`; moves past it and appends its byte (or nothing, for an
-/// escaped newline).
+/// The escape whose letter is at `at`; moves past it and appends its byte (none for an escaped
+/// newline).
 bool append_escape(std::string_view text, std::size_t& at, std::string& out) {
   char const letter = text[at++];
   constexpr std::string_view letters = "\\'\"abfnrtv";
@@ -134,7 +134,7 @@ void negate(std::string& bytes) {
   }
 }
 
-/// Without bytes that only repeat the sign.
+/// Removes bytes that only repeat the sign.
 void shorten(std::string& bytes) {
   auto const negative = [&](std::size_t at) { return (byte_at(bytes, at) & 0x80) != 0; };
   while (bytes.size() > 1) {

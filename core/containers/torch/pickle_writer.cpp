@@ -12,12 +12,11 @@ namespace {
 constexpr std::size_t batch_size =
     1000;  ///< items a SETITEMS or APPENDS, as Python's pickler has it
 constexpr std::size_t longest_repeated_integer = 64;  ///< bytes
-/// How often a value may be begun before it is done once. More than once happens only in cycles
-/// that lead through a tuple or a call.
+/// The limit of times that a value may be begun before it is completed. More than one occurs only
+/// in cycles through a tuple or a call.
 constexpr std::uint8_t most_beginnings = 16;
 
-/// Writes a document depth first without recursion: what is still to be written waits on a stack of
-/// tasks.
+/// Writes a document depth first without recursion: pending values are on a stack of tasks.
 class Writer {
  public:
   explicit Writer(Document const& document)

@@ -20,7 +20,7 @@ std::string listed_sizes(std::vector<Index> const& sizes) {
   return fmt::format("({})", fmt::join(sizes, ", "));
 }
 
-/// The tensor's elements; what it says of itself must be numbers that a tensor can have.
+/// The number of the tensor's elements; throws if its shape, strides or offset are impossible.
 Index volume_of(FileRange const& file, pickle::TensorRef const& tensor) {
   std::string const& key = tensor.storage.key;
   Index volume = 1;

@@ -9,8 +9,8 @@
 namespace reshard::zip {
 
 /// The CRC-32 that an archive has recorded of the payload at `offset_bytes` of the archive: read
-/// from the descriptor after the payload, else from the directory. Nothing where none was
-/// recorded: torch writes zeros when it is set not to compute any.
+/// from the descriptor after the payload, else from the directory. nullopt if none was recorded:
+/// torch writes zeros if it is set not to compute any.
 std::optional<std::uint32_t> stored_crc32(FileRange const& archive, std::uint64_t offset_bytes,
                                           std::uint64_t size_bytes);
 

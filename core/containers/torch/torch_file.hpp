@@ -18,14 +18,14 @@
 
 namespace reshard {
 
-/// Where the bytes of a storage lie.
+/// The place of a storage's bytes.
 struct StorageRecord {
   std::uint64_t offset_bytes = 0;  ///< from the start of the file
   std::uint64_t size_bytes = 0;
   std::optional<std::uint32_t> crc32;  ///< zip container only
 };
 
-/// What torch.save wrote, read without executing and without reading payloads.
+/// The content of a torch.save file, read without executing code and without payloads.
 struct TorchFile {
   enum class Container { zip, legacy };
   Container container = Container::zip;
@@ -37,7 +37,7 @@ struct TorchFile {
 };
 
 /// Reads the container's directory and pickle. The torch file may be a part of a larger one:
-/// offsets in the result count from the start of the whole, those in error sentences from the start
+/// offsets in the result count from the start of the file, those in error sentences from the start
 /// of the part, which the sentence names. Every tensor of the document is checked to lie inside its
 /// storage, every storage inside the file. Damage, compression, encryption, big-endian data and
 /// hostile input are Errors of kind source with path, place and both values.
@@ -54,9 +54,9 @@ struct TorchFilePlan {
   std::vector<ZipRecord> storages;  ///< one per tensor of the document, in order of
                                     ///< Document::tensors (in the file: in order of the pickle)
   std::vector<ZipRecord> small_records;  ///< data.pkl, version, byteorder, …: written by finish
-  std::uint64_t size_bytes = 0;          ///< of the whole file
+  std::uint64_t size_bytes = 0;          ///< of the file
   std::uint64_t alignment_bytes = zip::usual_alignment_bytes;  ///< of all payloads
-  std::string alignment_text = "64";                           ///< the same as the file states it
+  std::string alignment_text = "64";                           ///< the same as text in the file
   friend bool operator==(TorchFilePlan const&, TorchFilePlan const&) = default;
 };
 
@@ -67,14 +67,14 @@ struct TorchFilePlan {
 TorchFilePlan plan_torch_file(pickle::Document& document, std::string_view archive,
                               DataLayout data_layout = DataLayout::usual);
 
-/// Everything but the storages' payloads: headers, small records, checksums, central directory, in
-/// order and without overlap. `crc32s` holds one CRC-32 per storage. Segments and payloads together
-/// are the whole file; offsets count from its start.
+/// All bytes but the storages' payloads: headers, small records, checksums, central directory, in
+/// order and without overlap. `crc32s` has one CRC-32 per storage. Segments and payloads together
+/// are the complete file; offsets count from its start.
 std::vector<FileSegment> render_torch_file(TorchFilePlan const& plan,
                                            std::span<std::uint32_t const> crc32s);
 
-/// Writes the segments. `base_offset_bytes` is where the torch file begins in `file`.
-/// The result is the same whatever the order of writes: no times are stored.
+/// Writes the segments. `base_offset_bytes` is where the torch file begins in `file`. The result
+/// does not depend on the order of writes; no times are stored.
 void finish_torch_file(File const& file, TorchFilePlan const& plan,
                        std::span<std::uint32_t const> crc32s, std::uint64_t base_offset_bytes = 0);
 

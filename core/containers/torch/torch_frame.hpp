@@ -11,11 +11,11 @@
 
 namespace reshard {
 
-/// Of a torch zip file: everything but the storages' payloads, and those payloads that are known
-/// before the job: a step, a loss scale.
+/// The frame of a torch zip file: all bytes but the storages' payloads, and the payloads that are
+/// known before the job: a step, a loss scale.
 class TorchFrame : public FileFrame {
  public:
-  /// `payloads`: parallel to the plan's storages, "" where tensors of the job are written; or none.
+  /// `payloads`: parallel to the plan's storages, "" for tensors of the job; or empty.
   explicit TorchFrame(TorchFilePlan plan, std::vector<std::string> payloads = {});
   std::vector<SummedRecord> records() const override;
   std::vector<FileSegment> rest(std::span<std::uint32_t const> crc32,
@@ -24,16 +24,16 @@ class TorchFrame : public FileFrame {
   friend bool operator==(TorchFrame const& a, TorchFrame const& b) {
     return a.plan_ == b.plan_ && a.payloads_ == b.payloads_;
   }
-  /// Equal frames have equal ones.
+  /// Equal frames have equal hashes.
   std::size_t hash() const { return std::hash<std::string>()(plan_.pickle_bytes); }
 
  private:
   TorchFilePlan plan_;
-  std::vector<std::string> payloads_;  ///< empty where there are none
+  std::vector<std::string> payloads_;  ///< empty if there are none
 };
 
-/// Equal frames of several files, held once: shards that differ in their weights alone, as those of
-/// expert ranks do, have the same.
+/// Equal frames of several files, stored once: shards that differ only in their weights, such as
+/// those of expert ranks, have the same frame.
 class TorchFrames {
  public:
   /// The frame, or the equal one that was made before.

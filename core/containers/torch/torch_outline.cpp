@@ -15,10 +15,10 @@
 namespace reshard {
 namespace {
 
-/// Bytes between two stretches that are read along rather than left out.
+/// The largest gap between two ranges that is read along.
 constexpr std::uint64_t small_gap_bytes = 4096;
 
-/// Small records that read_torch_file() reads.
+/// Whether read_torch_file() reads this small record.
 bool is_read(std::string_view name) {
   return name.ends_with("/version") || name.ends_with("/byteorder");
 }
@@ -32,7 +32,7 @@ TorchOutline::TorchOutline(FileRange const& file, std::span<pickle::Outline::Pat
   RESHARD_EXPECT(!entries.empty());
   std::string const& first = entries.front().name;
   std::string const pickle_name = first.substr(0, first.find('/') + 1) + "data.pkl";
-  // What surrounds the payloads is compared; in the end the directory.
+  // The bytes around the payloads are compared, and finally the directory.
   std::vector<Part> around;
   std::vector<Part> needed;
   std::uint64_t end = 0;

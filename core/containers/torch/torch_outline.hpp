@@ -12,19 +12,19 @@
 
 namespace reshard {
 
-/// What a torch zip file has around its tensors, which others are compared with. The files of many
-/// ranks differ in checksums and in few values of their pickles. A file that compares equal would
-/// be read as this one by read_torch_file(), but for these; of all others that function has to say
-/// what they are.
+/// The bytes of a torch zip file around its tensors, for comparison with other files. The files of
+/// many ranks differ in checksums and in few values of their pickles. For a file that compares
+/// equal, read_torch_file() would return the same except for these; all others must be read by that
+/// function.
 class TorchOutline {
  public:
-  /// What a file has that compares equal.
+  /// The own values of a file that compares equal.
   struct Own {
     std::vector<std::uint32_t> crc32;  ///< of its records, in order of place; 0: not computed
     pickle::Outline::Values values;    ///< of the free paths
   };
 
-  /// `free` as of pickle::Outline. Pre: read_torch_file() accepts the file, and it is no legacy
+  /// `free` as for pickle::Outline. Pre: read_torch_file() accepts the file, which is not a legacy
   /// one.
   TorchOutline(FileRange const& file, std::span<pickle::Outline::Path const> free);
 
@@ -32,17 +32,17 @@ class TorchOutline {
   /// The number of the record whose payload begins there. Pre: there is one.
   std::size_t record_at(std::uint64_t offset_bytes) const;
 
-  /// Nothing where the file differs in more.
+  /// nullopt if the file differs in more.
   std::optional<Own> compare(FileRange const& file) const;
 
  private:
-  /// Bytes of the file, which are at another place of what is read of it.
+  /// A range of the file that is read, and its offset in the read bytes.
   struct Stretch {
     std::uint64_t offset_bytes = 0;
     std::size_t size_bytes = 0;
     std::size_t at = 0;
   };
-  /// [begin, end) of what is read.
+  /// [begin, end) of the read bytes.
   struct Part {
     std::size_t begin = 0;
     std::size_t end = 0;
@@ -50,7 +50,7 @@ class TorchOutline {
   struct Record {
     std::uint64_t payload_offset_bytes = 0;
     std::size_t listed_crc_at = 0;    ///< its CRC-32 in the directory
-    std::vector<std::size_t> crc_at;  ///< where else it stands
+    std::vector<std::size_t> crc_at;  ///< the places of its other copies
     std::uint32_t crc32 = 0;
     bool compared = false;  ///< the payload
   };
@@ -63,7 +63,7 @@ class TorchOutline {
   std::uint64_t file_bytes_ = 0;
   std::vector<Stretch> stretches_;
   std::string image_;
-  std::vector<Part> equal_;  ///< what is compared byte by byte
+  std::vector<Part> equal_;  ///< parts that are compared byte by byte
   std::vector<Record> records_;
   Part pickle_part_;
   std::size_t pickle_record_ = 0;

@@ -10,11 +10,11 @@
 
 namespace reshard::pickle {
 
-/// How torch names an element type.
+/// torch's names of an element type.
 struct TorchType {
   DType dtype;
   std::string_view name;           ///< "bfloat16": the attribute of module torch
-  std::string_view storage_class;  ///< "BFloat16Storage"; empty when torch writes such tensors over
+  std::string_view storage_class;  ///< "BFloat16Storage"; empty if torch writes such tensors over
                                    ///< an UntypedStorage
 };
 
@@ -23,16 +23,15 @@ TorchType const* torch_type(DType dtype);
 std::optional<DType> dtype_from_torch_name(std::string_view name);
 std::optional<DType> dtype_from_storage_class(std::string_view name);
 
-/// In elements, as torch gives them to a contiguous tensor: a dimension of size 0 counts as one of
-/// size 1.
+/// The strides, in elements, of a contiguous tensor of torch: a dimension of size 0 counts as one
+/// of size 1.
 std::vector<Index> row_major_strides(std::span<Index const> shape);
 
-/// A storage on the CPU for so many elements and no others, with the decimal key `number`. Pre:
+/// A storage of exactly `elements` elements on the CPU, with the decimal key `number`. Pre:
 /// torch_type(dtype) is not null.
 StorageRef own_storage(DType dtype, Index elements, std::size_t number);
 
-/// An OrderedDict of key, value, key, value, …: modules give their state as one, and torch's own
-/// loader is used to that.
+/// An OrderedDict of key, value, key, value, …: the type of a module's state dict.
 NodeId add_ordered_dict(Document& document, std::vector<NodeId> pairs);
 
 }  // namespace reshard::pickle

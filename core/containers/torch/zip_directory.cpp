@@ -279,8 +279,8 @@ class DirectoryReader {
           name, plain, crc, record.size_bytes, record.crc32);
   }
 
-  /// The size of the data descriptor between a payload and `next`; 0 when the record has none or
-  /// what is there is no descriptor of it.
+  /// The size of the data descriptor between a payload and `next`; 0 if the record has none or the
+  /// bytes there are not its descriptor.
   std::uint64_t descriptor_bytes(Entry const& record, std::uint64_t next) {
     std::uint64_t const begin = payload_end(record);
     if ((record.flags & flag_descriptor) == 0 || next < begin ||
@@ -301,8 +301,8 @@ class DirectoryReader {
     return same ? next - begin : 0;
   }
 
-  /// What the file has from `offset` on: at least `bytes`, unless it ends before. Until the next
-  /// call.
+  /// The bytes of the file from `offset` on: at least `bytes`, unless it ends before. Valid until
+  /// the next call.
   Bytes bytes_at(std::uint64_t offset, std::size_t bytes) {
     bool const inside = offset >= window_at_ && offset - window_at_ <= window_.size() &&
                         bytes <= window_.size() - (offset - window_at_);

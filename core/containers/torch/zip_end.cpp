@@ -67,7 +67,7 @@ bool read_zip64_end(FileRange const& file, std::uint64_t end, DirectoryPlace& pl
   return true;
 }
 
-/// The two end records must say the same wherever the short one does not refer to the long one.
+/// Throws unless the two end records agree wherever the short one does not refer to the long one.
 void expect_same(FileRange const& file, DirectoryPlace const& end, DirectoryPlace const& end64) {
   auto const differ = [](std::uint64_t narrow_value, std::uint64_t wide, std::uint64_t refers) {
     return narrow_value != refers && narrow_value != wide;

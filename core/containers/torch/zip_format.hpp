@@ -46,7 +46,7 @@ inline constexpr std::uint16_t extra_zip64 = 0x0001;
 inline constexpr std::uint16_t extra_padding = 0x4246;  // "FB"
 inline constexpr std::size_t extra_header_bytes = 4;
 
-/// A field with all bits set says that its value is in the ZIP64 extra field or end record.
+/// A field with all bits set: its value is in the ZIP64 extra field or end record.
 inline constexpr std::uint32_t in_zip64 = 0xffffffffU;
 inline constexpr std::uint16_t count_in_zip64 = 0xffffU;
 

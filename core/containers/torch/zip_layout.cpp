@@ -14,8 +14,8 @@ std::uint32_t near_part(std::uint64_t value) {
   return is_far(value) ? in_zip64 : static_cast<std::uint32_t>(value);
 }
 
-/// Two sizes when the size does not fit into 32 bits, then the offset when that does not. 0: no
-/// ZIP64 field.
+/// The size of the ZIP64 field: two sizes if the size does not fit into 32 bits, then the offset if
+/// that does not. 0: no ZIP64 field.
 std::size_t zip64_bytes(std::uint64_t header_offset, std::uint64_t size) {
   return (is_far(size) ? 16U : 0U) + (is_far(header_offset) ? 8U : 0U);
 }
@@ -38,8 +38,8 @@ void append_zip64_field(std::string& out, ZipRecord const& record, std::uint64_t
   if (is_far(record.header_offset_bytes)) append_little_endian(out, record.header_offset_bytes);
 }
 
-/// What both headers have in common: from the version needed to the extra field's length. No time
-/// and date, and version 0.
+/// Appends the common fields of both headers: from the version needed to the extra field's length.
+/// No time and date, and version 0.
 void append_common(std::string& out, ZipRecord const& record, std::uint32_t crc32,
                    std::uint32_t size, std::size_t extra_bytes) {
   append_little_endian(out, std::uint16_t{0});
@@ -144,7 +144,7 @@ void append_central_header(std::string& out, ZipRecord const& record, std::uint3
 }
 
 void append_end_records(std::string& out, Layout const& layout) {
-  constexpr std::uint16_t made_by = 0x031e;  // what torch's zip library says of itself: Unix, 3.0
+  constexpr std::uint16_t made_by = 0x031e;  // the value of torch's zip library: Unix, 3.0
   constexpr std::uint16_t needed = 45;
   append_little_endian(out, end64_signature);
   append_little_endian(out, std::uint64_t{end64_bytes - 12});

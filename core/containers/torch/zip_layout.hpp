@@ -6,11 +6,11 @@
 #include <string_view>
 
 /// The zip archives that torch.save writes, byte for byte (docs/formats/torch-file.md, section 1).
-/// Everything but the checksums follows from the names and sizes of the records, and torch 2.7 and
-/// later count on that: they compute where payloads lie instead of looking.
+/// All bytes but the checksums follow from the names and sizes of the records, and torch 2.7 and
+/// later rely on that: they compute the offsets of payloads instead of reading them.
 namespace reshard {
 
-/// A record of a zip file to be written: where its payload goes.
+/// A record of a zip file to be written, with the offset of its payload.
 struct ZipRecord {
   std::string name;  ///< in the archive, folder included
   std::uint64_t header_offset_bytes = 0;
@@ -25,24 +25,24 @@ namespace zip {
 /// (torch.utils.serialization.config.save.storage_alignment).
 inline constexpr std::uint64_t usual_alignment_bytes = 64;
 
-/// Where the payload of a record begins whose local header is at `header_offset_bytes`.
+/// The offset of the payload of a record with its local header at `header_offset_bytes`.
 std::uint64_t payload_offset(std::uint64_t header_offset_bytes, std::size_t name_bytes,
                              std::uint64_t size_bytes,
                              std::uint64_t alignment_bytes = usual_alignment_bytes);
-/// The bytes of the data descriptor after the payload; an empty record has none.
+/// The size of the data descriptor after the payload; 0 for an empty record.
 std::size_t descriptor_size(std::uint64_t header_offset_bytes, std::uint64_t size_bytes);
-/// The bytes of a record's entry in the central directory.
+/// The size of a record's entry in the central directory.
 std::size_t central_size(std::uint64_t header_offset_bytes, std::size_t name_bytes,
                          std::uint64_t size_bytes);
-/// The bytes of the three end records.
+/// The size of the three end records.
 std::size_t end_records_size();
 
 /// Puts records one after the other, from offset 0 on. Sizes that do not fit into 64 bits are
 /// Errors of kind source.
 class Layout {
  public:
-  /// The payloads of all records begin at multiples of `alignment_bytes`, at most 32 KiB: a local
-  /// header holds no longer padding.
+  /// The payloads of all records begin at multiples of `alignment_bytes`, at most 32 KiB: the limit
+  /// of the padding in a local header.
   explicit Layout(std::uint64_t alignment_bytes = usual_alignment_bytes)
       : alignment_bytes_(alignment_bytes) {}
 
@@ -53,7 +53,7 @@ class Layout {
   std::uint64_t records() const { return records_; }
   std::uint64_t directory_offset_bytes() const { return at_; }
   std::uint64_t directory_bytes() const { return directory_bytes_; }
-  /// Of the whole file.
+  /// The size of the file.
   std::uint64_t size_bytes() const;
 
  private:
@@ -68,17 +68,17 @@ void append_descriptor(std::string& out, ZipRecord const& record, std::uint32_t 
 void append_central_header(std::string& out, ZipRecord const& record, std::uint32_t crc32);
 void append_end_records(std::string& out, Layout const& layout);
 
-/// A record beside data.pkl and the storages.
+/// A record other than data.pkl and the storages.
 struct SmallRecord {
   std::string_view name;
   std::string_view content;
 };
-/// States Layout's alignment.
+/// The record with Layout's alignment.
 inline constexpr std::string_view alignment_name = ".storage_alignment";
-/// In front of the storages, behind data.pkl.
+/// Records between data.pkl and the storages.
 inline constexpr SmallRecord before_storages[] = {
     {".format_version", "1"}, {alignment_name, "64"}, {"byteorder", "little"}};
-/// Behind them. torch puts a hash into the last, which it only logs.
+/// Records after the storages. torch writes a hash into the last, which it only logs.
 inline constexpr SmallRecord after_storages[] = {
     {"version", "3\n"}, {".data/serialization_id", "0000000000000000000000000000000000000000"}};
 

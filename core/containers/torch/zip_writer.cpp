@@ -38,8 +38,9 @@ struct NumberedPickle {
   std::vector<std::uint32_t> tensors;  ///< tensor whose storage has key i
 };
 
-/// The pickle, with the storages' keys in the order in which it names them: torch computes where a
-/// storage lies from those it has met before. Tensors that the root does not lead to come last.
+/// The pickle, with the storages' keys in the order in which it names them: torch computes the
+/// offset of a storage from the storages before it. Tensors that are not reachable from the root
+/// come last.
 NumberedPickle number_and_dump(pickle::Document& document) {
   NumberedPickle result;
   result.bytes = pickle::dump(document, &result.tensors);
@@ -77,8 +78,8 @@ std::uint64_t bytes_of(pickle::StorageRef const& storage) {
   return checked_mul(storage.count, unit, ErrorKind::source, "storage size");
 }
 
-/// torch aligns every record of a file alike, so that alignment for clones costs up to a block for
-/// each: it may add a sixteenth to the bytes that it makes clonable.
+/// torch aligns all records of a file by one number, so alignment for clones costs up to a block
+/// for each: it may add a sixteenth to the bytes that it makes clonable.
 bool is_worth_blocks(pickle::Document const& document) {
   std::uint64_t clonable = 0;
   for (pickle::TensorRef const& tensor : document.tensors)

@@ -110,8 +110,8 @@ class CudaStream final : public DeviceStream {
   }
 
   void launch(Launch const& launch, LaunchPlaces const& places) override {
-    // A start answers with the last error of this thread. "Not ready" of an event, or what a
-    // library left behind, is none of this kernel's; an error of the device itself comes again.
+    // A launch returns the last error of this thread. Earlier errors ("not ready" of an event, or
+    // those of a library) are not this kernel's; an error of the device itself is reported again.
     cudaGetLastError();
     switch (launch.kind) {
       case KernelKind::copy_runs:
@@ -142,9 +142,9 @@ class CudaStream final : public DeviceStream {
 class CudaMemory final : public DeviceMemory {
  public:
   explicit CudaMemory(std::uint64_t bytes) : bytes_(bytes) {
-    // A multiple of 256: kernels read whole aligned words.
+    // A multiple of 256: kernels read complete aligned words.
     if (cudaError_t const code = cudaMalloc(&data_, (bytes / 256 + 1) * 256); code != cudaSuccess) {
-      cudaGetLastError();  // a refused allocation is no lasting state
+      cudaGetLastError();  // clears the error of the refused allocation
       fail(ErrorKind::resources,
            "{} of GPU memory cannot be allocated: {}. Lower run.device_memory, or free the GPU of "
            "other programs.",

@@ -6,9 +6,9 @@
 
 namespace reshard {
 
-// Load the code of every kernel onto the current device. CUDA would do so at the first start of
-// each, and hold up everything on the device for it; and only then it would say that the program
-// has no code for this device.
+// Load the code of every kernel onto the current device. CUDA would do so at the first launch of
+// each, block the device meanwhile, and report only then that the program has no code for this
+// device.
 cudaError_t load_copy_kernels();
 cudaError_t load_value_kernels();
 cudaError_t load_digest_kernels();
@@ -20,7 +20,7 @@ cudaError_t load_kernel(Kernel* kernel) {
   return cudaFuncGetAttributes(&attributes, reinterpret_cast<void const*>(kernel));
 }
 
-// Put a launch into a stream; the result is that of the start of the kernel.
+// Put a launch into a stream and return the result of the kernel launch.
 cudaError_t start_copy_kernel(Launch const& launch, LaunchPlaces const& places,
                               cudaStream_t stream);
 cudaError_t start_value_kernel(Launch const& launch, LaunchPlaces const& places,

@@ -12,7 +12,7 @@ __global__ void __launch_bounds__(threads_per_block)
                                             launch.descriptors, blockIdx.x);
   std::uint64_t const mark = Kernel::run(request, places, blockIdx.x, threadIdx.x);
   auto* const verdict = reinterpret_cast<unsigned long long*>(places.to + request.verdict);
-  // Where many elements are inexact most threads see that another one stands before theirs.
+  // If many elements are inexact, most threads find an earlier one recorded.
   if (mark != 0 && mark > *static_cast<unsigned long long volatile*>(verdict))
     atomicMax(verdict, static_cast<unsigned long long>(mark));
 }

@@ -19,34 +19,35 @@
 
 namespace reshard {
 
-// What the copy kernels read. A launch's descriptors are from Launch::at on, in this order:
+// The input of the copy kernels. A launch's descriptors are from Launch::at on, in this order:
 //
 //   descriptors   Launch::descriptors times a RunsCopy or a TilesCopy
-//   table         of each unit of work the number of its descriptor, or no_copy; rounded up to a
-//   multiple of 16 bytes levels        CopyLevel, those of each descriptor in a row
+//   table         the number of the descriptor of each unit of work, or no_copy;
+//                 rounded up to a multiple of 16 bytes
+//   levels        CopyLevel, those of each descriptor in a row
 //
-// A unit is what one warp (runs) or one block (tiles) does. The table spares each the search for
-// its descriptor.
+// A unit is the work of one warp (runs) or one block (tiles). The table saves the search for its
+// descriptor.
 //
 // Copies move bytes: a pair of packed 4-bit elements is one byte to them (the plan refuses cuts
 // between the two).
 
-/// The kernels; the element size of each is Launch::width.
+/// The kernels; the element size is Launch::width.
 enum class CopyVariant : std::uint8_t {
-  words,    ///< each element by itself; 16, 8, 4, 2, 1 bytes
+  words,    ///< single elements; 16, 8, 4, 2, 1 bytes
   fours,    ///< four elements for one computation of an index; 4, 2, 1 bytes
-  shifted,  ///< long runs whose source and target are aligned differently: 16 bytes at a time, a
+  shifted,  ///< long runs with different alignments of source and target: 16 bytes at a time, a
             ///< run's ends by 4, 2, 1 bytes
   tiles,    ///< transposes through shared memory; 16, 8, 4, 2, 1 bytes
-  packed_tiles,  ///< the same, where elements of 2 or 1 bytes can be read and written in words of
-                 ///< four
+  packed_tiles,  ///< tiles of elements of 2 or 1 bytes that can be read and written in words of
+                 ///< four bytes
 };
 
 inline constexpr unsigned lanes_per_warp = 32;
 inline constexpr unsigned warps_per_block = threads_per_block / lanes_per_warp;
 
-/// A warp moves this many bytes: enough that finding the descriptor does not count, few enough that
-/// small copies occupy many warps.
+/// A warp moves this many bytes: enough to amortise finding the descriptor, few enough that small
+/// copies occupy many warps.
 inline constexpr unsigned unit_bytes = 4096;
 
 constexpr unsigned items_per_unit(CopyVariant variant, unsigned width) {
@@ -61,8 +62,8 @@ inline constexpr std::uint32_t no_copy = 0xFFFFFFFFU;
 // that it reads and writes; strides are 32-bit too, and negative ones wrap around. That makes an
 // index cheap; larger copies are cut into several descriptors.
 
-/// A dimension of a copy: an index and what a step of it means in bytes. The first level is the one
-/// whose index runs fastest.
+/// A dimension of a copy: an index and its strides in bytes. The index of the first level runs
+/// fastest.
 struct alignas(16) CopyLevel {
   std::uint32_t count = 1;
   FastDivisor divisor;  ///< by count
@@ -80,8 +81,8 @@ struct alignas(16) RunsCopy {
   std::uint64_t to = 0;
   std::int64_t from_group = 0;  ///< fours: the distance of a group's elements
   std::int64_t to_group = 0;
-  std::uint32_t from_start = 0;  ///< the distance of the first run from `from`, for dimensions that
-                                 ///< the source has backwards
+  std::uint32_t from_start = 0;  ///< the distance of the first run from `from`, for dimensions with
+                                 ///< negative strides in the source
   std::uint32_t items = 0;
   std::uint32_t first_unit = 0;
   std::uint32_t first_level = 0;
@@ -115,7 +116,7 @@ struct alignas(16) TilesCopy {
 };
 static_assert(sizeof(TilesCopy) == 64);
 
-/// A launch as the kernels' functions take it.
+/// The launch argument of the kernels' functions.
 struct CopyWork {
   std::byte const* descriptors = nullptr;
   std::uint32_t const* table = nullptr;
@@ -140,8 +141,8 @@ inline CopyWork copy_work(Launch const& launch, LaunchPlaces const& places) {
           reinterpret_cast<CopyLevel const*>(levels), places.from, places.to};
 }
 
-/// Takes items' numbers apart: each level adds its share to the two distances. What is left of a
-/// number counts the last level.
+/// Splits items' numbers into indices: each level adds its stride to the two distances. The
+/// quotient that remains is the index of the last level.
 template <unsigned Depth>
 RESHARD_HOST_DEVICE inline void add_levels(CopyLevel const* levels, unsigned count,
                                            std::uint32_t (&number)[Depth],

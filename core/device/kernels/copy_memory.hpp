@@ -40,7 +40,7 @@ struct WordOf<16> {
 template <unsigned Width>
 using Word = typename WordOf<Width>::Type;
 
-/// A GPU would stop with an error; the host would not notice.
+/// A GPU stops at unaligned accesses with an error; this check does so on the host.
 inline void expect_aligned(std::byte const* at, std::size_t bytes) {
   if (reinterpret_cast<std::uintptr_t>(at) % bytes != 0) std::abort();
 }

@@ -10,7 +10,7 @@
 namespace reshard {
 
 /// Bytes [shift, shift + 16) of the 32 bytes low, high. Pre: shift < 16. Only selections and
-/// shifts: no lane waits for another.
+/// shifts, so that lanes do not diverge.
 RESHARD_HOST_DEVICE inline Quad shifted_quad(Quad const& low, Quad const& high, unsigned shift) {
   bool const by_two = (shift & 8U) != 0;
   bool const by_one = (shift & 4U) != 0;
@@ -44,7 +44,7 @@ struct CopyShifted {
   }
 
  private:
-  /// A word of the target, of which bytes [begin, end) are the run's. Its byte 0 would come from
+  /// A word of the target, of which bytes [begin, end) are the run's. The source of its byte 0 is
   /// `from`, which may lie before the run, even below zero.
   struct Piece {
     std::uint64_t from = 0;

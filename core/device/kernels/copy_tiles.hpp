@@ -16,7 +16,7 @@ inline constexpr unsigned tile_bytes = 16384;
 inline constexpr unsigned tile_side_words = threads_per_block;
 
 /// Rows of a tile in shared memory are one word longer than needed: a column of it then lies in as
-/// many banks as it has rows. Tiles with more rows than this are not made; their gaps would need
+/// many banks as it has rows. The largest number of rows of a tile: the gaps of more would need
 /// more memory than the tile.
 constexpr unsigned tile_row_limit(unsigned width) {
   return width < 8 ? 256 : width == 8 ? 128 : 64;
@@ -24,7 +24,7 @@ constexpr unsigned tile_row_limit(unsigned width) {
 
 constexpr unsigned tile_gap(unsigned word_bytes) { return word_bytes < 4 ? 4 / word_bytes : 1; }
 
-/// Bytes of shared memory that a block needs, whatever the tile.
+/// Bytes of shared memory that a block needs for any tile.
 inline constexpr unsigned tile_memory = tile_bytes + 1024;
 
 /// A block's tile: its copy, how far it is from the copy's places, and how many elements of the
@@ -73,7 +73,7 @@ RESHARD_HOST_DEVICE inline void transpose_words(Type const (&from)[Pack], Type (
 /// shared memory, each line index has a row, in which the columns follow each other.
 template <unsigned Width, unsigned Pack>
 struct CopyTiles {
-  /// Before the barrier: from the source to shared memory.
+  /// Copies from the source to shared memory, before the barrier.
   static RESHARD_HOST_DEVICE void load(CopyWork const& work, Tile const& tile, std::byte* memory,
                                        std::uint32_t thread) {
     TilesCopy const& copy = tile.copy;
@@ -93,7 +93,7 @@ struct CopyTiles {
       load_batch(source, at, copy.column_from, row, next_line, steps);
   }
 
-  /// After it: from there to the target.
+  /// Copies from shared memory to the target, after the barrier.
   static RESHARD_HOST_DEVICE void store(CopyWork const& work, Tile const& tile,
                                         std::byte const* memory, std::uint32_t thread) {
     TilesCopy const& copy = tile.copy;
@@ -119,7 +119,7 @@ struct CopyTiles {
   using Held = Word<Width * Pack>;
   static constexpr std::uint32_t pack_bits = Pack == 4 ? 2 : Pack == 2 ? 1 : 0;
   static constexpr std::uint32_t batch =
-      8 / Pack;  ///< steps whose loads are under way at the same time: eight words of a thread
+      8 / Pack;  ///< steps with loads in flight at the same time: eight words of a thread
 
   struct Steps {
     std::uint32_t first = 0, step = 0, end = 0;

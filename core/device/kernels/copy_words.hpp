@@ -12,7 +12,7 @@ namespace reshard {
 /// The kernels words (Group 1) and fours (Group 4): neighbouring lanes move neighbouring items,
 /// each lane Depth items at a time, so that Depth · Group loads are under way before the first
 /// store. A group's elements are far apart: item i has the elements i, i + n, i + 2n, i + 3n of a
-/// level, so that loads and stores of the lanes stay side by side.
+/// level, so that loads and stores of the lanes stay adjacent.
 template <unsigned Width, unsigned Group, unsigned Depth>
 struct CopyWords {
   static constexpr unsigned unit_items =

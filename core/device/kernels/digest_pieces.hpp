@@ -19,8 +19,8 @@ namespace reshard {
 // neighbours read neighbouring words. Every thread's remainder is moved to the end of the stretch
 // and every team's to its place in the tensor.
 
-/// What the digest kernel reads: one for each piece. Offsets count from LaunchPlaces::from and
-/// ::to.
+/// The input of the digest kernel: one descriptor for each piece. Offsets count from
+/// LaunchPlaces::from and ::to.
 struct DigestDescriptor {
   std::uint64_t first_block = 0;
   std::uint64_t from = 0;
@@ -35,7 +35,7 @@ struct DigestDescriptor {
   std::uint32_t lane_bits = 0;
 };
 
-/// What the threads of a block share.
+/// The shared memory of a block.
 struct DigestShared {
   std::uint64_t step[16][16];
   std::uint64_t lanes[threads_per_block];
@@ -46,7 +46,7 @@ struct DigestShared {
 /// `pad` bytes.
 struct DigestStretch {
   std::byte const* first_word = nullptr;
-  std::uint64_t words = 0;  ///< 0: there is no such stretch
+  std::uint64_t words = 0;  ///< 0: no stretch
   unsigned skip = 0;
   unsigned pad = 0;
   std::uint64_t after = 0;  ///< bytes of the tensor after it
@@ -73,8 +73,8 @@ RESHARD_HOST_DEVICE inline DigestStretch stretch_of(DigestDescriptor const& piec
   return stretch;
 }
 
-/// Word `number`, zeros for what does not count: in front they change nothing, behind they are made
-/// up for. No byte of these is read.
+/// Word `number`, with zeros for the skipped and padding bytes, which are not read: zeros in front
+/// do not change a CRC, those behind are compensated.
 RESHARD_HOST_DEVICE inline std::uint64_t word_of(DigestStretch const& stretch,
                                                  std::uint64_t number) {
   unsigned const skip = number == 0 ? stretch.skip : 0;
@@ -117,7 +117,7 @@ RESHARD_HOST_DEVICE inline void digest_lanes(DigestTables const& tables,
   std::uint64_t crc = 0;
   for (std::uint64_t word = lane; word < stretch.words; word += lanes)
     crc = stepped(shared, crc) ^ word_of(stretch, word);
-  // Words of the others behind this lane's last one.
+  // The number of words of other lanes after this lane's last one.
   auto const behind = static_cast<unsigned>((stretch.words - 1 - lane) % lanes);
   shared.lanes[thread] = lane < stretch.words ? crc64_product(crc, tables.words[behind]) : 0;
 }
@@ -133,8 +133,7 @@ RESHARD_HOST_DEVICE inline void digest_teams(DigestTables const& tables,
         (block - piece.first_block) * threads_per_block >> piece.lane_bits;
     DigestStretch const stretch = stretch_of(piece, places, first_team + thread);
     for (unsigned lane = 0; lane < lanes; ++lane) crc ^= shared.lanes[thread * lanes + lane];
-    // A CRC counts its bytes times x^64: 8 bytes more, less those of the last word that are none of
-    // the stretch's.
+    // A CRC is its bytes times x^64: 8 bytes more, less the padding bytes of the last word.
     std::uint64_t shift = stretch.words == 0 ? 0 : stretch.after + 8 - stretch.pad;
     for (unsigned digit = 0; shift != 0; ++digit, shift >>= 8U)
       if ((shift & 255U) != 0) crc = crc64_product(tables.digits[digit][shift & 255U], crc);
@@ -152,7 +151,7 @@ RESHARD_HOST_DEVICE inline void digest_gather(DigestShared& shared, unsigned thr
   shared.lanes[thread] = crc;
 }
 
-/// What the block adds to the piece's sum. For one thread.
+/// The share of the block in the piece's sum. For one thread.
 RESHARD_HOST_DEVICE inline std::uint64_t digest_share(DigestShared const& shared) {
   std::uint64_t crc = 0;
   for (unsigned gatherer = 0; gatherer < digest_gatherers; ++gatherer)

@@ -14,7 +14,7 @@ inline constexpr unsigned most_lane_bits = 5;
 struct DigestTables {
   /// [k][nibble][value]: the register of which only this nibble is not zero, times x^(64 << k), the
   /// step from one word of a lane to its next. A nibble's 16 values fill all banks of shared memory
-  /// once: whichever ones the threads of a warp look up, none waits for another.
+  /// once: the lookups of a warp never conflict.
   std::uint64_t step[most_lane_bits + 1][16][16];
   /// [words]: x^(64 words).
   std::uint64_t words[1U << most_lane_bits];

@@ -6,12 +6,12 @@
 
 namespace reshard {
 
-/// Division by a number that is known before the kernel starts: one multiplication and shifts,
-/// where a division would take some twenty steps.
+/// Division by a number that is known before the kernel starts: one multiplication and shifts
+/// instead of a division of some twenty steps.
 ///
-/// For a divisor d and s = ceil(log2 d), the multiplier is m = ceil(2^(31+s) / d), which 32 bits
-/// hold. n · m / 2^(31+s) exceeds n / d by less than n / 2^(31+s), for n < 2^31 by less than 2^-s
-/// <= 1 / d: not enough to reach the next whole number.
+/// For a divisor d and s = ceil(log2 d), the multiplier is m = ceil(2^(31+s) / d), which fits in 32
+/// bits. n · m / 2^(31+s) exceeds n / d by less than n / 2^(31+s), for n < 2^31 by less than 2^-s
+/// <= 1 / d: not enough to reach the next integer.
 struct FastDivisor {
   std::uint32_t multiplier = 1U << 31U;
   std::uint32_t shift = 0;

@@ -8,8 +8,8 @@
 
 namespace reshard {
 
-/// The descriptor whose blocks `block` is one of. Each descriptor has a `first_block`, in ascending
-/// order from 0 on. Pre: count >= 1.
+/// The descriptor that contains block `block`. Descriptors are in ascending order of `first_block`,
+/// from 0 on. Pre: count >= 1.
 template <class Descriptor>
 RESHARD_HOST_DEVICE inline Descriptor const& descriptor_of_block(Descriptor const* descriptors,
                                                                  std::uint32_t count,

@@ -11,8 +11,8 @@
 
 namespace reshard {
 
-/// What the convert kernels read: one for each request, those of one pair of dtypes in a launch.
-/// Offsets count from LaunchPlaces::from and ::to.
+/// The input of the convert kernels: one descriptor for each request, those of one pair of dtypes
+/// in a launch. Offsets count from LaunchPlaces::from and ::to.
 struct ConvertDescriptor {
   std::uint64_t first_block = 0;
   std::uint64_t from = 0;
@@ -21,7 +21,7 @@ struct ConvertDescriptor {
   double constant = 0;
   std::uint64_t request = 0;
   std::uint64_t verdict = 0;
-  std::uint64_t rounds = 0;  ///< 1 when inexact elements are rounded silently
+  std::uint64_t rounds = 0;  ///< 1 if inexact elements are rounded without a report
 };
 
 /// The first inexact element of several launches is the one with the largest mark. 0 is none.
@@ -42,7 +42,7 @@ struct ConvertKernel {
   static constexpr auto target_bytes = static_cast<unsigned>(target.bits() / 8);
   static constexpr unsigned group_size = 16 / target_bytes;
 
-  /// What one thread does; the mark of its first inexact element that is to be reported.
+  /// The work of one thread; returns the mark of its first inexact element that is to be reported.
   RESHARD_HOST_DEVICE static std::uint64_t run(ConvertDescriptor const& request,
                                                LaunchPlaces const& places, std::uint64_t block,
                                                unsigned thread) {
@@ -127,7 +127,7 @@ constexpr quant::FloatFormat convert_format(unsigned number) {
   }
 }
 
-/// Calls run(ConvertKernel<…>{}) of a variant; false when there is none.
+/// Calls run(ConvertKernel<…>{}) of a variant; false if there is none.
 template <unsigned number = 0, class Run>
 bool visit_convert(unsigned variant, Run&& run) {
   if constexpr (number == stored_formats * wanted_formats) {

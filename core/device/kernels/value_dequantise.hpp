@@ -11,9 +11,9 @@
 
 namespace reshard {
 
-/// What the dequantise kernels read: one for each request, those of one code format in a launch.
-/// The places count from LaunchPlaces::from and ::to, and each holds its tensor's elements from the
-/// `…_begin` on.
+/// The input of the dequantise kernels: one descriptor for each request, those of one code format
+/// in a launch. Offsets count from LaunchPlaces::from and ::to, and each is that of its tensor's
+/// element `…_begin`.
 struct DequantiseDescriptor {
   std::uint64_t first_block = 0;
   std::uint64_t to = 0;
@@ -59,7 +59,7 @@ struct DequantiseKernel {
             {from + request.zero_points, request.zero_points_begin}};
   }
 
-  /// Bits of a code; a constant where the format says so.
+  /// Bits of a code; a compile-time constant if the format fixes them.
   RESHARD_HOST_DEVICE static unsigned bits_of(quant::CodeGrid const& grid) {
     if constexpr (format == quant::CodeFormat::e2m1) return 4;
     if constexpr (format == quant::CodeFormat::integer) return static_cast<unsigned>(grid.bits);

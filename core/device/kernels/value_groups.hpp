@@ -14,17 +14,18 @@ namespace reshard {
 // Elements are computed in groups that fill one 16-byte word of the target, a group for each thread
 // at a time.
 
-/// Groups that a thread computes, one after the other; those of a block lie side by side each time.
+/// Groups that a thread computes, one after the other; those of a block are adjacent each time.
 inline constexpr unsigned groups_per_thread = 4;
 
-/// Blocks for `count` elements of `element_bytes` bytes, wherever in a word the first one lies.
+/// The number of blocks for `count` elements of `element_bytes` bytes, for any position of the
+/// first one in a word.
 constexpr std::uint64_t value_blocks(std::uint64_t count, std::uint64_t element_bytes) {
   std::uint64_t const per_block =
       std::uint64_t{threads_per_block} * groups_per_thread * 16 / element_bytes;
   return (count + 16 / element_bytes - 1 + per_block - 1) / per_block;
 }
 
-/// [begin, end) of the target's elements; `whole` when they are one aligned 16-byte word.
+/// [begin, end) of the target's elements; `whole` if they are one aligned 16-byte word.
 struct ElementGroup {
   std::uint64_t begin = 0;
   std::uint64_t end = 0;
@@ -32,8 +33,8 @@ struct ElementGroup {
 };
 
 /// Group number `number` of `count` elements of `element_bytes` bytes from `to` on. Group 0 ends
-/// where the first whole word begins; an address that is not a multiple of the element's size has
-/// no whole words. Empty (begin >= end) after the last one.
+/// where the first complete word begins; an address that is not a multiple of the element's size
+/// has no complete words. Empty (begin >= end) after the last one.
 template <unsigned element_bytes>
 RESHARD_HOST_DEVICE inline ElementGroup group_of(std::uint64_t number, std::uint64_t count,
                                                  std::byte const* to) {
@@ -63,7 +64,7 @@ RESHARD_HOST_DEVICE inline void run_each(Body& body, std::integer_sequence<unsig
 
 }  // namespace detail
 
-/// body(0) to body(count - 1), each index a constant: arrays that are indexed by it stay in
+/// Calls body(0) to body(count - 1), each index a constant, so that arrays indexed by it stay in
 /// registers.
 template <unsigned count, class Body>
 RESHARD_HOST_DEVICE inline void unrolled(Body body) {
@@ -82,7 +83,8 @@ RESHARD_HOST_DEVICE inline void load_by_words(std::byte const* from, std::byte* 
 
 }  // namespace detail
 
-/// `bytes` bytes (a power of two) from any address, in the widest words that it allows.
+/// Loads `bytes` bytes (a power of two) from any address, in the widest words that its alignment
+/// allows.
 template <unsigned bytes>
 RESHARD_HOST_DEVICE inline void load_bytes(std::byte const* from, std::byte* into) {
   constexpr unsigned widest = bytes < 16 ? bytes : 16;

@@ -59,7 +59,7 @@ class BoxCollector {
     StoredChunk empty;  ///< the first box without elements: a tensor without elements has one chunk
   };
 
-  /// What DCP_SHARDING_INFO says of each tensor: a file may have a million of them.
+  /// The entry of DCP_SHARDING_INFO for each tensor; a file may have a million of them.
   using Members = std::unordered_map<std::string_view, Json const*>;
 
   static Members members_of(Json const& info) {

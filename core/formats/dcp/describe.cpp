@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 
 /// More is useless to a reader.
 constexpr std::size_t most_mismatches = 20;
-/// Loaders look at every chunk of a key: below this size, or above this number, loading takes long.
+/// Loaders check every chunk of a key: below this size, or above this number, loading takes long.
 constexpr std::uint64_t small_chunk_bytes = std::uint64_t{1} << 20;
 constexpr std::size_t many_chunks = 1'000'000;
 
@@ -51,8 +51,8 @@ std::string fault_of(StoredTable const& metadata, StoredTensor const& tensor) {
                              : fmt::format("{} chunks hold {}", fault->holders, fault->where);
 }
 
-/// What .metadata says of a tensor and its item cannot hold: torch describes a tensor of a
-/// subclass, such as a quantised one of torchao, as what it stands for.
+/// A mismatch of .metadata and a shorter item: torch describes a tensor of a subclass, such as a
+/// quantised one of torchao, by the dtype and shape that it represents.
 std::string short_item_of(StoredTable const& metadata, StoredTensor const& tensor) {
   for (StoredChunk const& chunk : metadata.chunks_of(tensor)) {
     std::uint64_t bytes = static_cast<std::uint64_t>(bits(tensor.dtype)) / 8;
@@ -169,7 +169,7 @@ class DcpReport {
           mismatches_.push_back(fmt::format("'{}': {}", tensor.name, fault));
   }
 
-  /// State under names of parameters, and what can become of it.
+  /// State under names of parameters, and its possible uses.
   void trainer(Checkpoint const& checkpoint) {
     if (checkpoint.names == NameOwner::megatron) return;
     StateInventory const state = checkpoint.format->inventory(checkpoint, view_of(checkpoint));
@@ -224,7 +224,7 @@ class DcpReport {
     for (std::string& absent : absent_parts(checkpoint)) mismatches_.push_back(std::move(absent));
   }
 
-  /// What stands beside a language model, and what stands before its names.
+  /// The other parts of a model next to its language model, and the prefix of the latter's names.
   void parts(StoredView const& view) {
     std::string const& root = view.traits.names.root;
     std::set<std::string_view> names;
@@ -277,7 +277,7 @@ class DcpReport {
 
 namespace {
 
-/// Whether a job of ours kept Megatron's keys in a plain checkpoint, which torch alone loads.
+/// Whether a job of ours kept Megatron's keys in a plain checkpoint, which only torch loads.
 bool is_plain_by_record(std::filesystem::path const& folder) {
   std::string const format = seen("recorded format of", folder, [&] {
     std::string found;

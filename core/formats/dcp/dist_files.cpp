@@ -14,7 +14,7 @@ namespace {
 namespace fs = std::filesystem;
 using pickle::NodeId;
 
-/// The longest common.pt that is read whole: it holds settings, no weights.
+/// The largest common.pt that is read: it contains settings, no weights.
 constexpr std::uint64_t largest_common_bytes = std::uint64_t{512} << 20;
 constexpr double written_version = 3.0;
 

@@ -17,7 +17,7 @@ constexpr std::string_view layers = "decoder.layers.";
 constexpr std::string_view dist_experts = ".mlp.experts.experts.";
 constexpr std::string_view local_experts = ".mlp.experts.local_experts.";
 
-/// The number that is at `at`, or nothing when a word does.
+/// The number at `at`; nullopt if a word is there.
 std::optional<Index> number_at(std::string_view text, std::size_t at) {
   Index number = 0;
   std::size_t const end = std::min(text.find('.', at), text.size());
@@ -74,7 +74,7 @@ std::optional<std::string> module_state_key(std::string_view text) {
   auto const parsed = parse_object_key(text);
   if (!parsed || !parsed->key.ends_with(state_ending)) return std::nullopt;
   std::string key = parsed->key;
-  std::size_t next = 0;  // offsets that stand for numbers in the name
+  std::size_t next = 0;  // offsets of numbers in the name
   if (std::size_t const at = key.find(layers);
       at != std::string::npos && !number_at(key, at + layers.size()))
     key.insert(at + layers.size(), fmt::format("{}.", parsed->offsets[next++]));
@@ -135,8 +135,8 @@ void make_objects(DcpTarget& target, ExtraStates& extras, std::vector<StoredName
   bool const hybrid = std::ranges::any_of(names, [&](StoredName const& name) {
     return megatron::behind_root(name.name, root) == "decoder.final_norm.weight";
   });
-  // TEDotProductAttention puts its state into the catalogue beside its sinks alone
-  // (sharded_state_dict of megatron.core.extensions.transformer_engine, 0.16 to 0.19).
+  // TEDotProductAttention saves its state only together with its sinks (sharded_state_dict of
+  // megatron.core.extensions.transformer_engine, 0.16 to 0.19).
   bool const sinks = std::ranges::any_of(names, [](StoredName const& name) {
     return name.name.ends_with(".core_attention.softmax_offset");
   });

@@ -12,7 +12,7 @@
 
 namespace reshard {
 
-/// Numbers joined by dots: "3.8". Nothing when the text has another form.
+/// Numbers joined by dots: "3.8". nullopt if the text has another form.
 std::optional<std::vector<Index>> parse_numbers(std::string_view text);
 
 /// A key of torch_dist for an object: "decoder.layers.mlp.linear_fc1._extra_state/shard_3_8" is
@@ -22,17 +22,17 @@ struct ShardedObjectKey {
   std::vector<Index> offsets;
   std::vector<Index> shape;
 };
-/// Nothing when the text has another form.
+/// nullopt if the text has another form.
 std::optional<ShardedObjectKey> parse_object_key(std::string_view text);
 std::string text_of(ShardedObjectKey const& key);
 
-/// The key that a module's state has with global layer and expert numbers in the names of mp_rank_*
-/// files
-/// ("decoder.layers.3.mlp.experts.local_experts.7.linear_fc1._extra_state"); nothing for objects
-/// that are no such state.
+/// The key of a module's state with global layer and expert numbers, in the names of mp_rank_*
+/// files ("decoder.layers.3.mlp.experts.local_experts.7.linear_fc1._extra_state"); nullopt for
+/// other objects.
 std::optional<std::string> module_state_key(std::string_view object_key);
 
-/// How a torch_dist target spells such a key: with numbers in the name, or in front.
+/// The form of such a key in a torch_dist target: with numbers in the name, or as offsets of
+/// leading axes.
 struct ObjectForm {
   bool stacked = false;
   Index layers = 0;
@@ -42,7 +42,7 @@ struct ObjectForm {
 };
 std::string object_key(std::string const& module_key, ObjectForm const& form);
 
-/// Which objects of a source go into the target.
+/// The choice of the source's objects for the target.
 struct ObjectChoice {
   bool module_states = true;
   bool drop_rng = false;
@@ -50,12 +50,12 @@ struct ObjectChoice {
 };
 
 /// Adds the objects of a torch_dist source to a torch_dist target: states of modules under their
-/// new keys, all others (random generators, …) as they are.
+/// new keys, all others (random generators, …) unchanged.
 void copy_objects(DcpTarget& target, Checkpoint const& source, ObjectForm const& form,
                   ObjectChoice const& choice, ObjectGate& gate);
 
-/// Adds the states that the modules behind the stored names of a target keep, from a source that
-/// has them otherwise or not at all.
+/// Adds the states of the modules of a target's stored names, from a source that has them in
+/// another form or not at all.
 void make_objects(DcpTarget& target, ExtraStates& extras, std::vector<StoredName> const& names,
                   std::string const& root);
 

@@ -147,8 +147,8 @@ class DistPlanner {
     return layer_axis_ >= 0 && axis == static_cast<AxisId>(layer_axis_);
   }
 
-  /// The boxes that the ranks of one pipeline stage hold, each once. The same for all names of an
-  /// entry with equal axes in front.
+  /// The boxes on the ranks of one pipeline stage, each once. Equal for all names of an entry with
+  /// equal leading axes.
   std::vector<TensorBox> const& grid_of(StoredName const& name) {
     std::vector<std::tuple<AxisId, Index, Index>> key{{0, static_cast<Index>(name.entry), 0}};
     for (FrontAxis const& front : name.front)
@@ -168,8 +168,8 @@ class DistPlanner {
     return slot->second;
   }
 
-  /// The pipeline rank that holds a part: by its layer, else the first for embeddings and the last
-  /// for the head.
+  /// The pipeline rank of a part: by its layer, else the first for embeddings and the last for the
+  /// head.
   int stage_of(StoredName const& name, TensorBox const& part,
                std::vector<Piece> const& pieces) const {
     if (!name.front.empty() && is_layer(name.front.front().axis))

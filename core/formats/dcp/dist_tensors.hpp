@@ -17,8 +17,8 @@ struct DistTensors {
   std::string root = {};  ///< of the language model's names
 };
 
-/// Whether every stored name with a layer axis in front has all decoder layers there: else the
-/// model's layers are not alike.
+/// Whether every stored name with a leading layer axis has all decoder layers in it: else the
+/// model's layers differ.
 bool layers_are_alike(Side const& side, Index decoder_layers, std::string const& root = {});
 
 /// Adds every stored tensor to the target.

@@ -12,7 +12,7 @@ bool take(std::string_view& text, std::string_view word) {
   return true;
 }
 
-/// The number that follows `word`, with the dot behind it.
+/// Consumes `word`, the number after it and the following dot; returns the number.
 std::optional<Index> take_number(std::string_view& text, std::string_view word) {
   std::string_view rest = text;
   if (!take(rest, word)) return std::nullopt;

@@ -13,9 +13,9 @@ namespace reshard::dcp {
 // dp_zero_gather_scatter.
 // Source: megatron/core/optimizer/distrib_optimizer.py, releases 0.6 to 0.19.
 
-/// "chained_1.optimizer.distributed.dp_group_idx_3." and what follows.
+/// The parts of a key that begins with "chained_1.optimizer.distributed.dp_group_idx_3.".
 struct GroupKey {
-  Index chain = 0;  ///< which of several optimizers: 0 dense weights, 1 experts
+  Index chain = 0;  ///< number of the optimizer: 0 dense weights, 1 experts
   Index group = 0;  ///< of ranks that share weights
   std::string_view rest;
 };

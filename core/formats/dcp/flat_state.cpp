@@ -125,7 +125,7 @@ void check_settings(Checkpoint const& checkpoint, GroupObjects const& objects) {
           checkpoint.place, tensor.name.text(), key->group.group);
 }
 
-/// The common state of a record, and what is added to it.
+/// The common state of a record, with the added settings.
 class Gathered {
  public:
   Gathered(Checkpoint const& checkpoint, RunRecord& record)
@@ -171,7 +171,7 @@ class Gathered {
       torch_->storages.emplace(tensor.storage.key, storage);
       record_.elsewhere.emplace(tensor.storage.key, path);
     }
-    // Megatron keeps everything that shares a key in a list.
+    // Megatron stores the objects of one key as a list.
     NodeId root = torch.document.root;
     if (pickle::Node const& list = torch.document.at(root); list.kind == pickle::Kind::list) {
       if (list.items.size() != 1)
@@ -184,7 +184,7 @@ class Gathered {
     return common_.add_copy(torch.document, root);
   }
 
-  /// Ranks scale their losses alike.
+  /// Checks that all ranks have the same loss scale.
   void check_scale(NodeId known, NodeId value, StoredObject const& object) {
     for (auto const& [field, node] : common_.members(value)) {
       NodeId const other = common_.find(known, field);

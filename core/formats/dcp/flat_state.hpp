@@ -12,10 +12,10 @@ namespace reshard::dcp {
 void add_flat_buffers(Checkpoint const& checkpoint, std::vector<std::size_t> const& tensors,
                       StoredView& view);
 
-/// Puts the settings and loss scales that groups of ranks saved as objects into the record, a
-/// common state, where Megatron has them in the forms that can be resharded. Each optimizer gets
-/// every parameter group that any of its ranks has. Steps and loss scales that differ, and groups
-/// of ranks that have state and no settings, are Errors of kind source.
+/// Adds the settings and loss scales that groups of ranks saved as objects to the record, a common
+/// state, as Megatron does in the forms that can be resharded. Each optimizer gets every parameter
+/// group that any of its ranks has. Steps and loss scales that differ, and groups of ranks that
+/// have state and no settings, are Errors of kind source.
 void gather_settings(Checkpoint const& checkpoint, RunRecord& record);
 
 }  // namespace reshard::dcp

@@ -41,7 +41,7 @@ bool is_true(Document const& document, NodeId value) {
   return value != no_node && document.at(value).kind == Kind::boolean && document.at(value).boolean;
 }
 
-/// Puts together what the objects hold.
+/// Assembles the common state from the objects.
 class Collector {
  public:
   explicit Collector(Checkpoint const& checkpoint) : checkpoint_(checkpoint) {}
@@ -99,7 +99,7 @@ class Collector {
     return document_.add_copy(torch.document, torch.document.root);
   }
 
-  /// The settings of groups that are counted; `params` are the numbers of their members.
+  /// Adds the settings of numbered groups; `params` are the numbers of their members.
   void add_numbered(StoredObject const& object) {
     std::string_view const rest = std::string_view(object.name).substr(numbered_settings.size());
     std::size_t const dot = std::min(rest.find('.'), rest.size());

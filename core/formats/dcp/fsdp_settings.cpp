@@ -97,7 +97,7 @@ class SettingWriter {
       add(parameter, "step", known);
   }
 
-  /// Of any group: all parameters are at one step.
+  /// The step of any group, as all parameters are at one step.
   NodeId known_step() const {
     for (NodeId const optimizer : settings_.optimizers)
       if (NodeId const groups = groups_of(document_, optimizer); groups != no_node)

@@ -17,10 +17,10 @@ struct PlacedObject {
 };
 
 /// The parameter groups as Megatron-FSDP saves them: every setting of every parameter with state as
-/// an object of its own (fsdp_record.hpp), under the name of the whole parameter and, where gate
+/// an object of its own (fsdp_record.hpp), under the name of the complete parameter and, if gate
 /// and up have keys of their own, under those. With `experts_apart` experts are in the second of
-/// the optimizers. `args`: of the run. Errors of kind source: parameters that fall into no group,
-/// or into several.
+/// the optimizers. `args`: of the run. Errors of kind source: parameters of no group, or of
+/// several.
 std::vector<PlacedObject> group_setting_objects(megatron::OptimizerSettings const& settings,
                                                 TargetParts const& parts, Json const& args,
                                                 bool experts_apart);

@@ -14,8 +14,8 @@ namespace reshard::dcp {
 bool has_gathered_states(Checkpoint const& checkpoint);
 
 /// Adds the vectors inside those objects to the table of tensors, under keys that
-/// parse_bucket_key() knows. Each rank parses a share of the objects. Damaged objects are Errors of
-/// kind source. Collective.
+/// parse_bucket_key() knows. Each rank parses a share of them. Damaged objects are Errors of kind
+/// source. Collective.
 void add_gathered_states(Checkpoint& checkpoint, StampedFiles& files,
                          HeaderExchange const& exchange);
 

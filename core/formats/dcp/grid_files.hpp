@@ -11,16 +11,16 @@
 
 namespace reshard::dcp {
 
-/// A tensor of a plain target, as its grid sees it.
+/// The properties of a plain target's tensor that its grid uses.
 struct GridTensor {
   std::string key;
   DType dtype = DType::u8;
   std::vector<Index> shape;
 };
 
-/// The boxes of every tensor, and the numbers of their files: box i of n in file i * files / n, as
-/// the ranks that will load them come; whole tensors one after the other, about 4 GiB to a file.
-/// Pre: `grid` is not Kind::source. Errors as grid_boxes().
+/// The boxes of every tensor, and the numbers of their files: box i of n in file i * files / n, in
+/// the order of the ranks that will load them; tensors that are not cut one after the other, about
+/// 4 GiB to a file. Pre: `grid` is not Kind::source. Errors as grid_boxes().
 std::vector<std::vector<TargetBox>> boxes_in_files(ChunkGrid const& grid,
                                                    std::span<GridTensor const> tensors);
 

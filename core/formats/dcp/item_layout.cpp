@@ -39,8 +39,7 @@ std::uint64_t DcpTarget::place(std::uint32_t file, std::uint64_t bytes) {
   return at;
 }
 
-/// The same of a tensor. Items need not follow each other without a gap: `.metadata` says where
-/// each lies.
+/// place() of a tensor. Items need not be contiguous: `.metadata` contains their offsets.
 std::uint64_t DcpTarget::place(std::uint32_t file, dcp::ItemLayout const& item) {
   if (job_.data_layout == DataLayout::for_clones && item.payload_bytes >= least_clone_bytes) {
     std::uint64_t const payload = file_at(file).size_bytes + item.payload_offset_bytes;

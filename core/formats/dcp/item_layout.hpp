@@ -12,7 +12,7 @@
 
 namespace reshard {
 
-/// A box of a target tensor, what it holds, and the number of the .distcp file that it goes to.
+/// A box of a target tensor with its pieces, and the number of its .distcp file.
 struct TargetBox {
   TensorBox box;
   std::vector<Piece> pieces;
@@ -23,7 +23,7 @@ struct TargetBox {
 /// and its `.metadata`.
 class DcpTarget {
  public:
-  /// Files go into `folder` (relative to the target) of `job`, which outlives this.
+  /// Files go into `folder` (relative to the target) of `job`, which must outlive this object.
   DcpTarget(TargetDraft& job, std::filesystem::path folder);
 
   /// An object whose bytes are copied from a source file.
@@ -47,7 +47,7 @@ class DcpTarget {
 
   struct OpenFile {
     std::uint64_t size_bytes = 0;
-    std::uint32_t number = 0;  ///< in the job's files, once it holds something
+    std::uint32_t number = 0;  ///< in the job's files, once it has an item
     dcp::FileItems items;
   };
   OpenFile& file_at(std::uint32_t file);

@@ -24,7 +24,7 @@ class KeptKeys {
     bool const dist = flavour_ == Flavour::torch_dist;
     bool const fsdp = flavour_ == Flavour::fsdp_dtensor;
     auto const files = files_of(job_.source);
-    // What lies beside items stays there.
+    // Files next to the items stay there.
     if (files && !(job_.source.item_files && files->path == job_.source.folder))
       add_carried(draft_, files);
     if (job_.source.names == NameOwner::logical)
@@ -87,7 +87,7 @@ class KeptKeys {
     return all;
   }
 
-  /// What lies beside the items stays beside them.
+  /// Copies the files next to the items.
   void copy_side_files(fs::path const& folder) {
     if (job_.source.has_common_file) copy_common(folder);
     for (std::string const& name : job_.source.side_files)
@@ -106,8 +106,8 @@ class KeptKeys {
       draft_.texts.push_back({folder / common_name, common_text(record), false, {}});
   }
 
-  /// The path that a renamed key has in the nested state dict: steps that the old prefix named are
-  /// cut, those of the new one are put in front.
+  /// The path that a renamed key has in the nested state dict: the steps of the old prefix are
+  /// removed, those of the new one are prepended.
   Path renamed_path(Path const& old) const {
     Path path;
     std::string_view cut = job_.request.read.prefix;
@@ -128,9 +128,9 @@ class KeptKeys {
       return {};
     std::size_t const joined = path.size();
     path.insert(path.end(), old.begin() + static_cast<std::ptrdiff_t>(first), old.end());
-    path[joined] = std::string(add) +
-                   std::get<std::string>(
-                       path[joined]);  // what of the prefix has no dot belongs to the first name
+    path[joined] =
+        std::string(add) + std::get<std::string>(path[joined]);  // the end of the prefix without a
+                                                                 // dot belongs to the first name
     return path;
   }
 
@@ -163,7 +163,7 @@ class KeptKeys {
   Flavour flavour_;
   TargetDraft& draft_;
   ChunkGrid grid_;
-  std::vector<std::string> made_;  ///< names of objects that no file of the source holds
+  std::vector<std::string> made_;  ///< names of objects that no file of the source contains
 };
 
 }  // namespace

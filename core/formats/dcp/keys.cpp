@@ -28,7 +28,7 @@ std::string_view without_chain(std::string_view key) {
   return at > chain.size() && at < key.size() && key[at] == '.' ? key.substr(at + 1) : key;
 }
 
-/// A key of optimizer state: what kind, and of which weight.
+/// A key of optimizer state: the kind of state, and its weight.
 struct StateKey {
   std::string state;
   std::string weight;
@@ -57,7 +57,7 @@ std::optional<StateKey> state_key(std::string_view key, Flavour flavour) {
 constexpr std::string_view wrappers[] = {"model.module.module.", "model.module.", "module.",
                                          "model.", ""};
 
-/// What stands before the key of the word embedding; nothing where there is none.
+/// The prefix of the key of the word embedding; nullopt if there is none.
 std::optional<std::string> before_embedding(Checkpoint const& checkpoint) {
   for (StoredTensor const& tensor : checkpoint.stored.tensors)
     if (!without_chain(tensor.name).starts_with("optimizer"))
@@ -91,7 +91,7 @@ bool take(std::string_view& text, std::string_view word) {
   return true;
 }
 
-/// What Transformer Engine saves for a module without FP8.
+/// Whether a tensor is the state that Transformer Engine saves for a module without FP8.
 bool is_empty_state(StoredTensor const& tensor) {
   return tensor.name.ends_with("._extra_state") && std::ranges::count(tensor.shape, Index{0}) > 0;
 }

@@ -9,8 +9,8 @@
 
 namespace reshard::dcp {
 
-/// The keys of a checkpoint by what they hold (docs/formats/torch-dist.md). `prefix` "": found by
-/// looking (model.module., module., …) for Megatron's names, none for others.
+/// The keys of a checkpoint, sorted by content (docs/formats/torch-dist.md). `prefix` "": detected
+/// (model.module., module., …) for Megatron's names, none for others.
 StoredView sorted_keys(Checkpoint const& checkpoint, Flavour flavour, std::string const& prefix);
 
 /// The state of a checkpoint whose keys are named as torch's distributed state dicts name them
@@ -20,8 +20,8 @@ StateInventory named_inventory(Checkpoint const& checkpoint, StoredView const& v
 /// The prefix of optimizer state in torch_dist: "optimizer.state.exp_avg." for "exp_avg".
 std::string state_prefix(std::string_view state);
 
-/// optimizer_rank_3.pt and rng_state_rank_00003.pt: state of one rank that lies beside a checkpoint
-/// of Megatron Lite.
+/// optimizer_rank_3.pt and rng_state_rank_00003.pt: state of one rank next to a checkpoint of
+/// Megatron Lite.
 bool is_rank_optimizer(std::string_view file);
 bool is_rank_rng(std::string_view file);
 

@@ -60,7 +60,7 @@ class MappedKeys {
     return result;
   }
 
-  /// config.json and what lies beside it: who loads the target needs the model's sizes.
+  /// Adds config.json and the files next to it: loaders of the target need the model's sizes.
   void add_model_files() {
     if (job_.read.reference) return add_carried(draft_, job_.read.reference);
     if (job_.read.config_text.empty()) return;

@@ -162,7 +162,7 @@ class Groups {
       by_parameter_[place][owner].emplace(field, value.pickled);
   }
 
-  /// The parameters that a value "params" names.
+  /// The names of the parameters in a value "params".
   std::vector<std::string> names_in(Document const& from, NodeId list) const {
     std::vector<std::string> result;
     if (list == no_node) return result;

@@ -14,7 +14,7 @@ namespace {
 constexpr std::string_view state_word = "state.";
 constexpr std::string_view step_slot = "step";
 
-/// One way to read a name as that of state.
+/// One interpretation of a name as that of state.
 struct Reading {
   std::string_view place;      ///< before "state."
   std::string_view parameter;  ///< between that and the last dot
@@ -26,7 +26,7 @@ std::vector<Reading> readings_of(std::string_view name) {
   std::size_t const dot = name.rfind('.');
   if (dot == std::string_view::npos) return result;
   std::string_view const slot = name.substr(dot + 1);
-  if (slot == "weight" || slot == "bias") return result;  // of a module that is called so
+  if (slot == "weight" || slot == "bias") return result;  // of a module with the name `state`
   for (std::size_t at = name.find(state_word); at < dot; at = name.find(state_word, at + 1)) {
     std::size_t const begin = at + state_word.size();
     if ((at == 0 || name[at - 1] == '.') && begin < dot)
@@ -66,8 +66,8 @@ class Matcher {
     }
   }
 
-  /// What a weight's name has before that of a parameter, for each parameter of the first that can
-  /// be found at all; the one of most parameters.
+  /// Chooses the prefix of weights' names before those of parameters: of the candidates of each
+  /// parameter the one with the most parameters.
   void choose_trainer() {
     std::unordered_map<std::string_view, std::vector<std::string_view>> by_ending;
     for (auto const& [weight, tensor] : weights_)
@@ -137,7 +137,7 @@ class Matcher {
     result_.strays.push_back(tensor);
   }
 
-  /// Names that no weight belongs to: state, where they look like it.
+  /// Classifies names without a weight: as state if they have its form.
   void settle_rest() {
     for (Candidate const& candidate : rest_) {
       bool const beside = std::ranges::any_of(candidate.readings, [&](Reading const& reading) {
@@ -160,7 +160,7 @@ class Matcher {
     std::ranges::sort(result_.settings);
   }
 
-  /// What is known of a parameter that is no weight here.
+  /// The reason for which a parameter is not a weight here.
   std::string why_no_weight(Candidate const& candidate) const {
     for (Reading const& reading : candidate.readings)
       if (reading.parameter.ends_with(".wqkv.weight"))
@@ -177,11 +177,11 @@ class Matcher {
 
   StoredTable const& table_;
   std::string_view prefix_;
-  std::unordered_map<std::string_view, std::size_t> weights_;  ///< names that no state has
+  std::unordered_map<std::string_view, std::size_t> weights_;  ///< names that are not of state
   std::vector<Candidate> candidates_;
   std::vector<Candidate> rest_;
   std::map<std::pair<std::string_view, std::string_view>, std::size_t> held_;
-  bool known_ = false;  ///< what stands before parameters' names
+  bool known_ = false;  ///< whether the prefix of parameters' names is known
   NamedStates result_;
 };
 

@@ -22,24 +22,24 @@ struct NamedState {
   std::size_t tensor = 0;   ///< in StoredTable::tensors
 };
 
-/// All that a table holds.
+/// The named states of a table.
 struct NamedStates {
   std::vector<NamedState> states;      ///< of the shapes of their weights
   std::vector<NamedState> steps;       ///< one value each
   std::vector<std::size_t> settings;   ///< tensors: a learning rate may be one
-  std::set<std::string_view> places;   ///< what stands before "state.": "optimizer."
-  std::string trainer;                 ///< what stands before names of parameters in those of their
-                                       ///< weights: "model."
+  std::set<std::string_view> places;   ///< the text before "state.": "optimizer."
+  std::string trainer;                 ///< the prefix of parameters in the names of their weights:
+                                       ///< "model."
   std::vector<std::size_t> elsewhere;  ///< state of weights without the prefix asked for
-  std::vector<std::size_t> strays;     ///< state that can be matched with no weight
-  std::string fault;                   ///< a sentence without its dot: why there are strays
+  std::vector<std::size_t> strays;     ///< state that matches no weight
+  std::string fault;                   ///< the reason for strays, a sentence without its dot
 };
 
-/// The state of weights whose stored names begin with `prefix`: of every parameter NAME there is a
-/// weight TRAINER NAME, with the same text before all. What leaves a choice is a stray.
+/// The state of weights whose stored names begin with `prefix`: every parameter NAME has a weight
+/// TRAINER NAME, with the same TRAINER for all. Ambiguous names are strays.
 NamedStates named_states(StoredTable const& table, std::string_view prefix);
 
-/// "param_groups", and what may follow behind a dot.
+/// "param_groups", perhaps followed by a dot and further words.
 inline constexpr std::string_view settings_word = "param_groups";
 
 /// Whether a stored name is one of settings in these places.

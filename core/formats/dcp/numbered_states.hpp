@@ -17,9 +17,9 @@ namespace reshard::dcp {
 /// Before the number of a group and the name of one of its settings.
 inline constexpr std::string_view numbered_settings = "optimizer.optimizer.param_groups.";
 
-/// Puts the tensors, places in StoredTable::tensors, into the view's states and lists. False, and
-/// nothing is put, where they do not fit the groups of the common state, or where there are steps
-/// of single parameters.
+/// Adds the tensors (indices in StoredTable::tensors) to the view's states and lists. False,
+/// without a change, if they do not fit the groups of the common state, or if there are steps of
+/// single parameters.
 bool add_numbered_states(Checkpoint const& checkpoint, std::span<std::size_t const> tensors,
                          StoredView& view);
 

@@ -15,20 +15,20 @@ struct TargetOptions {
   std::string mesh;        ///< "dp=4 tp=2", with chunks = mesh
   std::string placements;  ///< "*.experts.*: S0 S0; *: S0 R", with chunks = mesh
   std::string prefix;      ///< put before every key
-  std::string map;         ///< the map whose names the tensors get; "": those of the source
+  std::string map;         ///< the map with the tensors' new names; "": those of the source
   friend bool operator==(TargetOptions const&, TargetOptions const&) = default;
 };
 
 FormatOptions<TargetOptions> target_options();
 
-/// The boxes that they ask for. Errors of kind usage: a mesh or placements that cannot be read.
+/// The grid of these options. Errors of kind usage: a malformed mesh or placements.
 ChunkGrid grid_of(TargetOptions const& options);
 
 /// One key for all layers with the layer axis in front, or keys of their own; automatic keeps the
 /// source's form.
 enum class LayerKeys { automatic, stacked, separate };
 
-/// Whether a target gets an integrity.json; automatic: when the source has one.
+/// Whether a target gets an integrity.json; automatic: if the source has one.
 enum class IntegrityChoice { automatic, always, never };
 
 /// The keys of a target of Megatron-Core's distributed checkpointing.

@@ -33,13 +33,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// What item heads say, for the other ranks.
+/// Serialises the content of item heads for the other ranks.
 void pack(WireWriter& out, ItemTensor const& item) {
   out.number(item.payload_offset_bytes).number(item.storage_offset_bytes);
   out.number(item.storage_bytes).put(item.strides);
 }
 
-/// What one thread reads before it takes the next.
+/// The number of heads that one thread reads at a time.
 constexpr std::size_t heads_at_a_time = 16;
 
 /// Reads the heads of all items, each rank those of a run of chunks, and gives all of them to every
@@ -141,7 +141,7 @@ std::optional<std::int64_t> stated_iteration(pickle::Document const& document) {
   return document.at(node).integer;
 }
 
-/// Files of single ranks beside the items.
+/// Files of single ranks next to the items.
 StateInventory state_beside(Directory const& directory) {
   StateInventory state;
   for (std::string const& name : directory.side_files) {
@@ -162,7 +162,7 @@ Format const& format_of(Flavour flavour) {
   return reshard::format_of(FormatId::dcp);
 }
 
-/// A folder, and what its `.metadata` says.
+/// A folder with its `.metadata`.
 struct Opened {
   Directory directory;
   Metadata metadata;

@@ -8,9 +8,8 @@
 
 namespace reshard::dcp {
 
-/// Folders with a `.metadata` and .distcp files, by whose names they have: PyTorch's own of any
-/// state dict, Megatron-Core's torch_dist, Megatron-FSDP's. They look alike from outside; opened,
-/// each says which it is.
+/// Folders with a `.metadata` and .distcp files: PyTorch's own of any state dict, Megatron-Core's
+/// torch_dist, Megatron-FSDP's. Only their content distinguishes them.
 class DcpFormat : public Format {
  public:
   explicit DcpFormat(Flavour flavour) : flavour_(flavour) {}
@@ -34,17 +33,18 @@ class DcpFormat : public Format {
   std::optional<huggingface::Folder> model_files(Checkpoint const& checkpoint) const override;
 
  private:
-  /// Whose names are in it: torch_dcp is a plain DCP folder with those of Megatron.
+  /// The owner of the names: torch_dcp is a plain DCP folder with those of Megatron.
   Flavour flavour_in(Checkpoint const& checkpoint) const;
 
   Flavour flavour_;
 };
 
-/// A plain DCP target whose keys are those of TargetNames. An Error of kind usage without them.
+/// A plain DCP target whose keys are those of TargetNames. An Error of kind usage without
+/// TargetNames.
 void lay_out_mapped(MappedTarget const& job, TargetDraft& draft);
 
 /// Boxes of tensors in safetensors files, as torch's HuggingFaceStorageWriter leaves them before
-/// consolidation. A job calls them dcp.
+/// consolidation. Their format in job files is dcp.
 class BoxedSafetensors final : public DcpFormat {
  public:
   BoxedSafetensors() : DcpFormat(Flavour::plain) {}
@@ -62,7 +62,7 @@ Format const& boxed_safetensors();
 /// source.
 std::vector<std::filesystem::path> safetensors_files(std::filesystem::path const& path);
 
-/// Whether the first of them says that it holds boxes, and no index says otherwise.
+/// Whether the first of them is marked as containing boxes, and no index contradicts it.
 bool looks_like_boxed_safetensors(std::filesystem::path const& path);
 
 }  // namespace reshard::dcp

@@ -56,10 +56,10 @@ class DistTarget {
     auto const& slots = job_.model.slots();
     return std::ranges::find(slots, word) != slots.end();
   }
-  /// Objects of the source have keys that a torch_dist target takes over.
+  /// Whether a torch_dist target takes over the keys of the source's objects.
   bool same_objects() const { return job_.source.format->id() == FormatId::torch_dist; }
 
-  /// A size in the job that would change nothing.
+  /// Refuses a mesh size of the job that would have no effect.
   void check_further_axes(Side const& side) const {
     for (MeshAxis const& axis : megatron::further_axes(request().target.mesh))
       if (axis.size > 1 && !side.cuts(axis.name))
@@ -128,13 +128,13 @@ class DistTarget {
   }
 
   /// Whether experts, and gate and up, have keys of their own because a program of the source needs
-  /// that: ModelOpt does, whose quantisers have numbers beside weights that are fused.
+  /// that, as ModelOpt, whose quantisers have values next to fused weights.
   bool keeps_pieces() const {
     return same_objects() && (job_.read.traits.halves || job_.read.traits.form == "singleton") &&
            find_fused_part(job_.model, false);
   }
 
-  /// Megatron stacks the layers of a vision tower, which are always alike.
+  /// Megatron stacks the layers of a vision tower, which always have the same form.
   bool stack_tower() const {
     if (request().options.dist.layers == LayerKeys::automatic && same_objects() &&
         job_.read.traits.names.tower == "mcore")
@@ -149,8 +149,8 @@ class DistTarget {
            (target.tower != "mcore" || source.tower_stacked == stack_tower());
   }
 
-  /// Layers go into one key where they did in the source, else where Megatron would do so: when all
-  /// are alike.
+  /// Whether layers go into one key: as in the source, else as Megatron does, if all have the same
+  /// form.
   bool stack_layers() const {
     if (fsdp_ || request().options.dist.layers == LayerKeys::separate) return false;
     bool const asked = request().options.dist.layers == LayerKeys::stacked;
@@ -163,7 +163,7 @@ class DistTarget {
     if (!asked && same_objects() && !names_.renumbers()) return job_.read.traits.stacked;
     if (!asked && has_layer_pattern()) return false;
     bool const alike =
-        job_.count("attention_kinds") != 0 ||  // names tell them apart
+        job_.count("attention_kinds") != 0 ||  // their names differ
         layers_are_alike(dist_side(true), job_.count("L"), job_.read.target_trainer.root);
     if (asked && !alike)
       fail(
@@ -210,7 +210,7 @@ class DistTarget {
     make_objects(target, extras, names, job_.read.target_trainer.root);
   }
 
-  /// Args of such a source stay as they are, so nothing else shows it.
+  /// A warning is needed because args of such a source are not changed.
   void warn_of_chains(DistRecord const& record) {
     Json const& args = job_.read.args;
     if (!same_objects() || !record.has_states || job_.count("expert") == 0 ||
@@ -228,14 +228,14 @@ class DistTarget {
         megatron::layout_text(now), megatron::layout_text(then)));
   }
 
-  /// Megatron-Bridge looks for folders of iterations, and ms-swift reads the tracker as a number.
+  /// Megatron-Bridge expects folders of iterations, and ms-swift reads the tracker as a number.
   bool is_numbered() const {
     return program() == megatron::TargetProgram::megatron_bridge ||
            program() == megatron::TargetProgram::ms_swift;
   }
 
-  /// Whether what is copied along with the source's common state says which model it is: its
-  /// config.json, or the settings of another program in the folder of the tensors.
+  /// Whether files copied along with the source's common state describe the model: its config.json,
+  /// or the settings of another program in the folder of the tensors.
   bool carries_facts() const {
     if (program() == megatron::TargetProgram::megatron_lm) return false;
     if (job_.read.files && !job_.read.files->config.is_null()) return true;
@@ -268,7 +268,7 @@ class DistTarget {
         megatron::target_args({megatron::sizes_of(request().target.mesh), request().target.pipeline,
                                side.padded_size("vocab"), names_.release()},
                               names_.args_before());
-    // Rows of adapters and of quantisers lie by the tensor parallelism that args state.
+    // Rows of adapters and of quantisers depend on the tensor parallelism in args.
     if (from_dist && (!job_.model.adapter_ranks().empty() || find_fused_part(job_.model, true)))
       record.args = sizes;
     bool const silent = names_.makes_args() && (fsdp_ || !carries_facts());

@@ -8,9 +8,9 @@
 
 namespace reshard::deepspeed {
 
-// Where the parameters of one flat group lie in the vectors of the ranks that share them. Source:
-// DeepSpeed 0.19.8, runtime/zero/stage_1_and_2.py (get_flat_partition, _create_param_mapping) and
-// runtime/zero/partition_parameters.py (_partition_param).
+// The parts of the parameters of one flat group in the vectors of the ranks that share them.
+// Source: DeepSpeed 0.19.8, runtime/zero/stage_1_and_2.py (get_flat_partition,
+// _create_param_mapping) and runtime/zero/partition_parameters.py (_partition_param).
 
 /// Elements [begin, end) of a parameter, row-major, from element `at` of a rank's vector on.
 struct FlatPart {
@@ -21,7 +21,7 @@ struct FlatPart {
   friend bool operator==(FlatPart const&, FlatPart const&) = default;
 };
 
-/// Stages 1 and 2: the parameters end to end, filled up to a multiple of 2 * ranks, and cut into
+/// Stages 1 and 2: the parameters end to end, padded to a multiple of 2 * ranks, and cut into
 /// `ranks` equal vectors. By rank, in order. `elements` are those of each parameter.
 ///
 ///   (35, 21) on 2 ranks -> { a[0:28] } and { a[28:35] at 0, b[0:21] at 7 }
@@ -29,15 +29,15 @@ struct FlatPart {
 /// Pre: ranks > 0, no number is negative.
 std::vector<std::vector<FlatPart>> joined_parts(std::span<Index const> elements, Index ranks);
 
-/// Stage 3: each parameter is cut into `ranks` equal pieces, the last ones filled up, and a rank
-/// has its pieces end to end.
+/// Stage 3: each parameter is cut into `ranks` equal pieces, the last ones padded, and a rank has
+/// its pieces end to end.
 ///
 ///   (35, 21) on 2 ranks -> { a[0:18], b[0:11] at 18 } and { a[18:35], b[11:21] at 18 }
 ///
-/// Pre: as above.
+/// Pre: ranks > 0, no number is negative.
 std::vector<std::vector<FlatPart>> split_parts(std::span<Index const> elements, Index ranks);
 
-/// How many elements a rank's vector has in stage 3.
+/// The number of elements of a rank's vector in stage 3.
 Index split_size(std::span<Index const> elements, Index ranks);
 
 }  // namespace reshard::deepspeed

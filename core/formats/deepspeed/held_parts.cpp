@@ -68,9 +68,9 @@ class Holder {
     for (Index rank = 0; rank < ranks; ++rank) add_rank(rank, ranks);
   }
 
-  /// Whether the slices of a group come in the order of `param_shapes`, which is that of the
-  /// vectors. With round_robin_gradients they do not (DeepSpeed 0.19.8, _link_all_hp_params): their
-  /// places are those that parameters would have in the order of the module.
+  /// Whether the slices of a group are in the order of `param_shapes`, which is that of the
+  /// vectors. With round_robin_gradients they are not (DeepSpeed 0.19.8, _link_all_hp_params):
+  /// their offsets are those of parameters in the order of the module.
   bool slices_follow_shapes(std::size_t group) const {
     std::vector<std::string_view> sliced;
     for (OptimizerStates const& states : headers_.optimizers) {
@@ -189,7 +189,7 @@ class Holder {
     take_steps_of_settings();
   }
 
-  /// Of stage 3: by group of parameters, for those without a step of their own.
+  /// Stage 3: takes the steps of groups for parameters without a step of their own.
   void take_steps_of_settings() {
     std::vector<StateGroup> const& groups = headers_.settings.groups;
     for (std::size_t g = 0; g < groups.size() && g < model().groups.size(); ++g)
@@ -230,7 +230,7 @@ class Holder {
     if (held > 0) to.slots[slot.name].push_back({file, &slot, 0, held, 0});
   }
 
-  /// Parts come in order, so that they are complete if they join.
+  /// Parts are in order, so they are complete if they are contiguous.
   void check_complete(HeldParameter const& parameter) const {
     if (headers_.optimizers.empty()) return;
     auto const masters = parameter.slots.find(std::string(master_word));
@@ -261,8 +261,8 @@ class Holder {
   std::uint32_t first_state_;
   std::vector<HeldParameter> parameters_;
   std::map<std::string, std::size_t> numbers_;
-  std::vector<bool> by_slices_;        ///< by group: the files say where its parameters lie
-  std::map<std::string, Index> done_;  ///< elements of each parameter that lower ranks hold
+  std::vector<bool> by_slices_;        ///< by group: the files contain the places of its parameters
+  std::map<std::string, Index> done_;  ///< elements of each parameter on lower ranks
 };
 
 }  // namespace

@@ -10,7 +10,7 @@
 
 namespace reshard::deepspeed {
 
-/// What the headers of a checkpoint's files say.
+/// The headers of a checkpoint's files.
 struct Headers {
   std::vector<ModelStates> models;          ///< parallel to Folder::model_files
   std::vector<OptimizerStates> optimizers;  ///< parallel to Folder::optimizer_files; of a universal
@@ -28,21 +28,21 @@ struct HeldPart {
   Index at = 0;
 };
 
-/// A parameter that is trained, and where its states lie.
+/// A trained parameter with the parts of its states.
 struct HeldParameter {
   std::string name;
   std::vector<Index> shape;
   Index elements = 0;
-  /// By slot ("fp32", "exp_avg"): the parts in order. They join to the whole parameter.
+  /// By slot ("fp32", "exp_avg"): the parts in order, which cover the complete parameter.
   std::map<std::string, std::vector<HeldPart>> slots;
-  FileTensor const* step = nullptr;  ///< of the headers; nullptr where the step is no tensor
+  FileTensor const* step = nullptr;  ///< of the headers; nullptr if the step is not a tensor
   std::uint32_t step_file = 0;
 };
 
-/// All parameters of `param_shapes`, in its order, with what the files of ranks or of a universal
-/// checkpoint hold of each; those of a weights-only checkpoint have no slots. Pointers are into
+/// All parameters of `param_shapes`, in its order, with their parts in the files of ranks or of a
+/// universal checkpoint; those of a weights-only checkpoint have no slots. Pointers are into
 /// `headers`. `files` are the model files, then those of Headers::optimizers. Errors of kind
-/// source: parameters that the files do not hold completely, another number of ranks than they say.
+/// source: incomplete parameters, a number of files that differs from the stated ranks.
 std::vector<HeldParameter> held_parameters(Folder const& folder, Headers const& headers,
                                            std::vector<std::filesystem::path> const& files);
 

@@ -20,7 +20,7 @@ using pickle::no_node;
 using pickle::Node;
 using pickle::NodeId;
 
-/// Keys of a file of model states that a target makes again, or that nothing needs.
+/// Keys of a file of model states that a target writes anew, or that are not needed.
 constexpr std::array known_keys = {"module",
                                    "buffer_names",
                                    "optimizer",
@@ -153,7 +153,7 @@ class Reader {
   }
 
   /// torch.save names the folder in its archive after the file, and DeepSpeed the file after the
-  /// rank. Other names say nothing: files may be renamed.
+  /// rank. Other names are ignored: files may be renamed.
   void check_rank() const {
     auto const outside = parse_rank_name(file_.path().filename().string());
     auto const inside = parse_rank_name(torch_.archive + ".pt");

@@ -14,7 +14,7 @@
 
 namespace reshard::deepspeed {
 
-// What the files of DeepSpeed say, as far as a plan needs it; no payload but that of steps is read.
+// The headers of DeepSpeed's files, as far as a plan needs them; the only payloads read are steps.
 // Pickles are data: classes of DeepSpeed in them (LossScaler, ZeroStageEnum, fragment_address) are
 // described, never made. Source: DeepSpeed 0.19.8, runtime/engine.py (_save_checkpoint),
 // runtime/zero/stage_1_and_2.py and stage3.py (state_dict), utils/tensor_fragment.py.
@@ -30,11 +30,11 @@ struct NamedShape {
 /// A file of model states.
 struct ModelStates {
   std::vector<FileTensor> module;               ///< in its order; stage 3: parameters are empty
-  std::vector<std::vector<NamedShape>> groups;  ///< param_shapes: those that are trained, by group
-  std::vector<NamedShape> frozen;               ///< whole shapes
-  std::vector<FileTensor> frozen_parts;         ///< stage 3: what this rank has of each
+  std::vector<std::vector<NamedShape>> groups;  ///< param_shapes: the trained parameters, by group
+  std::vector<NamedShape> frozen;               ///< complete shapes
+  std::vector<FileTensor> frozen_parts;         ///< stage 3: the part of each on this rank
   std::vector<std::pair<std::string, std::string>> shared;  ///< second names, and the first ones
-  Index data_parallel = 0;                                  ///< 0: not said
+  Index data_parallel = 0;                                  ///< 0: not stated
   Index model_parallel = 1;
   std::int64_t steps = 0;
   std::int64_t samples = 0;
@@ -44,7 +44,7 @@ struct ModelStates {
   std::vector<StorageRecord> records;
 };
 
-/// Where a parameter lies in a rank's vectors (param_slice_mappings).
+/// The place of a parameter in a rank's vectors (param_slice_mappings).
 struct Slice {
   std::string name;
   Index at = 0;
@@ -56,19 +56,19 @@ struct StateGroup {
   std::vector<FileTensor>
       slots;                  ///< named "fp32", "exp_avg", …; vectors, or of a parameter's shape
   std::vector<Slice> slices;  ///< of stages 1 and 2
-  bool has_slices = false;    ///< the file says them
-  std::vector<FileTensor> step;  ///< one where the step is a tensor
+  bool has_slices = false;    ///< whether the file contains them
+  std::vector<FileTensor> step;  ///< one entry if the step is a tensor
   std::optional<double> steps;   ///< its value
 };
 
 /// A file of optimizer states.
 struct OptimizerStates {
   std::int64_t stage = 0;
-  Index ranks = 0;  ///< among which groups are cut; 0: not said
+  Index ranks = 0;  ///< over which groups are cut; 0: not stated
   std::string version;
   std::vector<StateGroup> groups;
   std::string settings;      ///< pickled list of param_groups; "" for none
-  bool scales_loss = false;  ///< with a scale that changes
+  bool scales_loss = false;  ///< with a dynamic scale
   std::vector<StorageRecord> records;
 };
 
@@ -96,14 +96,14 @@ constexpr auto wire_fields(OptimizerStates const&) {
                     &T::records);
 }
 
-// All throw Errors of kind source with the path.
+// Errors are of kind source with the path.
 
 ModelStates read_model_states(File const& file);
 OptimizerStates read_optimizer_states(File const& file);
 /// zero/PARAMETER/SLOT.pt of a universal checkpoint: one group with one slot, or with a step.
 OptimizerStates read_universal_file(File const& file, std::string const& slot);
-/// zero/optimizer_state.pt: settings, and groups that have steps alone where the file has any: of
-/// stage 3, whose parameters have no files step.pt (checkpoint/ds_to_universal.py,
+/// zero/optimizer_state.pt: settings, and groups with only steps if the file has any: of stage 3,
+/// whose parameters have no files step.pt (checkpoint/ds_to_universal.py,
 /// _save_optimizer_state_stage3).
 OptimizerStates read_universal_settings(File const& file);
 

@@ -66,7 +66,7 @@ Headers unpacked(Folder const& folder, SharedHeaders const& packed) {
   return headers;
 }
 
-/// Each rank has a part of its own of what the optimizer holds.
+/// Refuses files that are copies of one rank's: each rank has its own part of the optimizer state.
 void refuse_copies(Folder const& folder, Headers const& headers, Checkpoint const& checkpoint) {
   if (folder.universal || headers.optimizers.empty() ||
       headers.optimizers.front().ranks != std::ssize(headers.optimizers))
@@ -81,7 +81,7 @@ std::string form_of(RunState const& run) {
   return run.stage == 0 ? "no ZeRO" : fmt::format("ZeRO stage {}", run.stage);
 }
 
-/// What can become of it, for `inspect`.
+/// The possible uses of a checkpoint, for `inspect`.
 std::string uses_of(Checkpoint const& checkpoint) {
   bool const state = !checkpoint.stored.tensors.empty() &&
                      std::ranges::any_of(checkpoint.stored.tensors, [](StoredTensor const& tensor) {
@@ -253,7 +253,7 @@ std::vector<std::pair<std::string, std::string>> DeepSpeedFormat::made_objects(
   return settings_by_parameter(checkpoint.deepspeed->optimizer, checkpoint.place);
 }
 
-/// Hugging Face's Trainer has config.json beside `latest`.
+/// Hugging Face's Trainer writes config.json next to `latest`.
 std::optional<huggingface::Folder> DeepSpeedFormat::model_files(
     Checkpoint const& checkpoint) const {
   if (auto carried = carried_in(checkpoint.folder, checkpoint.root)) return carried;

@@ -4,9 +4,9 @@
 
 namespace reshard::deepspeed {
 
-/// What DeepSpeed saves of a model that one process could hold: ZeRO stages 0 to 3, and universal
-/// checkpoints. Names are those of the model's state dict; optimizer state has names behind them
-/// (zero_table.hpp).
+/// DeepSpeed's checkpoints without tensor or pipeline parallelism: ZeRO stages 0 to 3, and
+/// universal checkpoints. Names are those of the model's state dict; names of optimizer state
+/// contain them (zero_table.hpp).
 class DeepSpeedFormat final : public Format {
  public:
   FormatId id() const override { return FormatId::deepspeed; }

@@ -29,11 +29,11 @@ using pickle::Node;
 using pickle::NodeId;
 
 constexpr std::string_view step_slot = "step";
-/// Of model states: what this makes itself, and what belongs to one rank.
+/// Keys of model states that are written anew, or belong to one rank.
 constexpr std::array left_out_keys = {"module", "optimizer", "frozen_param_fragments"};
 
 /// A universal checkpoint, as deepspeed/checkpoint/ds_to_universal.py writes it: for each parameter
-/// a folder with one file for each slot, which holds the whole tensor.
+/// a folder with one file for each slot, which contains the complete tensor.
 class Universal {
  public:
   Universal(NamedTarget const& job, TargetDraft& draft)
@@ -79,7 +79,7 @@ class Universal {
     return {std::vector<Index>(shape.size(), 0), shape};
   }
 
-  /// What a file has around its tensors, and where each of them begins.
+  /// The frame of a file, and the offset of each tensor.
   struct FileLayout {
     std::uint64_t size_bytes = 0;
     std::vector<std::uint64_t> offsets_bytes;
@@ -109,8 +109,8 @@ class Universal {
     draft_.files.push_back({path, layout.size_bytes, {}, layout.frame});
   }
 
-  /// {"cat_dim": 0, "param": tensor}; a step is a bare one. Nothing but slot, dtype and shape is in
-  /// such a file: those of parameters that are alike are laid out once.
+  /// {"cat_dim": 0, "param": tensor}; a step is a bare one. Such a file depends only on slot, dtype
+  /// and shape: equal ones are laid out once.
   void add_state(std::size_t number, StateName const& state) {
     NamedTensor const& tensor = job_.tensors[number];
     fs::path const path = parameter_folder(state.parameter) / fmt::format("{}.pt", state.slot);
@@ -161,7 +161,7 @@ class Universal {
     });
   }
 
-  /// zero/optimizer_state.pt: stages 1 and 2 look for param_groups at the top, stage 3 below.
+  /// zero/optimizer_state.pt: stages 1 and 2 read param_groups at the top, stage 3 below.
   void add_settings() {
     bool const groups = !run_.optimizer.settings.empty();
     if (!groups || !run_.optimizer.steps)
@@ -194,8 +194,8 @@ class Universal {
 
   std::string version() const { return run_.version.empty() ? "0.3.17" : run_.version; }
 
-  /// What of the run stands beside the weights, and the weights themselves. Which of the two files
-  /// DeepSpeed opens depends on the stage of the run that loads.
+  /// Adds the weights and the run state stored with them. Which of the two files DeepSpeed opens
+  /// depends on the stage of the loading run.
   void add_model_states(std::vector<std::size_t> const& weights) {
     TorchFile const source = read_torch_file(File::open_for_reading(run_.model_file));
     Document document = model_states(source.document, weights);
@@ -235,7 +235,7 @@ class Universal {
     return document;
   }
 
-  /// DeepSpeed restores nothing but parameters that have state.
+  /// DeepSpeed restores only parameters with state.
   void warn_of_untrained(std::vector<std::size_t> const& weights,
                          std::set<std::string_view> const& trained) {
     std::vector<std::string> names;

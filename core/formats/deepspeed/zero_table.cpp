@@ -60,7 +60,7 @@ class Table {
         add_rounded(tensor, parameters_[number->second]);
       added.insert(tensor.name);
     }
-    // A universal checkpoint of pipelines has model states of some layers alone.
+    // A universal checkpoint of pipelines has model states of some layers only.
     for (HeldParameter const& parameter : parameters_)
       if (!added.contains(parameter.name) && !parameter.slots.empty())
         add_rounded(FileTensor{parameter.name, usual_dtype(), {}, {}, 0, 0}, parameter);
@@ -70,7 +70,8 @@ class Table {
     return model().module.empty() ? DType::f32 : model().module.front().dtype;
   }
 
-  /// A weight that is stored as its master alone: rounded, it is what the training run had.
+  /// Adds a weight that is stored only as its master: rounded, it is the weight of the training
+  /// run.
   void add_rounded(FileTensor const& weight, HeldParameter const& parameter) {
     auto const masters = parameter.slots.find(std::string(master_word));
     if (masters == parameter.slots.end())

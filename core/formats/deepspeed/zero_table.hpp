@@ -14,7 +14,7 @@ namespace reshard::deepspeed {
 /// checkpoints have it.
 std::string state_name(std::string_view parameter, std::string_view slot);
 
-/// The parameter and the slot of such a name; nothing for another name.
+/// The parameter and the slot of such a name; nullopt for another name.
 struct StateName {
   std::string_view parameter;
   std::string_view slot;
@@ -22,8 +22,8 @@ struct StateName {
 std::optional<StateName> parse_state_name(std::string_view name);
 
 /// Fills the tables of `checkpoint` and its run state. Checkpoint::files are the model files, then
-/// those of `Headers::optimizers`, in these orders. Errors of kind source: parameters that the
-/// files do not hold completely, another number of ranks than they say.
+/// those of `Headers::optimizers`, in these orders. Errors of kind source: incomplete parameters, a
+/// number of files that differs from the stated ranks.
 void fill_checkpoint(Folder const& folder, Headers const& headers, Checkpoint& checkpoint);
 
 }  // namespace reshard::deepspeed

@@ -187,7 +187,7 @@ class Finder {
   std::vector<std::vector<Index>> lengths_;  ///< by key and shard
 };
 
-/// Those of one weight, of which a rank has a piece.
+/// Adds the states of one weight of which a rank has a piece.
 void add_states(FlatWeight const& flat,
                 std::vector<std::unordered_map<std::string, Slots>> const& slots,
                 RankFiles const& optimizer, Checkpoint& checkpoint) {

@@ -106,7 +106,7 @@ Index world_of(fs::path const& path, Kind kind, FoundFiles const& found) {
   return world;
 }
 
-/// What fsdp_config.json says; damage in it is an Error.
+/// Reads fsdp_config.json; damage in it is an Error.
 void read_config(Folder& folder) {
   if (!sees_file(folder.path / config_name)) return;
   fs::path const path = readable_member(folder.path, config_name);

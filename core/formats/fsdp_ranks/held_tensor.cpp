@@ -241,7 +241,7 @@ class HeldTensors::Reader {
     return result;
   }
 
-  /// Of the state of a ShardedTensor: a dict, or a tuple in the order of its __getstate__.
+  /// A member of the state of a ShardedTensor: a dict, or a tuple in the order of its __getstate__.
   NodeId part_of_sharded(NodeId state, std::string_view key, std::size_t place) const {
     if (NodeId const found = attribute(state, key); found != no_node) return found;
     bool const tuple = state != no_node && document_.at(state).kind == Kind::tuple;

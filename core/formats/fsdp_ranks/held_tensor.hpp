@@ -16,10 +16,10 @@ namespace reshard::fsdp_ranks {
 // torch/distributed/tensor/_api.py, _dtensor_spec.py, placement_types.py; distributed/
 // device_mesh.py, _mesh_layout.py; distributed/_shard/sharded_tensor/api.py.
 
-/// A mesh of ranks, of which each file says where its own rank is.
+/// A mesh of ranks; each file contains the place of its own rank.
 struct MeshForm {
   std::vector<Index> sizes;        ///< of its axes
-  std::vector<std::string> names;  ///< parallel; empty where they have none
+  std::vector<std::string> names;  ///< parallel to `sizes`; empty if the axes have none
   friend bool operator==(MeshForm const&, MeshForm const&) = default;
 };
 
@@ -27,11 +27,11 @@ struct MeshForm {
 struct TensorForm {
   std::string name;
   DType dtype = DType::u8;
-  std::vector<Index> shape;  ///< of all of it
+  std::vector<Index> shape;  ///< of the complete tensor
   enum class Kind {
-    plain,   ///< torch.Tensor: the rank holds all that there is to know
+    plain,   ///< torch.Tensor: complete on the rank
     placed,  ///< DTensor: a mesh, and a placement for each of its axes
-    boxed    ///< ShardedTensor: each part says where it belongs
+    boxed    ///< ShardedTensor: each part has its offsets
   };
   Kind kind = Kind::plain;
   std::size_t mesh = 0;                    ///< placed: in FileForm::meshes
@@ -39,9 +39,9 @@ struct TensorForm {
   friend bool operator==(TensorForm const&, TensorForm const&) = default;
 };
 
-/// What a rank's file holds of a tensor: one part, and of a ShardedTensor any number.
+/// A part of a tensor in a rank's file: one per tensor, any number of a ShardedTensor.
 struct HeldPart {
-  std::vector<Index> offsets;  ///< boxed: of its first element in the whole tensor
+  std::vector<Index> offsets;  ///< boxed: of its first element in the complete tensor
   FileTensor tensor;           ///< without name
 };
 
@@ -73,8 +73,8 @@ class HeldTensors {
   HeldTensors(HeldTensors const&) = delete;
   HeldTensors& operator=(HeldTensors const&) = delete;
 
-  /// The tensor that a node describes; nothing for a value that is none. Errors of kind source:
-  /// damage, tensor classes and placements that are not known.
+  /// The tensor that a node describes; nullopt for other values. Errors of kind source: damage,
+  /// unknown tensor classes and placements.
   std::optional<HeldTensor> read(pickle::NodeId node, std::string name);
 
   std::vector<MeshForm> const& meshes() const;
@@ -86,7 +86,7 @@ class HeldTensors {
   std::unique_ptr<Reader> reader_;
 };
 
-/// The value of a tensor of one element; nothing for another shape or a dtype that is no number.
+/// The value of a tensor of one element; nullopt for another shape or a dtype that is not a number.
 std::optional<double> number_in(File const& file, FileTensor const& tensor);
 
 }  // namespace reshard::fsdp_ranks

@@ -15,7 +15,7 @@ namespace {
 
 using Kind = TensorForm::Kind;
 
-/// Of a table of keys and weights.
+/// The largest table of keys and weights, in cells.
 constexpr std::size_t most_cells = std::size_t{1} << 26;
 constexpr std::string_view way_out =
     "Save with names (torch.optim.AdamW(model.named_parameters(), …), torch 2.6 and later), or "

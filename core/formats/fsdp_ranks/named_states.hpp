@@ -9,15 +9,16 @@
 
 namespace reshard::fsdp_ranks {
 
-/// Which weights the parameters of an optimizer are.
+/// The weights of the parameters of an optimizer.
 struct StateNames {
   std::map<std::string, std::string> name_of;  ///< by the key of its state, "3"
-  std::string fault;  ///< a sentence without its dot: why that is not known, and what to do
+  std::string fault;  ///< the reason for which they are unknown, and the next step: a sentence
+                      ///< without its dot
 };
 
-/// torch.optim counts parameters from 0, through its groups. Where it was given no names, one group
-/// of all parameters has them in the order of the model's state dict, without second names of tied
-/// weights and without buffers (plain tensors beside DTensors, of which the states tell those that
+/// torch.optim counts parameters from 0, through its groups. If it was given no names, one group of
+/// all parameters has them in the order of the model's state dict, without second names of tied
+/// weights and without buffers (plain tensors next to DTensors, unless the states show that they
 /// are parameters): model.parameters() and state_dict() visit modules in the same order. The shapes
 /// of all states are compared with those of their weights. `states` and `weights` are those of
 /// tensors_of().

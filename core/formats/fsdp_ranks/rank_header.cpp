@@ -54,7 +54,7 @@ class Reader {
   }
 
  private:
-  /// Of parts that do not fill their record: nothing else compares its bytes with its CRC-32.
+  /// Adds sums of parts that do not fill their record, whose CRC-32 is not checked elsewhere.
   void add_sums(std::vector<FileTensor const*> const& parts) {
     std::map<std::size_t, std::vector<PartSum>> by_record;
     for (FileTensor const* part : parts) {
@@ -112,7 +112,7 @@ class Reader {
     fail(ErrorKind::source, "{}: {}.", path_, why);
   }
 
-  /// torch.save names the folder in its archive after the file. Other names say nothing: files may
+  /// torch.save names the folder in its archive after the file. Other names are ignored: files may
   /// be renamed.
   void check_name() const {
     auto const inside = parse_rank_name(torch_.archive + ".pt");

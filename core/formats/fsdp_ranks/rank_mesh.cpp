@@ -156,7 +156,7 @@ class Reader {
     if (form.names.size() != form.sizes.size()) form.names.clear();
   }
 
-  /// What the mesh says of the rank that saved it.
+  /// Checks the mesh's record of the rank that saved it.
   void check(RankMesh const& mesh) const {
     NodeId const rank = attribute(document_, mesh_, "_rank");
     if (rank != no_node && document_.at(rank).kind == Kind::integer &&

@@ -122,7 +122,7 @@ class Adder {
     return files_.ranks[rank].places[files_.form(rank).tensors[t].mesh];
   }
 
-  /// The coordinates along the axes that cut the tensor: ranks that have these alike are replicas.
+  /// The coordinates along the axes that cut the tensor: ranks with equal ones are replicas.
   std::vector<Index> cutting_place(Holder const& holder) const {
     std::vector<Index> place = place_of(holder);
     for (std::size_t axis = 0; axis < place.size(); ++axis)

@@ -6,7 +6,7 @@ namespace reshard::fsdp_ranks {
 
 /// A file of each rank with its part of an FSDP model, model_world_size_N_rank_R.pt, and of its
 /// optimizer, as verl, SkyRL and lmms-engine save them. The stored names are those of the model's
-/// state dict, and of optimizer state those that PyTorch's distributed checkpoints give it.
+/// state dict, and for optimizer state those of PyTorch's distributed checkpoints.
 class FsdpRanksFormat final : public Format {
  public:
   FormatId id() const override { return FormatId::fsdp_ranks; }
@@ -21,7 +21,7 @@ class FsdpRanksFormat final : public Format {
   std::optional<RunRecord> run_record(Checkpoint const& checkpoint) const override;
   std::vector<std::pair<std::string, std::string>> made_objects(
       Checkpoint const& checkpoint) const override;
-  /// It is not written; state that it holds can go into the formats of Megatron.
+  /// Not a target format; its optimizer state can go into the formats of Megatron.
   TargetTraits target() const override { return {.written = false, .carries_state = true}; }
   std::optional<huggingface::Folder> model_files(Checkpoint const& checkpoint) const override;
 };

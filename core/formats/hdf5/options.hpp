@@ -6,8 +6,8 @@
 
 namespace reshard::hdf5 {
 
-/// How the bytes of a target are written: by the system at the datasets' places, or by libhdf5 over
-/// MPI-IO, each rank for itself or all in step.
+/// The way in which the bytes of a target are written: by the system at the datasets' offsets, or
+/// by libhdf5 over MPI-IO, each rank by itself or all collectively.
 enum class TargetIo { automatic, direct, independent, collective };
 
 /// The keys of an HDF5 target.

@@ -27,7 +27,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The files of one checkpoint, whose parts all say the same.
+/// The files of one checkpoint, whose parts must agree.
 class Collector {
  public:
   Collector(fs::path const& path, std::vector<fs::path> const& files, std::vector<Found> parts)
@@ -89,7 +89,7 @@ class Collector {
                  files_[f].string(), json_quoted(one.name), files_[at->second].string());
   }
 
-  /// The bytes of an object; nothing when there is none of this name.
+  /// The bytes of an object; nullopt if there is none of this name.
   std::optional<std::string> object(std::string_view name) const {
     for (std::size_t f = 0; f < parts_.size(); ++f)
       for (FoundDataset const& one : parts_[f].objects) {
@@ -187,7 +187,7 @@ std::vector<std::string> hdf5_names(fs::path const& folder) {
     if (ending != ".h5" && ending != ".hdf5") continue;
     std::error_code problem;
     fs::file_type const type = fs::status(folder / name, problem).type();
-    // What may not be looked at may be one: who opens it says why it cannot be.
+    // A file without read permission may be one: opening it reports the reason.
     if (type == fs::file_type::regular || problem == std::errc::permission_denied)
       names.push_back(name);
   }

@@ -15,7 +15,7 @@ class Hdf5Format final : public Format {
   FormatWords words() const override;
   bool yields() const override { return true; }
   bool probe(std::filesystem::path const& path) const override;
-  /// Errors besides what read_file() refuses: parts that are missing or belong to several
+  /// Errors in addition to those of read_file(): parts that are missing or belong to several
   /// checkpoints, a name in two files.
   Checkpoint open(std::filesystem::path const& path, OpenChoice const& choice,
                   HeaderExchange const& exchange) const override;

@@ -32,7 +32,7 @@ std::uint64_t bytes_of(Hdf5Object const& object) {
   return object.copied ? object.copied->size_bytes : object.bytes.size();
 }
 
-/// Of an object: known, or to be found at a place among the digests.
+/// The digest of an object: known, or at a place among the digests.
 struct ObjectDigest {
   std::optional<std::size_t> place;
   std::uint64_t known = 0;
@@ -56,7 +56,7 @@ struct Part {
   }
 };
 
-/// What surrounds the datasets, and attributes that hold their digests.
+/// The bytes around the datasets, and the attributes with their digests.
 class ContainerFrame : public FileFrame {
  public:
   /// `known`: objects whose bytes are known.
@@ -182,8 +182,8 @@ std::string axis_label(Model const& model, LogicalAxis const& axis) {
   return axis.div == 1 ? name : fmt::format("{}/{}", name, axis.div);
 }
 
-/// What args say of the class of the model. The pattern of a hybrid model is the model's; only its
-/// bounds are stages.
+/// The args of the class of the model. The pattern of a hybrid model is part of them, without the
+/// bounds of stages.
 megatron::ArgValues class_args(Json const& args) {
   megatron::ArgValues values = megatron::class_values(args);
   auto const pattern = megatron::hybrid_pattern(args);
@@ -194,8 +194,8 @@ megatron::ArgValues class_args(Json const& args) {
   return values;
 }
 
-/// A container has no layout and no training state, so what args say of them is left out: the same
-/// model gives the same bytes.
+/// Args without layout and training state, which a container has not: the same model gives the same
+/// bytes.
 Json args_without_layout(Json args) {
   for (auto& [key, value] : class_args(args)) args.set(key, std::move(value));
   std::set<std::string> layout = {"no_save_optim", "no_save_rng"};
@@ -282,7 +282,7 @@ Hdf5Target logical_hdf5_target(Model const& model, SourceModel const& source,
 namespace reshard::hdf5 {
 namespace {
 
-/// Which slots there are, and what the run says of its optimizer.
+/// Adds the slots and the run's optimizer settings.
 void add_run_state(MappedTarget const& job, Hdf5Target& target) {
   auto const& slots = job.model.slots();
   target.attributes.emplace_back(slots_key,
@@ -291,7 +291,7 @@ void add_run_state(MappedTarget const& job, Hdf5Target& target) {
   DistRecord record;
   record.record = job.record;
   record.settings = &settings;
-  record.args = class_args(job.read.args);  // as they are stated beside it
+  record.args = class_args(job.read.args);  // as stated next to it
   target.objects.push_back({std::string(common_name), made_common_text(record), {}});
 }
 
@@ -340,8 +340,8 @@ void Hdf5Format::lay_out_named(NamedTarget const& job, TargetDraft& draft) const
                        {std::string(software_version_key), job.request.target.tool_version}};
   target.part_bytes = job.request.options.hdf5.part_bytes;
   auto const files = files_of(job.source);
-  // Where the source is one container, so is the target. Of a DCP folder the config lies beside the
-  // file: its names may be no family's.
+  // Where the source is one container, so is the target. For a DCP folder the config is written
+  // next to the file: its names may not be those of a family.
   bool const inside = !job.source.config.is_null() && job.source.names == NameOwner::family;
   if (inside && files && !files->config_text.empty())
     target.objects.push_back(

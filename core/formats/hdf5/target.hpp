@@ -11,15 +11,15 @@
 
 namespace reshard {
 
-/// An object of the target: bytes that are known, or bytes of a source file.
+/// An object of the target: known bytes, or bytes of a source file.
 struct Hdf5Object {
   std::string name;
   std::string bytes;
   std::optional<ItemPlace> copied;
 };
 
-/// What an HDF5 target holds. `specs[i]` is a dataset for logical tensor `tensors[i]`, whose
-/// row-major array it is.
+/// The content of an HDF5 target. Dataset `specs[i]` is the row-major array of logical tensor
+/// `tensors[i]`.
 struct Hdf5Target {
   std::vector<hdf5::DatasetSpec> specs;
   std::vector<TensorId> tensors;
@@ -32,17 +32,17 @@ struct Hdf5Target {
 /// the objects to copy.
 std::vector<OpaqueCopy> plan_hdf5_target(TargetDraft& job, Model const& model, Hdf5Target target);
 
-/// The datasets of a model's logical tensors, its description and what travels beside it. `dtypes`
-/// by logical tensor, as the source has them. Errors of kind usage: tensors that a container with
-/// logical names cannot hold (parts of quantised weights, tensors kept as they are).
+/// The datasets of a model's logical tensors, its description and the copied files. `dtypes` by
+/// logical tensor, as the source has them. Errors of kind usage: tensors that a container with
+/// logical names cannot contain (parts of quantised weights, tensors kept unchanged).
 Hdf5Target logical_hdf5_target(Model const& model, SourceModel const& source,
                                std::vector<std::optional<DType>> const& dtypes);
 
-/// The names of its axes, as labels of dimensions: "layer", "hidden/32".
+/// The names of a tensor's axes, as labels of dimensions: "layer", "hidden/32".
 std::vector<std::string> axis_labels(Model const& model, TensorId tensor);
 
-/// Which indices of its axes a tensor has, where it has not all: "layer 3:61". With `half`, in the
-/// layers of a hybrid model of pairs (paired_layers.hpp): layer i is 2i + half.
+/// The indices of its axes that a tensor has: "layer 3:61"; "" for all. With `half`, in the layers
+/// of a hybrid model of pairs (paired_layers.hpp): layer i is 2i + half.
 std::string domain_text(Model const& model, TensorId tensor,
                         std::optional<Index> half = std::nullopt);
 

@@ -142,7 +142,7 @@ NodeId add_value(Document& document, std::string_view key, Json const& value) {
   return document.add_list(std::move(nodes));
 }
 
-/// What newer releases call an argument.
+/// The name of an argument in newer releases.
 struct NewerName {
   std::string_view name;
   std::string_view newer;

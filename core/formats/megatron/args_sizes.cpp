@@ -14,7 +14,7 @@ bool is_true(Json const& args, std::string_view key) {
   return value != nullptr && value->boolean() != nullptr && *value->boolean();
 }
 
-/// The integer under a key; nothing when it is missing, None or of another kind.
+/// The integer under a key; nullopt if it is missing, None or of another kind.
 std::optional<std::int64_t> integer(Json const& args, std::string_view key) {
   Json const* value = args.find(key);
   if (value == nullptr || value->integer() == nullptr) return std::nullopt;
@@ -42,8 +42,8 @@ std::optional<Index> moe_fc1_rows(Json const& args) {
   return gated ? 2 * *rows : *rows;
 }
 
-/// The stages that a hybrid model's pattern cuts out; nothing where it names none, or not as many
-/// as there are chunks.
+/// The stages in a hybrid model's pattern; nullopt if it has none, or another number than there are
+/// chunks.
 std::optional<PipelineSpec> pattern_spec(Json const& args, MeshSizes const& sizes) {
   auto const pattern = hybrid_pattern(args);
   if (!pattern || pattern->stages.size() < 2 ||
@@ -64,8 +64,8 @@ std::optional<PipelineSpec> pattern_spec(Json const& args, MeshSizes const& size
 }
 
 /// Since 0.19 args have the slices of a weight over all axes (`shards`), also without GTP: then
-/// they are the tensor parallel size. What these were made of (`slices`) decides where args have
-/// it.
+/// they are the tensor parallel size. The size from which they were computed (`slices`) decides if
+/// args have it.
 std::optional<std::string> weight_sharding(Json const& args, std::string_view slices,
                                            std::string_view shards, std::string_view tp) {
   if (auto const value = integer(args, slices)) {
@@ -239,8 +239,8 @@ ArgValues target_args(TargetArgs const& target, Json const& source_args) {
   auto const& pipeline = target.pipeline;
   auto const context = std::clamp<std::int64_t>(
       integer(source_args, "context_parallel_size").value_or(1), 1, largest_shard_number);
-  // The smallest world whose pipeline blocks hold whole groups of dense (tp x cp) and of expert
-  // (etp x ep) ranks.
+  // The smallest world whose pipeline blocks consist of complete groups of dense (tp x cp) and of
+  // expert (etp x ep) ranks.
   std::int64_t const block = std::lcm(std::int64_t{tp} * context, std::int64_t{etp} * ep);
   Json const chunk_layers = layers_per_chunk(pipeline);
   ArgValues values = {

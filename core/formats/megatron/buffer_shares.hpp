@@ -18,30 +18,31 @@ struct RankParameter {
   Index elements = 0;
 };
 
-/// What one flat buffer of a rank holds, in order of registration.
+/// The parameters of one flat buffer of a rank, in order of registration.
 struct BufferShare {
   std::size_t chunk = 0;  ///< pipeline chunk, in model order
-  std::string weights;    ///< dtype of its parameters, "BF16"; "" where none is known
+  std::string weights;    ///< dtype of its parameters, "BF16"; "" if unknown
   std::vector<RankParameter> parameters;
 };
 
-/// What the layout of a save says about flat buffers.
+/// The inputs for the flat buffers of a save.
 struct BufferModel {
   Model const& model;
   MapFile const& map;  ///< of Megatron: registration order, buffers
   Side const& side;    ///< local, of the save's mesh
   Mesh const& mesh;
   std::vector<PipelineChunk> const& chunks;
-  /// The dtype in which a side stores a weight; "" where the weight does not exist.
+  /// The dtype in which a side stores a weight; "" if the weight does not exist.
   std::function<std::string(StoredName const&)> dtype;
   bool experts_apart = false;  ///< experts have an optimizer of their own
-  std::function<bool(StoredName const&)> trained = nullptr;  ///< an optimizer has it; nothing: all
+  std::function<bool(StoredName const&)> trained = nullptr;  ///< whether an optimizer has it;
+                                                             ///< empty: all
 };
 
-/// Which parameters stand in which buffer, and where.
+/// The parameters of each buffer, with their order.
 class BufferShares {
  public:
-  /// What `model` refers to outlives this.
+  /// The objects in `model` must outlive this object.
   explicit BufferShares(BufferModel model);
 
   /// The buffers of one rank's optimizer, in order: those of each of its pipeline chunks, one for
@@ -49,9 +50,10 @@ class BufferShares {
   std::vector<BufferShare> of(MeshPlace const& place, int pipeline_rank, bool experts);
   /// The parameters of one rank's optimizer in order of registration, a share for each chunk.
   std::vector<BufferShare> parameters(MeshPlace const& place, int pipeline_rank, bool experts);
-  /// What flat_layout() takes.
+  /// The argument of flat_layout().
   std::vector<FlatParameter> flat(BufferShare const& share) const;
-  /// Parameters that a rank of a pipeline stage has, over all chunks: all ranks have as many.
+  /// The number of parameter elements of a rank of a pipeline stage, over all chunks, equal for all
+  /// ranks.
   Index rank_elements(int stage);
 
   StoredName const& name(BufferShare const& share, RankParameter const& parameter) const {
@@ -69,10 +71,10 @@ class BufferShares {
   std::map<std::pair<std::size_t, bool>, std::vector<std::uint32_t>> order_;
 };
 
-/// Whether Megatron lets a parameter decay: vectors and biases are exempt, but for the norms of q
-/// and k where args say so (apply_wd_to_qk_layernorm).
+/// Whether Megatron lets a parameter decay: vectors and biases are exempt, except for the norms of
+/// q and k with args.apply_wd_to_qk_layernorm.
 bool decays(std::string_view name, std::span<Index const> shape, Json const& args);
-/// Whether a parameter may have a learning rate apart (`decoupled_lr`): embedding, output layer.
+/// Whether a parameter may have its own learning rate (`decoupled_lr`): embedding, output layer.
 bool may_be_decoupled(std::string_view name);
 
 }  // namespace reshard::megatron

@@ -14,7 +14,7 @@
 namespace reshard::megatron {
 namespace {
 
-/// What the second of two numbers counts.
+/// The meaning of the second of two numbers.
 enum class Second { pp, ep };
 
 /// One source's opinion about it.
@@ -179,7 +179,7 @@ class Classifier {
                    fmt::format("args.pipeline_model_parallel_size={}", *args_.pp)};
   }
 
-  /// With one stage every shard holds embedding and final norm, and dense tensors are alike in all
+  /// With one stage every shard has embedding and final norm, and dense tensors are equal in all
   /// expert ranks; with several the embedding is in the first only (and the last, when multi-token
   /// prediction keeps a copy there), norm and head in the last.
   std::optional<Opinion> keys_opinion() const {
@@ -374,7 +374,7 @@ class Classifier {
     return fmt::format("expert_model_parallel_size={} from {}", result_.sizes.ep, text(source));
   }
 
-  /// EP alone makes the third coordinate: sizes say how many numbers a name has.
+  /// Only EP makes a third coordinate: the sizes determine the number of numbers in a name.
   void check_number_of_fields() {
     auto const& sizes = result_.sizes;
     bool const user = user_.ep.has_value() || user_.pp.has_value();

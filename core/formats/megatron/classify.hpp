@@ -13,7 +13,7 @@ namespace reshard::megatron {
 
 struct ShardHeader;
 
-/// What the keys of one shard tell about its place.
+/// The evidence of the keys of one shard for its place.
 struct KeySummary {
   bool embedding = false;  ///< embedding.word_embeddings.weight (multi-token prediction puts a copy
                            ///< into the last stage)
@@ -24,15 +24,14 @@ struct KeySummary {
   int first_layer = -1;  ///< local number; -1: no decoder layer
   int last_layer = -1;
   int chunks = 1;
-  std::uint64_t dense_hash = 0;  ///< of names, dtypes and shapes of everything but routed experts
-  std::optional<Index>
-      expert_fc1_rows;  ///< rows of one expert's fc1 in this shard, where it is known
+  std::uint64_t dense_hash = 0;  ///< of names, dtypes and shapes of all tensors but routed experts
+  std::optional<Index> expert_fc1_rows;  ///< rows of one expert's fc1 in this shard, if known
   friend bool operator==(KeySummary const&, KeySummary const&) = default;
 };
 
 KeySummary summarize_keys(ShardHeader const& header);
 
-/// What is known about one shard directory.
+/// The facts of one shard directory.
 struct ShardFacts {
   std::string name;
   ShardName numbers;
@@ -41,8 +40,8 @@ struct ShardFacts {
   std::optional<KeySummary> keys;
 };
 
-/// Sizes given by the user; what is not given is inferred. ep 1 asks for the non-EP reader, ep
-/// above 1 for the EP-aware one.
+/// Sizes given by the user; others are inferred. ep 1 selects the non-EP reader, ep above 1 the
+/// EP-aware one.
 struct UserSizes {
   std::optional<int> tp = {};
   std::optional<int> pp = {};
@@ -52,7 +51,7 @@ struct UserSizes {
 
 enum class LayoutClass { one_d, two_d, three_d, three_d_pp_elided };
 enum class Loader { non_ep, ep_aware };
-/// Where a size comes from, strongest first.
+/// The origin of a size, strongest first.
 enum class SizeSource { user, args, keys, shapes, names, fallback };
 
 std::string_view text(LayoutClass value);  ///< "1D", "2D", "3D", "3D (pp elided)"
@@ -68,17 +67,17 @@ struct SizeSources {
   SizeSource etp = SizeSource::fallback;
 };
 
-/// Two facts that cannot both be true, or data that is not there.
+/// Two contradictory facts, or missing data.
 struct Mismatch {
   std::string sentence;
-  bool user_given = false;  ///< one of the facts is what the user stated
+  bool user_given = false;  ///< one of the facts was stated by the user
 };
 
 /// Two directories with the same numbers, a shard without a place and the like give place {-1, -1,
 /// -1}.
 inline constexpr ShardPlace no_place{-1, -1, -1};
 
-/// What a set of mp_rank_* directories is, and why.
+/// The layout of a set of mp_rank_* directories, with the reason.
 struct Classification {
   LayoutClass layout_class = LayoutClass::one_d;
   std::string reason;
@@ -86,25 +85,24 @@ struct Classification {
   Loader loader = Loader::non_ep;
   MeshSizes sizes;  ///< etp is always stated (never 0)
   SizeSources sources;
-  std::vector<ShardPlace> places;  ///< of each input shard, in input order
-  std::vector<std::string>
-      missing;  ///< names that Megatron's own loader would ask for and that are not there
-  std::vector<std::string> extra;         ///< names that it would not ask for
+  std::vector<ShardPlace> places;         ///< of each input shard, in input order
+  std::vector<std::string> missing;       ///< missing names that Megatron's own loader would open
+  std::vector<std::string> extra;         ///< names that it would not open
   std::vector<std::string> without_file;  ///< directories that lack the model file
   std::vector<std::string> notes;
   std::vector<Mismatch> mismatches;  ///< empty: the checkpoint can be read
 };
 
-/// Decides what the numbers mean. EP alone makes the third coordinate; PP > 1 never does.
+/// Decides the meaning of the numbers. Only EP makes a third coordinate, never PP > 1.
 ///
-/// Evidence, strongest first: what the user states, args, keys, names. A lower one that contradicts
-/// becomes a mismatch.
-///   user ep > 1: mp_rank_TT_PPP_EEE, or mp_rank_TT_EEE when there is one stage; anything else is a
-///   mismatch. user ep = 1: mp_rank_TT or mp_rank_TT_PPP; three numbers are a mismatch. nothing: as
-///   the evidence says, and a note says so.
+/// Evidence, strongest first: the user's sizes, args, keys, names. A contradiction by a weaker one
+/// is a mismatch.
+///   user ep > 1:  mp_rank_TT_PPP_EEE, or mp_rank_TT_EEE with one stage; else a mismatch
+///   user ep = 1:  mp_rank_TT or mp_rank_TT_PPP; three numbers are a mismatch
+///   not stated:   by the evidence, with a note
 Classification classify(std::vector<ShardFacts> const& shards, UserSizes const& user);
 
-/// Throws when there are mismatches: all of them in one Error, of kind usage when the user's sizes
+/// Throws if there are mismatches: one Error with all of them, of kind usage if the user's sizes
 /// are among them, else source.
 void require_readable(Classification const& classification, std::string_view place);
 

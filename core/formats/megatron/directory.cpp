@@ -34,7 +34,7 @@ struct Entry {
   bool link = false;
 };
 
-/// Letters of what an entry is.
+/// Letters for the kinds of entries.
 constexpr char letter_of_folder = 'd';
 constexpr char letter_of_linked_folder = 'D';
 constexpr char letter_of_link = 'L';
@@ -77,7 +77,7 @@ std::vector<Entry> entries_of(fs::path const& path) {
   return result;
 }
 
-/// The same of folders in a directory, in one look: there may be thousands of them.
+/// The entries of folders in a directory, by one question: there may be thousands of them.
 std::vector<std::vector<Entry>> entries_of_each(fs::path const& path,
                                                 std::vector<std::string> const& folders) {
   auto const look = [&] {
@@ -128,7 +128,7 @@ std::optional<std::int64_t> parse_decimal(std::string_view digits) {
 
 using Step = SaveStep;
 
-/// What a directory's name says: an iteration (any width), or a release.
+/// The step in a directory's name: an iteration (any width), or a release.
 std::optional<Step> parse_step(std::string_view name) {
   if (name == release_name) return Step{.release = true};
   if (!name.starts_with(iteration_prefix)) return std::nullopt;
@@ -163,7 +163,7 @@ bool deepspeed_file(std::string_view name) {
          matches_glob("*zero_pp_rank_*_states.pt", name);
 }
 
-/// Says what the directory is when it is no legacy checkpoint but one we know; returns otherwise.
+/// Throws an Error that names the format of a directory of another known format; returns otherwise.
 void refuse_other_formats(fs::path const& path, std::vector<Entry> const& entries) {
   if (has(entries, ".metadata")) refuse_distributed(path, ".metadata");
   for (std::string_view const sign : {"metadata.json", "common.pt"})
@@ -181,7 +181,7 @@ void refuse_other_formats(fs::path const& path, std::vector<Entry> const& entrie
            path.string(), entry.name);
 }
 
-/// `given` is what the user named; `entries` are those in the folder.
+/// `given` is the user's path; `entries` are those in the folder.
 Shard make_shard(fs::path const& given, fs::path const& parent, Entry const& folder,
                  std::vector<Entry> const& entries) {
   Shard shard{.name = folder.name,

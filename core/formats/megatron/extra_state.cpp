@@ -40,7 +40,9 @@ bool is_grouped_expert(std::string_view key) {
 bool to_local(std::string& key, std::string_view root, PipelineChunk const& chunk,
               Run const& experts) {
   std::string_view const rest = megatron::behind_root(key, root);
-  if (rest.empty() && !root.empty()) return chunk.embedding;  // beside the language model
+  if (rest.empty() && !root.empty())
+    return chunk.embedding;  // of the parts next to the language
+                             // model
   if (megatron::is_of_tower(key)) return chunk.embedding;
   if (rest.starts_with("output_layer.") && !chunk.head) return false;
   if (rest.starts_with("decoder.final_") && !chunk.head) return false;
@@ -100,8 +102,8 @@ void ExtraStates::take(Checkpoint const& source, std::vector<PipelineChunk> cons
   }
 }
 
-/// Norms of Transformer Engine 2 hold a state, those of version 1 refuse one: a Transformer Engine
-/// source says which, else 2 is assumed.
+/// Whether norms have a state: with Transformer Engine 2 they require one, with version 1 they
+/// refuse it. A Transformer Engine source shows the version, else 2 is assumed.
 bool ExtraStates::norms_keep_state() const {
   if (spec_ != "te") return false;
   bool const source_te = std::any_of(known_.begin(), known_.end(), [](auto const& known) {
@@ -117,8 +119,8 @@ std::vector<std::string> ExtraStates::keys_of(std::string_view name) const {
   // Parts of a fused projection have keys of their own in torch_dist: "in_proj.weight.z".
   if (std::size_t const weight = name.rfind(".weight."); weight != std::string_view::npos)
     name = name.substr(0, name.find('.', weight + 1));
-  // A fused norm may stand under the name of a linear that is not there: the linear's own weight
-  // tells.
+  // A fused norm may stand under the name of a linear that is not there: shown by the linear's own
+  // weight.
   if (name.ends_with(".layer_norm_weight") || name.ends_with(".layer_norm_bias")) return keys;
   std::size_t const dot = name.rfind('.');
   std::string const module(name.substr(0, dot == std::string_view::npos ? 0 : dot + 1));
@@ -320,7 +322,7 @@ SharedText const& ExtraStates::object_without_state() {
   return object_without_state_;
 }
 
-/// State of grouped experts belongs to several keys of torch_dist: nothing may be lost.
+/// Refuses non-empty state of grouped experts, which belongs to several keys of torch_dist.
 void ExtraStates::check_grouped(std::string const& key) const {
   constexpr std::string_view experts = ".local_experts.";
   std::size_t const at = key.find(experts);

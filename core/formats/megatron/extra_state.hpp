@@ -29,31 +29,30 @@ class ExtraStates {
   ExtraStates(std::string spec, std::string form, ForeignClasses foreign_classes)
       : spec_(std::move(spec)), form_(std::move(form)), foreign_classes_(foreign_classes) {}
 
-  /// Whose names source and target have; without a call both have a language model alone. Before
+  /// Sets the names of source and target; without a call both have only a language model. Before
   /// take() and take_objects().
   void set_names(TrainerNames const& source, TrainerNames const& target);
 
-  /// Takes over the entries of a source, by global layer and expert number; from tp rank 0 where
-  /// ranks hold one each.
+  /// Takes over the entries of a source, by global layer and expert number; from tp rank 0 if each
+  /// rank has one.
   void take(Checkpoint const& source, std::vector<PipelineChunk> const& chunks, Index experts);
 
-  /// The same from the objects of a source in chunks; only those that hold something are
-  /// remembered.
+  /// take() from the objects of a source in chunks; empty ones are skipped.
   void take_objects(Checkpoint const& source);
 
-  /// The keys that the modules behind a stored name have, as far as the name shows it: linears,
-  /// norms, attention, the output layer.
+  /// The keys of the modules of a stored name, as far as the name shows them: linears, norms,
+  /// attention, the output layer.
   std::vector<std::string> keys_of(std::string_view stored_name) const;
 
-  /// What torch_dist stores for a module: a torch.save'd list of its state. `key` has global
-  /// numbers. State of grouped experts that is not empty is an Error of kind source: it belongs to
+  /// The object of torch_dist for a module: a torch.save'd list of its state. `key` has global
+  /// numbers. Non-empty state of grouped experts is an Error of kind source, as it belongs to
   /// several experts.
   SharedText object_bytes(std::string const& key);
 
-  /// The source's key set fits the target: same norms, same expert form.
+  /// Sets whether the source's key set fits the target: same norms, same expert form.
   void use_source_keys(bool same) { from_source_ = same; }
 
-  /// The experts of one file, and over how many ranks experts are dealt.
+  /// The experts of one file, and the number of ranks over which experts are distributed.
   struct HeldExperts {
     Run run;
     Index ranks = 1;
@@ -67,8 +66,8 @@ class ExtraStates {
     std::uint64_t source_offset_bytes = 0;
   };
 
-  /// The entries that belong into one file of the target, beside the stored tensors `names`. Expert
-  /// state that a change of ep would mix up is an Error of kind source when it is not empty.
+  /// The entries of one file of the target, in addition to the stored tensors `names`. Non-empty
+  /// expert state that a change of ep would mix up is an Error of kind source.
   std::vector<Placed> place(PipelineChunk const& chunk, HeldExperts const& experts,
                             std::vector<StoredName> const& names);
 
@@ -80,7 +79,7 @@ class ExtraStates {
     std::string key;
     FileTensor tensor;
     std::uint64_t size_bytes = 0;
-    Index source_ranks = 1;  ///< over which the source deals experts
+    Index source_ranks = 1;  ///< over which the source distributes experts
     bool object = false;     ///< an object of a torch_dist source, and its item
     ItemPlace item = {};
   };
@@ -104,7 +103,7 @@ class ExtraStates {
   bool tower_ = false;                  ///< the target has a vision tower of Megatron's own
   bool from_source_ = false;            ///< the source's key set is used
   std::map<std::string, Known> known_;  ///< by key with global numbers
-  SharedText object_without_state_;     ///< "" until one is asked for
+  SharedText object_without_state_;     ///< "" until its first use
   std::vector<std::filesystem::path> files_;
   std::map<std::pair<std::uint32_t, std::uint64_t>, std::unique_ptr<TorchFile>>
       documents_;  ///< by file and place

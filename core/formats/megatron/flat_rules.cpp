@@ -33,7 +33,7 @@ std::optional<Index> number(Json const& args, std::string_view key) {
   return *value.integer();
 }
 
-/// Where buckets end: after so many elements, or 0 for one bucket.
+/// The possible sizes of buckets, in elements; 0: one bucket.
 std::vector<Index> bucket_sizes(Json const& args, FlatChunk const& chunk) {
   if (!chunk.first || !flag(args, "overlap_grad_reduce") ||
       flag(args, "overlap_param_gather_with_optimizer_step"))

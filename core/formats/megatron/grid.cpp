@@ -15,15 +15,15 @@
 namespace reshard::megatron {
 namespace {
 
-/// More shards than any machine has; beyond, the sizes are damage and a list of what is missing
-/// would not fit in memory.
+/// More shards than any machine has: larger sizes are damage, and a list of missing shards would
+/// not fit in memory.
 constexpr std::int64_t most_shards = 1'000'000;
 
 using Key = std::tuple<int, int, int>;
 
 Key key_of(ShardPlace const& place) { return {place.tp, place.pp, place.ep}; }
 
-/// Whether the grid of these sizes can be listed; a size of millions says that args are damaged.
+/// Whether the grid of these sizes can be listed; a size of millions is a sign of damaged args.
 bool listable(MeshSizes const& sizes) {
   std::int64_t product = sizes.pp;
   for (std::int64_t const factor : {sizes.tp, sizes.ep, sizes.etp}) {
@@ -125,8 +125,8 @@ class Grid {
 
  private:
   void add(std::string sentence) { result_.mismatches.push_back({std::move(sentence), false}); }
-  /// What the sizes ask for and the disk does not have: the user's mistake when the user stated
-  /// them.
+  /// Adds a mismatch between the sizes and the files: the user's mistake if the user stated the
+  /// sizes.
   void add_against_sizes(std::string sentence) {
     auto const& s = result_.sources;
     bool const user = s.tp == SizeSource::user || s.pp == SizeSource::user ||

@@ -1,5 +1,5 @@
-// Headers of thousands of shards travel between ranks. What many of them have alike travels once. A
-// tensor's name states how many bytes it shares with the name before it.
+// Serialised headers of thousands of shards, for messages between ranks. Common parts are sent
+// once. A tensor's name begins with the number of bytes that it shares with the previous name.
 
 #include <algorithm>
 

@@ -10,28 +10,28 @@
 
 namespace reshard::megatron {
 
-/// What args say of a hybrid model's layers, one letter for each. "M*|-M|E/*E": `|` between the
-/// stages of the pipeline (Megatron-Core 0.17), `/` before the layers of each depth of multi-token
+/// The layers of a hybrid model in args, one letter for each. "M*|-M|E/*E": `|` between the stages
+/// of the pipeline (Megatron-Core 0.17), `/` before the layers of each depth of multi-token
 /// prediction.
 struct HybridPattern {
-  std::string key;                  ///< the argument that has it: "hybrid_layer_pattern", or
-                                    ///< "hybrid_override_pattern" before
+  std::string key;                  ///< the argument: "hybrid_layer_pattern", or
+                                    ///< "hybrid_override_pattern" in older releases
   std::vector<std::string> stages;  ///< letters of the decoder: one text without `|`
-  std::string behind;               ///< from the first `/` on, "" without one
+  std::string behind;               ///< the text from the first `/` on, "" without one
 
   std::size_t decoder_layers() const;
-  int depths() const;  ///< how many `/` there are
+  int depths() const;  ///< the number of `/`
 };
 
-/// Nothing where args have none.
+/// nullopt if args have none.
 std::optional<HybridPattern> hybrid_pattern(Json const& args);
 
-/// The pattern with a `|` between stages of these sizes, without where there is one stage.
-/// Pre: the sizes add up to decoder_layers().
+/// The pattern with a `|` between stages of these sizes, none for one stage. Pre: the sizes add up
+/// to decoder_layers().
 std::string with_stages(HybridPattern const& pattern, std::span<int const> layers);
 
-/// A letter that is none of `letters`, and a length that is not num_layers, are Errors of kind
-/// source that begin with `place`.
+/// Throws an Error of kind source that begins with `place` for a letter not in `letters`, and for a
+/// length other than num_layers.
 void check_hybrid_pattern(Json const& args, std::string_view letters, std::string_view place);
 
 }  // namespace reshard::megatron

@@ -28,8 +28,8 @@ int decoder_layer(std::string_view name) {
 
 namespace {
 
-/// Rows of one expert's fc1. The flat weights of GroupedMLP do not tell them: their shape counts
-/// all experts at once. Packed bytes and the scales beside a quantised weight do not, either.
+/// Rows of one expert's fc1. nullopt for the flat weights of GroupedMLP, whose shape counts all
+/// experts, and for packed bytes and scales of quantised weights.
 std::optional<Index> fc1_rows(FileTensor const& tensor) {
   std::string_view const name = tensor.name;
   auto const at = name.find(".experts.");

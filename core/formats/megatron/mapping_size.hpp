@@ -7,8 +7,8 @@
 
 namespace reshard::megatron {
 
-/// The number of entries of a dict, OrderedDict or the like, whatever their keys; nothing for other
-/// values. Document::members gives fewer when keys are no text or stand twice.
+/// The number of entries of a dict, OrderedDict or the like, with keys of any type; nullopt for
+/// other values. Document::members() returns fewer if keys are not texts or are duplicates.
 inline std::optional<std::size_t> mapping_size(pickle::Document const& document,
                                                pickle::NodeId id) {
   pickle::Node const& node = document.at(id);

@@ -192,8 +192,8 @@ MegatronNames::Args MegatronNames::dtype_args(DType dtype) {
           {"fp16", dtype == DType::f16}};
 }
 
-/// Where no Megatron file is: what a container kept of one, else what the family makes of
-/// config.json.
+/// The args without a Megatron file: those kept in a container, else those that the family's map
+/// makes from config.json.
 MegatronNames::Args MegatronNames::made_args() const {
   if (Json::Object const* kept = job_.read.args.members()) return *kept;
   Args args = job_.model.evaluate(job_.read.maps.family->args);
@@ -204,7 +204,7 @@ MegatronNames::Args MegatronNames::made_args() const {
       asked ? std::optional<Index>(job_.request.read.true_vocab_size) : job_.read.recorded_vocab;
   for (auto& [key, value] : args)
     if (vocab && key == "vocab_size") value = *vocab;
-  // Megatron-Core looks whether its config has these, not what they are.
+  // Megatron-Core checks that its config has these, not their values.
   bool const yarn = std::any_of(args.begin(), args.end(), [](auto const& arg) {
     return arg.first.starts_with("yarn_") && !arg.second.is_null();
   });
@@ -258,7 +258,7 @@ MegatronNames::Args MegatronNames::args() const {
   return result;
 }
 
-/// What makes a hybrid model of another, and the other way round.
+/// The args that turn a GPTModel into a hybrid model, or the reverse.
 MegatronNames::Args MegatronNames::class_args() const {
   Args result;
   if (job_.read.traits.paired && !makes_args())  // those of the source are of its hybrid model

@@ -13,11 +13,11 @@ inline constexpr char const* renumbered_states_warning =
     "states of modules (FP8 scales of Transformer Engine) are left out, because the target's "
     "layers have other numbers. Its loader creates them";
 
-/// Whether modules have states of their own in it.
+/// Whether a source has states of modules.
 bool has_module_states(Checkpoint const& source);
 
-/// What all targets with Megatron's names have in common: whose layers they are, how experts are
-/// stored, and what their args say.
+/// The common part of all targets with Megatron's names: the kind of layers, the form of experts,
+/// and the args.
 class MegatronNames {
  public:
   using Args = std::vector<std::pair<std::string, Json>>;
@@ -28,14 +28,13 @@ class MegatronNames {
   std::string spec;  ///< of its modules: "te", "local"
   std::string form;  ///< of its experts: "grouped", "sequential"
 
-  /// Options of the target's side; `local`: files hold what one rank has.
+  /// Options of the target's side; `local`: each file has the content of one rank.
   SideOptions side_options(bool local) const;
-  /// Attributes to set besides the parallel sizes.
+  /// Attributes to set in addition to the parallel sizes.
   Args args() const;
   /// Every argument that the target will have.
   Json all_args(Side const& side) const;
-  /// What target_args() takes as the args before: those of the source, with the pattern of a hybrid
-  /// target.
+  /// The source_args for target_args(): those of the source, with the pattern of a hybrid target.
   Json args_before() const;
   /// Whether attention and MLP of a layer are two layers of the target.
   bool paired() const { return paired_; }
@@ -44,9 +43,9 @@ class MegatronNames {
   bool is_hybrid() const;
   /// Whether the target's layers have other numbers than the source's.
   bool renumbers() const { return paired_ != job_.read.traits.paired; }
-  /// What all_args() say of the model in the numbers of its own layers.
+  /// all_args() of the model, in the numbers of its own layers.
   Json stated_args(Side const& side) const;
-  /// Whether the source shows how its Megatron release calls the layer inside multi-token
+  /// Whether the source shows its Megatron release's name for the layer inside multi-token
   /// prediction; torch_dist has one name for it.
   bool source_names_prediction() const;
   /// Warns where padding and vocabulary cannot be distinguished.

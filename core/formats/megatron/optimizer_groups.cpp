@@ -24,7 +24,7 @@ using pickle::no_node;
 using pickle::NodeId;
 
 constexpr std::string_view expert_key = "is_expert_parallel";
-/// What Megatron finds a group by, beside `expert_key`.
+/// The settings by which Megatron identifies a group, in addition to `expert_key`.
 constexpr std::array<std::string_view, 3> identity = {"wd_mult", "lr_mult", "is_decoupled_lr"};
 
 /// The value under an integer key of a dict.
@@ -52,8 +52,8 @@ bool is_zero(Document const& document, NodeId value) {
          (node.kind == Kind::boolean && !node.boolean);
 }
 
-/// Leaves the groups that expert parameters are in: no word embeddings, which alone have a learning
-/// rate apart, and perhaps no biases.
+/// Keeps only the groups of expert parameters: not those of word embeddings, which have their own
+/// learning rate, and perhaps not those of biases.
 void keep_expert_groups(Document& document, NodeId settings, bool expert_biases) {
   NodeId const groups = groups_of(document, settings);
   if (groups == no_node) return;
@@ -87,7 +87,7 @@ void check_step(Document const& document, NodeId known, NodeId step, std::string
        place, y.integer, x.integer);
 }
 
-/// What a scheduler sets is the same on every rank.
+/// Checks that the values set by a scheduler are the same on every rank.
 void check_values(Document const& document, NodeId known, NodeId group, std::string const& place) {
   for (std::string_view const key : {"lr", "weight_decay"}) {
     NodeId const a = document.find(known, key);

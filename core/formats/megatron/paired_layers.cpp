@@ -31,7 +31,7 @@ std::string fault_of(std::string_view letters) {
   return letters.size() % 2 == 0 ? "" : "ends with attention";
 }
 
-/// 1 for each pair whose letter is this; one number where all are alike.
+/// 1 for each pair with this letter, else 0; one number if all are equal.
 Json rule_of(std::string_view letters, std::size_t half, char letter) {
   Json::Array rule;
   for (std::size_t i = half; i < letters.size(); i += 2)

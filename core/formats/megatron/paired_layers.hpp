@@ -9,27 +9,27 @@
 namespace reshard::megatron {
 
 // A layer of GPTModel has attention and an MLP or experts. In HybridModel (Megatron-Core 0.17) each
-// of them is a layer of its own: layer i becomes the layers 2i and 2i + 1. The pattern says which:
-// `*` attention, `+` latent attention, `D` with an indexer, `G` a gated delta net; `-` an MLP, `E`
-// experts. Source: Megatron-LM, docs/user-guide/hybrid-model-migration.md and
+// of them is a layer of its own: layer i becomes the layers 2i and 2i + 1. The pattern has a letter
+// for each: `*` attention, `+` latent attention, `D` with an indexer, `G` a gated delta net; `-` an
+// MLP, `E` experts. Source: Megatron-LM, docs/user-guide/hybrid-model-migration.md and
 // megatron/core/models/hybrid/hybrid_layer_allocation.py.
 
-/// What the args of a hybrid model are for a GPTModel of half as many layers.
+/// The args of a hybrid model, converted for a GPTModel of half as many layers.
 struct UnpairedArgs {
-  Json args;        ///< null where there are none
-  std::string why;  ///< then: the end of a sentence, "has a Mamba layer ('M')"
+  Json args;        ///< null if there are none
+  std::string why;  ///< then the reason, as the end of a sentence: "has a Mamba layer ('M')"
 };
 
-/// Pre: args have a pattern of known letters. Stages that `|` bounds become
+/// Pre: args have a pattern of known letters. Stages between `|` become
 /// pipeline_model_parallel_layout.
 UnpairedArgs unpaired_args(Json const& hybrid);
 
-/// Of args, those in which unpaired_args() and its model's own differ.
+/// The args that unpaired_args() changes.
 ArgValues class_values(Json const& args);
 
-/// The args that make a hybrid model of a GPTModel with `layers` decoder layers, besides those of
-/// the layout: pattern, number of layers. What HybridModel cannot hold is an Error of kind usage
-/// that begins with `place`. Pre: the model is none already.
+/// The args that make a hybrid model of a GPTModel with `layers` decoder layers, in addition to
+/// those of the layout: pattern, number of layers. A model that HybridModel cannot represent is an
+/// Error of kind usage that begins with `place`. Pre: the model is not a hybrid one.
 ArgValues paired_args(Model const& model, Index layers, std::string_view place);
 
 }  // namespace reshard::megatron

@@ -132,8 +132,8 @@ void check_settings(Document const& common, std::string const& place) {
 namespace megatron {
 namespace {
 
-/// The steps of torch's own AdamW: the distributed optimizer writes them into groups, as a real
-/// number, where others count in whole ones.
+/// The steps of torch's own AdamW: the distributed optimizer writes them into groups, as a
+/// floating-point number, where others count in integers.
 std::optional<double> steps_in_groups(Document const& document, NodeId optimizer) {
   NodeId const groups = groups_of(document, optimizer);
   if (groups == no_node) return std::nullopt;

@@ -11,13 +11,13 @@
 
 namespace reshard {
 
-/// {"optimizer": …} as the common state of torch_dist holds it, of a source in rank files: the
-/// parameter groups that any of the ranks has, and the loss scale. Its tensors are the record's.
-/// Steps that differ are an Error of kind source. Pre: source.rank_states.
+/// {"optimizer": …} of a source in rank files, as in the common state of torch_dist: the parameter
+/// groups of all ranks, and the loss scale. Its tensors are the record's. Steps that differ are an
+/// Error of kind source. Pre: source.rank_states.
 pickle::Document rank_settings(Checkpoint const& source, RunRecord const& record);
 
-/// The same of any source with optimizer state: made of Checkpoint::torch_optimizer, or of one that
-/// is not in rank files what its record says. Pre: the record is that of the source.
+/// rank_settings() of any source with optimizer state: made from Checkpoint::torch_optimizer, or
+/// that of the record for other sources without rank files. Pre: the record is that of the source.
 pickle::Document common_settings(Checkpoint const& source, RunRecord const& record);
 
 /// Errors of kind source: common state without parameter groups, or with groups at different steps.
@@ -26,10 +26,10 @@ void check_settings(pickle::Document const& common, std::string const& place);
 
 namespace megatron {
 
-/// What the optimizers of a target in rank files start from.
+/// The initial settings of the optimizers of a target in rank files.
 struct OptimizerSettings {
-  /// Steps that torch's own AdamW has done: it counts them for each parameter. Nothing for Apex
-  /// and Transformer Engine, whose parameter groups count.
+  /// The steps of torch's own AdamW, which counts them for each parameter. nullopt for Apex and
+  /// Transformer Engine, whose parameter groups count.
   std::optional<double> torch_step;
   pickle::Document document;
   /// Nodes of `document`, one for each optimizer: {"optimizer": {"param_groups": […]},
@@ -40,7 +40,8 @@ struct OptimizerSettings {
 };
 
 /// The settings of a source with optimizer state for a layout. `experts_apart`: experts have an
-/// optimizer of their own there. Errors of kind source: no settings, values that cannot be carried.
+/// optimizer of their own there. Errors of kind source: no settings, values that cannot be
+/// converted.
 OptimizerSettings optimizer_settings(Checkpoint const& source, RunRecord const& record,
                                      bool experts_apart, bool expert_biases);
 

@@ -50,7 +50,7 @@ NodeId torch_optimizer(Document const& document, NodeId optimizer) {
   return optimizer;
 }
 
-/// A number; nothing for another value.
+/// The value of a number; nullopt for another value.
 std::optional<double> number(Document const& document, NodeId id) {
   if (id == no_node) return std::nullopt;
   Node const& node = document.at(id);

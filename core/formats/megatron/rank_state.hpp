@@ -25,7 +25,7 @@ constexpr auto wire_fields(StorageRecord const&) {
 
 namespace megatron {
 
-// The optimizer state that one rank of Megatron saves beside its weights: in distrib_optim.pt with
+// The optimizer state that one rank of Megatron saves with its weights: in distrib_optim.pt with
 // the distributed optimizer, else inside model_optim_rng.pt. Tensors are named by their slot
 // ("exp_avg").
 
@@ -37,7 +37,7 @@ inline constexpr std::string_view distributed_master_slot = "param";
 
 /// A flat buffer of the distributed optimizer: one vector for each slot, all of one length.
 struct StateBuffer {
-  Index chain = 0;      ///< which of several optimizers
+  Index chain = 0;      ///< number of the optimizer
   Index number = 0;     ///< of the buffer
   std::string weights;  ///< dtype of the parameters, "bfloat16"
   std::vector<FileTensor> states;
@@ -52,17 +52,17 @@ struct StateGroup {
   std::vector<std::vector<FileTensor>> members;
 };
 
-/// What one file holds of optimizers.
+/// The optimizer state of one file.
 struct FileState {
   std::vector<StateBuffer> buffers;
   std::vector<StateGroup> groups;
-  std::vector<StorageRecord> records;  ///< those with states in them and a CRC-32
+  std::vector<StorageRecord> records;  ///< those with states and a CRC-32
   std::string settings;                ///< pickled list of optimizer_settings(); "" for none
   std::vector<FileTensor> steps;       ///< torch's AdamW counts them for each parameter
-  std::optional<double> torch_steps;   ///< what these are
+  std::optional<double> torch_steps;   ///< the value of these
 };
 
-/// What files that hold the same, at the same places, do not have alike.
+/// The own values of a file among those with equal state at equal offsets.
 struct OwnFileState {
   std::vector<std::uint32_t> crc32;   ///< by FileState::records
   std::optional<double> torch_steps;  ///< as FileState
@@ -85,29 +85,29 @@ constexpr auto wire_fields(FileState const&) {
   return std::tuple(&T::buffers, &T::groups, &T::records, &T::settings, &T::torch_steps);
 }
 
-/// Of distrib_optim.pt. Errors of kind source, with the path: damage, state from before Megatron
-/// Core 0.7, vectors whose lengths or dtypes disagree.
+/// The state of distrib_optim.pt. Errors of kind source, with the path: damage, state from before
+/// Megatron Core 0.7, vectors whose lengths or dtypes disagree.
 FileState distributed_state(TorchFile const& torch, std::string const& path);
 
-/// Of model_optim_rng.pt: settings, and state where it lies there. Errors of kind source: groups
-/// and states that disagree.
+/// The state of model_optim_rng.pt: settings, and state if it is in this file. Errors of kind
+/// source: groups and states that disagree.
 FileState shard_state(TorchFile const& torch, std::string const& path);
 
 /// Replaces FileState::steps by their value. Errors of kind source, with the path: parameters at
 /// different steps.
 void read_steps(FileState& state, File const& file);
 
-/// The optimizers of a model_optim_rng.pt, in order: what is under "optimizer", or the members of
-/// the list there.
+/// The optimizers of a model_optim_rng.pt, in order: the value of "optimizer", or the members of
+/// that list.
 std::vector<pickle::NodeId> optimizers_of(pickle::Document const& shard);
 
-/// What a parameter group says of itself: whether its weights decay, and whether it has a learning
-/// rate apart (embedding and output layer).
+/// Whether the weights of a parameter group decay; whether it has its own learning rate (embedding
+/// and output layer).
 bool group_decays(pickle::Document const& document, pickle::NodeId group);
 bool group_is_decoupled(pickle::Document const& document, pickle::NodeId group);
 
-/// Appends to `settings` a dict like that of an optimizer of `from` without what belongs to single
-/// parameters: {"optimizer": {"param_groups": […]}} or {"param_groups": […]}.
+/// Appends to `settings` the dict of an optimizer of `from` without values of single parameters:
+/// {"optimizer": {"param_groups": […]}} or {"param_groups": […]}.
 pickle::NodeId add_settings(pickle::Document& settings, pickle::Document const& from,
                             pickle::NodeId optimizer);
 

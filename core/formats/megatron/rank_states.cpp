@@ -93,7 +93,7 @@ class StateTable {
     result_.lists.back().groups.push_back(std::move(result));
   }
 
-  /// Adds tensors to the table. They are called by what they are in messages.
+  /// Adds tensors to the table, named by their content for messages.
   std::vector<std::size_t> places_of(std::vector<FileTensor> const& states, std::string const& of) {
     std::vector<std::size_t> places;
     for (FileTensor const& tensor : states) {
@@ -122,7 +122,7 @@ class StateTable {
          where, result_.slots[static_cast<std::size_t>(lacking - states.begin())]);
   }
 
-  /// Every rank has dense weights; which stages have experts, the model says.
+  /// Checks that every rank has dense weights; the model determines the stages with experts.
   void check_dense() const {
     for (Index group = 0; group < Index{sizes_.pp} * sizes_.tp; ++group)
       if (std::ranges::none_of(result_.buffers, [&](FlatBuffer const& one) {

@@ -12,20 +12,20 @@
 
 namespace reshard::megatron {
 
-/// The optimizer state of all mp_rank folders, beside the table of stored tensors.
+/// The optimizer state of all mp_rank folders, in addition to the table of stored tensors.
 struct RankStates {
   bool distributed = false;           ///< saved by the distributed optimizer: in distrib_optim.pt
   std::vector<std::string> slots;     ///< "param", "exp_avg", …
   std::vector<FlatBuffer> buffers;    ///< of the distributed optimizer
   std::vector<StateList> lists;       ///< of others
-  std::vector<std::string> settings;  ///< FileState::settings, each different one
+  std::vector<std::string> settings;  ///< the distinct FileState::settings
   std::vector<std::string> places;    ///< the first files of `settings`
 };
 
-/// What the files of a checkpoint hold of optimizers. Files that hold the same at the same places
-/// have one FileState.
+/// The optimizer state of the files of a checkpoint. Files with equal state at equal offsets share
+/// one FileState.
 struct FileStates {
-  std::vector<FileState> different;  ///< without what OwnFileState has
+  std::vector<FileState> different;  ///< without the values of OwnFileState
   std::vector<std::size_t> number;   ///< by file
   std::vector<OwnFileState> own;     ///< by file
 
@@ -35,12 +35,12 @@ struct FileStates {
 /// The distrib_optim.pt of the shards, in their order.
 std::vector<std::filesystem::path> distributed_files(Directory const& directory);
 
-/// Whether all that the folders hold of optimizers has a form that add_rank_states() knows.
+/// Whether all optimizer state of the folders has a form that add_rank_states() supports.
 bool has_known_states(Directory const& directory);
 
 /// Adds the states of `files`, parallel to checkpoint.files, to the tables and rank_states.
-/// `shards` says which shard each file belongs to. Settings of a distributed optimizer without any
-/// file of its state are an Error of kind source.
+/// `shards` has the shard of each file. Settings of a distributed optimizer without any file of its
+/// state are an Error of kind source.
 void add_rank_states(Checkpoint& checkpoint, FileStates const& files,
                      std::vector<std::size_t> const& shards);
 

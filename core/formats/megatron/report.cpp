@@ -139,7 +139,7 @@ std::string attention(KeySearch const& keys, Json const* args) {
   return fmt::format("GQA, {} heads in {} groups", *heads.integer(), *groups.integer());
 }
 
-/// The root of the language model's names and what stands beside it, where that is anything.
+/// Sets the root of the language model's names and the other parts, if there are any.
 void set_parts(Json& model, std::set<std::string_view> const& names) {
   std::string root;
   for (std::string_view const name : names)

@@ -26,23 +26,22 @@ ShardFacts facts_of(Shard const& shard, std::optional<ArgsSizes> const& args,
 Json inspect_json(Directory const& directory, Classification const& classification,
                   std::span<ShardHeader const* const> headers);
 
-/// The same as text, without mismatches and notes: one aligned line per field. Takes what
-/// inspect_json made.
+/// The report of inspect_json() as text, without mismatches and notes: one aligned line per field.
 std::string inspect_text(Json const& report);
 
-/// The same in about ten lines: what it is. A note that begins with `size_not_given` is a detail.
+/// The report in about ten lines. A note that begins with `size_not_given` is a detail.
 std::string inspect_summary(Json const& report);
 constexpr std::string_view size_not_given = "expert_parallel_size was not given";
 
-/// "tp 2, pp 2 (from args)", of inspect_json's "sizes"; each with its source where they differ.
+/// "tp 2, pp 2 (from args)", of inspect_json's "sizes"; each with its source if they differ.
 std::string layout_text(Json const& sizes);
 /// "tp 2, pp 2", without their sources.
 std::string sizes_text(Json const& sizes);
-/// "4 layers, hidden size 64, …", of inspect_json's "model"; what is null is left out.
+/// "4 layers, hidden size 64, …", of inspect_json's "model"; null members are left out.
 std::string model_text(Json const& model);
 
-/// A value of the report as a terminal may show it: control characters are escaped, since names
-/// come from a disk that anyone may write to; "-" for null and for an empty list.
+/// A value of the report, safe on a terminal: control characters are escaped, as names on disk are
+/// untrusted; "-" for null and for an empty list.
 std::string report_value(Json const& value);
 
 }  // namespace reshard::megatron

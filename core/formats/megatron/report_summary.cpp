@@ -19,7 +19,7 @@ constexpr std::array<std::pair<char const*, char const*>, 5> axes = {{{"tensor",
                                                                       {"expert", "ep"},
                                                                       {"expert_tensor", "etp"}}};
 
-/// What a folder can have too few or too many of.
+/// The lists of missing and surplus names.
 constexpr std::array<std::pair<char const*, char const*>, 5> lists = {
     {{"missing", "missing"},
      {"extra", "too many"},

@@ -28,7 +28,7 @@ constexpr double supported_version = 3.0;
 /// number.
 constexpr std::size_t most_chunks = 10'000;
 
-/// "model" is 0, "model3" is 3; nothing for other keys.
+/// "model" is 0, "model3" is 3; nullopt for other keys.
 std::optional<std::size_t> chunk_number(std::string_view key) {
   constexpr std::string_view word = "model";
   if (!key.starts_with(word)) return std::nullopt;

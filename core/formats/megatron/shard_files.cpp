@@ -20,17 +20,17 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view distributed_archive_name = "distrib_optim";
 
-/// What decides about the files of a shard besides the bytes of its tensors: all that is in a
-/// document and differs between the shards of a pipeline rank. Shards of one kind have the same
-/// files.
+/// The values that determine the files of a shard, except for the bytes of its tensors: all values
+/// in a document that differ between the shards of a pipeline rank. Shards of one kind have the
+/// same files.
 struct ShardKind {
   std::vector<Index> shapes;          ///< of the entries of its chunks: each with its size in front
   std::vector<std::uint32_t> extras;  ///< by chunk: the number of its list of states of modules
-  std::vector<bool> optimizers;       ///< whose flat buffers are in a file beside it
+  std::vector<bool> optimizers;       ///< those with flat buffers in a separate file
   friend auto operator<=>(ShardKind const&, ShardKind const&) = default;
 };
 
-/// A tensor of a laid out file, and what it holds of the tensors of the model.
+/// A tensor of a laid out file, with its parts of the model's tensors.
 struct FileTensorParts {
   std::uint64_t offset_bytes = 0;
   DType dtype = DType::u8;
@@ -68,7 +68,7 @@ struct ChunkExtras {
 
 /// A model chunk of the pipeline rank whose shards are being laid out.
 struct StageChunk {
-  /// What several stored names have in common: dtype and shape.
+  /// The common properties of several stored names: dtype and shape.
   struct Entry {
     StoredName const* first = nullptr;
     std::optional<DType> dtype;
@@ -153,7 +153,7 @@ class MegatronPlanner {
       add_file(folder / megatron::distributed_file_name, place, at, *layout.distributed);
   }
 
-  /// Shards come by pipeline rank: what is known of those of another one is of no use any more.
+  /// Shards are in order of pipeline rank: clears the data of the previous one.
   void begin_stage(int pipeline_rank) {
     if (pipeline_rank_ == pipeline_rank) return;
     pipeline_rank_ = pipeline_rank;

@@ -7,11 +7,11 @@
 namespace reshard::megatron {
 namespace {
 
-/// Files that are alike have one size. More than so many of a size, or in all, are not kept.
+/// Similar files have one size. The most reference files of a size, and in total.
 constexpr std::size_t most_of_a_size = 4;
 constexpr std::size_t most_known = 128;
 
-/// Where files of ranks differ and say nothing of the model.
+/// Paths at which files of ranks differ independently of the model.
 std::vector<pickle::Outline::Path> const free_paths = {
     {"args", "rank"}, {"args", "local_rank"}, {"rng_state"}};
 
@@ -129,7 +129,7 @@ HeaderBytes ShardHeaderReader::packed(Found const& found) {
 Headers unpacked_headers(SharedHeaders const& packed, std::size_t shards) {
   Headers headers;
   constexpr std::size_t unknown = ~std::size_t{0};
-  // Model files and others have no common bytes alike.
+  // Model files and others never have equal common bytes.
   std::vector<std::size_t> common_of(packed.commons().size(), unknown);
   std::vector<std::size_t> state_of(packed.commons().size(), unknown);
   for (std::size_t f = 0; f < packed.size(); ++f) {

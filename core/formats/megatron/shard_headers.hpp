@@ -19,7 +19,7 @@
 
 namespace reshard::megatron {
 
-/// What a model file's header does not have in common with others.
+/// The own values of a model file's header.
 struct OwnHeader {
   std::vector<std::uint32_t> crc32;  ///< by ShardHeader::records
   std::int64_t rank = -1;            ///< args.rank; -1: not stated
@@ -30,11 +30,10 @@ constexpr auto wire_fields(OwnHeader const&) {
   return std::tuple(&T::crc32, &T::rank);
 }
 
-/// The headers of all files of a checkpoint as messages have them. What many have alike is held
-/// once.
+/// The headers of all files of a checkpoint as messages have them. Common parts are stored once.
 struct Headers {
   std::vector<ShardHeader> commons;             ///< without args, and records without CRC-32
-  std::vector<std::optional<ArgsSizes>> sizes;  ///< by common header; nothing: it has no args
+  std::vector<std::optional<ArgsSizes>> sizes;  ///< by common header; nullopt: it has no args
   std::vector<std::size_t> common_of;           ///< by model file
   std::vector<OwnHeader> own;                   ///< by model file
   Json args;                                    ///< of the first file
@@ -47,11 +46,11 @@ struct Headers {
 Headers unpacked_headers(SharedHeaders const& packed, std::size_t shards);
 
 /// Reads the headers of the files of a checkpoint: model files, and with `with_states` those of
-/// distributed optimizers. A file that is like an earlier one except for checksums, args.rank,
+/// distributed optimizers. A file that equals an earlier one except for checksums, args.rank,
 /// args.local_rank and random state is compared with it and not parsed. Any thread.
 class ShardHeaderReader {
  public:
-  /// `first`: the only file whose args are wanted. Of the others, the sizes in them count.
+  /// `first`: the only file whose args are returned. Of the others, only the sizes in them.
   ShardHeaderReader(std::filesystem::path first, bool with_states)
       : first_(std::move(first)), with_states_(with_states) {}
 
@@ -61,7 +60,7 @@ class ShardHeaderReader {
   HeaderBytes read(File const& file);
 
  private:
-  /// What is known of a header without its file's own numbers.
+  /// A header without its file's own numbers.
   struct Found {
     std::shared_ptr<std::string const> common;
     std::string args;
@@ -69,10 +68,10 @@ class ShardHeaderReader {
     OwnHeader own;
     OwnFileState own_state;
     std::vector<FileTensor> steps;             ///< of FileState
-    std::vector<std::uint64_t> records;        ///< where those of OwnHeader::crc32 are
-    std::vector<std::uint64_t> state_records;  ///< likewise, of OwnFileState::crc32
+    std::vector<std::uint64_t> records;        ///< offsets of the records of OwnHeader::crc32
+    std::vector<std::uint64_t> state_records;  ///< offsets of the records of OwnFileState::crc32
   };
-  /// A file that others are compared with.
+  /// A reference file for comparison.
   struct Known {
     TorchOutline outline;
     Found found;

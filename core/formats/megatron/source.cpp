@@ -135,7 +135,7 @@ class ShareTable {
   std::vector<std::vector<KnownChunk>> known_;  ///< by common header
 };
 
-/// What lies beside the weights; which values follow any layout is known of a few.
+/// The state other than weights; only a few values are known to be independent of the layout.
 StateInventory inventory_of(Directory const& directory, Headers const& headers) {
   static std::vector<std::string> const kept = {"opt_param_scheduler", "lr_scheduler",
                                                 "num_floating_point_operations_so_far"};
@@ -157,7 +157,7 @@ StateInventory inventory_of(Directory const& directory, Headers const& headers) 
   return result;
 }
 
-/// What classify() asks for.
+/// The facts for classify().
 std::vector<ShardFacts> facts_of_all(Directory const& directory, Headers const& headers) {
   std::vector<KeySummary> keys;
   for (ShardHeader const& common : headers.commons) keys.push_back(summarize_keys(common));

@@ -12,9 +12,9 @@
 
 namespace reshard::megatron {
 
-/// A tensor of optimizer state in a file to be written: the same in all shards that are alike.
+/// A tensor of optimizer state in a file to be written: the same in all shards of one kind.
 struct StateTensor {
-  /// What it holds of one parameter.
+  /// The part of one parameter.
   struct Part {
     StoredName const* name = nullptr;      ///< of StateTarget, which owns it
     PipelineChunk const* chunk = nullptr;  ///< the parameter's
@@ -24,7 +24,7 @@ struct StateTensor {
   std::string name;  ///< for messages
   DType dtype = DType::f32;
   std::vector<Part> parts;
-  std::string payload;  ///< its bytes where they are known; there are no parts then
+  std::string payload;  ///< its bytes if they are known; there are then no parts
 };
 
 /// A distrib_optim.pt: tensor i of the document is tensors[i].
@@ -33,40 +33,40 @@ struct StateFile {
   std::vector<StateTensor> tensors;
 };
 
-/// What StateTarget is made from. Borrows everything.
+/// The inputs of StateTarget. Borrows everything.
 struct StateModel {
   TargetParts const& parts;
   MapFile const& map;  ///< of Megatron
   std::vector<PipelineChunk> const& chunks;
-  Json const& args;  ///< those of the target: where buckets end
+  Json const& args;  ///< those of the target, for the ends of buckets
   OptimizerSettings const& settings;
   bool distributed = false;  ///< the target's optimizer is Megatron's distributed one
 };
 
-/// Optimizer state in the files of single ranks, as Megatron's legacy format ("torch") has it:
-/// inside model_optim_rng.pt, or flat buffers in distrib_optim.pt (docs/formats/megatron.md, 4.1).
+/// Optimizer state in the files of single ranks, in Megatron's legacy format ("torch"): inside
+/// model_optim_rng.pt, or flat buffers in distrib_optim.pt (docs/formats/megatron.md, 4.1).
 class StateTarget {
  public:
   explicit StateTarget(StateModel const& model);
   StateTarget(StateTarget const&) = delete;
   StateTarget& operator=(StateTarget const&) = delete;
 
-  /// Which optimizers' flat buffers distributed_file() has for a place; all false: there is no such
-  /// file.
+  /// By optimizer: whether distributed_file() has its flat buffers for a place; all false: there is
+  /// no such file.
   std::vector<bool> held(ShardPlace const& place) const;
-  /// Adds "optimizer" to a model_optim_rng.pt and to `tensors` what the document gets more of. What
-  /// is added depends on the pipeline rank and on the shapes that the place has, on nothing else of
-  /// it. Errors of kind source: parameters that fall into no group, missing state.
+  /// Adds "optimizer" to a model_optim_rng.pt, and its tensors to `tensors`. They depend only on
+  /// the pipeline rank and on the shapes of the place. Errors of kind source: parameters of no
+  /// group, missing state.
   void add_to_shard(pickle::Document& shard, ShardPlace const& place,
                     std::vector<StateTensor>& tensors);
-  /// The distrib_optim.pt beside it; nothing where another folder has that state. It depends on the
-  /// pipeline rank, on the shapes that the place has, and on held(). Errors of kind source: missing
+  /// The distrib_optim.pt next to it; nullopt if another folder has that state. It depends only on
+  /// the pipeline rank, on the shapes of the place, and on held(). Errors of kind source: missing
   /// state, state that is not F32. Pre: StateModel::distributed.
   std::optional<StateFile> distributed_file(ShardPlace const& place);
 
-  /// Whether places in the files that distributed_file() made depend on where buckets end.
+  /// Whether offsets in the files of distributed_file() depend on the ends of buckets.
   bool depends_on_buckets() const { return depends_on_buckets_; }
-  /// Names, in any rank's file, of parameters that have no state at all: they were frozen.
+  /// Names, in any rank's file, of parameters without any state: they were frozen.
   std::set<std::string> const& frozen() const { return frozen_; }
   /// F32 weights of which distrib_optim.pt has a copy as master weights.
   std::set<TensorId> const& own_masters() const { return own_masters_; }

@@ -15,10 +15,10 @@ namespace reshard::megatron {
 
 namespace {
 
-/// The optimizer state of a target, and what its args say of it.
+/// The optimizer state of a target, and its args.
 class StatePlan {
  public:
-  /// Nothing for a job without optimizer state.
+  /// nullopt for a job without optimizer state.
   static std::optional<StatePlan> of(MappedTarget const& job, MegatronNames const& names,
                                      Side const& side) {
     if (job.model.slots().size() == 1 || job.record == nullptr) return std::nullopt;
@@ -176,7 +176,7 @@ void MegatronFormat::lay_out(MappedTarget const& job, TargetDraft& draft) const 
   if (state && state->depends_on_buckets()) draft.warnings.push_back(plan->bucket_warning());
 }
 
-/// Names of whole tensors have no place in rank files: the plan has refused this.
+/// Names of global tensors cannot be in rank files: the plan has refused this.
 void MegatronFormat::lay_out_named(NamedTarget const& /*job*/, TargetDraft& /*draft*/) const {
   fail(ErrorKind::internal, "a Megatron target cannot keep names");
 }

@@ -65,7 +65,7 @@ void note_traits(NameTraits& traits, std::string_view key, StoredTensor const& t
   if (number_follows(name, ".mlp.experts.experts."))
     traits.form = "singleton";
   else if (contains(name, ".mlp.experts.experts.") && traits.form != "singleton")
-    traits.form = "dist";  // what the experts of a layer share has no number even so
+    traits.form = "dist";  // shared state of a layer's experts has no number in that form, either
   if (contains(name, ".mlp.experts.linear_fc1.weight")) traits.form = "fsdp";
   if (contains(name, ".experts.local_experts.")) traits.form = "fsdp_sequential";
   note_block(traits, name);

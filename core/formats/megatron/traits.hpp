@@ -8,17 +8,17 @@
 
 namespace reshard::megatron {
 
-/// What the names in mp_rank_* files say. Always states spec and form.
+/// The traits shown by the names in mp_rank_* files. Always with spec and form.
 NameTraits traits_of_shares(Checkpoint const& checkpoint);
 
-/// Adds what one key of torch_dist or fsdp_dtensor says, without its prefix. Pre: the root is
-/// known.
+/// Adds the traits shown by one key of torch_dist or fsdp_dtensor, without its prefix. Pre: the
+/// root is known.
 void note_traits(NameTraits& traits, std::string_view key, StoredTensor const& tensor);
 
-/// Says to a side how its language model and the parts beside it are called.
+/// Sets the names of a side's language model and its other parts.
 void add_names(SideOptions& options, TrainerNames const& names);
 
-/// Whether two sides call everything alike; how layers of a tower lie does not count.
+/// Whether two sides have the same names; the form of a tower's layers does not count.
 bool same_names(TrainerNames const& a, TrainerNames const& b);
 
 }  // namespace reshard::megatron

@@ -24,7 +24,7 @@ struct ChunkEntry {
     tensor,       ///< dtype and shape; also a uint8 extra state whose bytes the caller writes
     none,         ///< None
     empty_uint8,  ///< torch.empty(0, dtype=torch.uint8)
-    copy,         ///< a value of another document that holds no tensor (io.BytesIO)
+    copy,         ///< a value of another document without tensors (io.BytesIO)
   };
   std::string name;
   Kind kind = Kind::tensor;
@@ -49,10 +49,10 @@ std::vector<Carried> carried_values(pickle::Document const& source);
 /// The args of a Namespace of a source file, or no_node.
 pickle::NodeId find_args(pickle::Document const& source);
 
-/// What one model_optim_rng.pt shall hold.
+/// The content of one model_optim_rng.pt.
 struct ShardContent {
   pickle::Document const* source =
-      nullptr;  ///< whose args are copied and then edited; nullptr: args are made from `args` alone
+      nullptr;  ///< whose args are copied and then edited; nullptr: args are made only from `args`
   ArgValues
       args;  ///< attributes to set, in order (target_args, or everything when there is no source)
   std::int64_t iteration = 0;
@@ -60,7 +60,7 @@ struct ShardContent {
   std::vector<Carried> carried;
 };
 
-/// Which entry a storage belongs to.
+/// The entry of a storage.
 struct EntryPlace {
   std::size_t chunk = 0;
   std::size_t entry = 0;
@@ -75,9 +75,9 @@ struct ShardDocument {
   std::vector<EntryPlace> tensors;
 };
 
-/// Builds the top-level dict: args, checkpoint_version 3.0, iteration, the chunks, then what is
-/// carried. No optimizer, no rng_state. A carried value or a copy that holds tensors, and a name
-/// given twice in a chunk, are internal Errors.
+/// Builds the top-level dict: args, checkpoint_version 3.0, iteration, the chunks, then the carried
+/// values. No optimizer, no rng_state. A carried value or a copy with tensors, and a duplicate name
+/// in a chunk, are internal Errors.
 ShardDocument build_shard(ShardContent const& content);
 
 }  // namespace reshard::megatron

@@ -15,7 +15,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A process that ends waits so long for NCCL to take leave, or to abort, at most.
+// The longest time that a process waits for NCCL to finalise, or to abort.
 constexpr double longest_farewell_seconds = 10;
 constexpr std::chrono::microseconds nap{200};
 
@@ -65,7 +65,7 @@ NcclCommunicator::NcclCommunicator(Comm const& comm, std::shared_ptr<NcclApi> nc
   }
 }
 
-/// One look; true when this rank is connected.
+/// One poll; true once this rank is connected.
 bool NcclCommunicator::connect(Comm const& comm, NcclUniqueId const& id) {
   if (!std::exchange(begun_, true)) {
     auto const answer = nccl_->begin_init(comm.size(), id, comm.rank());
@@ -100,7 +100,7 @@ bool NcclCommunicator::finalized() {
 
 void NcclCommunicator::abort() {
   if (handle_ == nullptr) return;
-  // The thread shares what it uses: it may outlive this object.
+  // The thread shares ownership of its data: it may outlive this object.
   std::packaged_task<void()> task(
       [nccl = nccl_, handle = std::exchange(handle_, nullptr)] { nccl->abort(handle); });
   std::future<void> const done = task.get_future();

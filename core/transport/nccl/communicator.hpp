@@ -7,25 +7,23 @@
 
 namespace reshard {
 
-/// A communicator of NCCL over all ranks of a Comm, in which this rank has its number of the Comm.
+/// A communicator of NCCL over all ranks of a Comm, with the rank numbers of the Comm.
 class NcclCommunicator {
  public:
-  /// Collective. Either it succeeds on every rank, or every rank throws the same Error: resources
-  /// when NCCL refuses, stall when the ranks have not all found each other within
-  /// `timeout_seconds`.
+  /// Collective. It succeeds on every rank, or every rank throws the same Error: resources if NCCL
+  /// refuses, stall if the ranks have not all found each other within `timeout_seconds`.
   NcclCommunicator(Comm const& comm, std::shared_ptr<NcclApi> nccl, double timeout_seconds);
-  /// Takes leave of the other ranks, which do the same at about this time; aborts when that lasts
-  /// too long.
+  /// Finalises the communicator together with the other ranks; aborts if that takes too long.
   ~NcclCommunicator();
   NcclCommunicator(NcclCommunicator const&) = delete;
   NcclCommunicator& operator=(NcclCommunicator const&) = delete;
 
-  /// Null after abort().
+  /// nullptr after abort().
   NcclHandle handle() const { return handle_; }
   NcclApi& nccl() const { return *nccl_; }
 
-  /// Ends the communicator without waiting for other ranks. NCCL may get stuck over this: then it
-  /// is left alone after a while.
+  /// Ends the communicator without waiting for other ranks. NCCL may hang here: then its thread is
+  /// abandoned after a timeout.
   void abort();
 
  private:

@@ -9,7 +9,7 @@
 
 namespace reshard {
 
-/// What NCCL's functions return, by NCCL's own numbers.
+/// ncclResult_t, by NCCL's own numbers.
 enum class NcclResult : int {
   success = 0,
   unhandled_cuda_error = 1,
@@ -28,10 +28,10 @@ constexpr bool refused(NcclResult result) {
 
 using NcclUniqueId = std::array<char, 128>;
 
-/// ncclComm_t; null for none.
+/// ncclComm_t; nullptr for none.
 using NcclHandle = void*;
 
-/// A result and what came with it.
+/// A result with its value.
 template <class T>
 struct NcclAnswer {
   NcclResult result = NcclResult::success;
@@ -39,16 +39,16 @@ struct NcclAnswer {
 };
 
 /// The functions of NCCL that a transport needs, one by one. No call waits for other ranks:
-/// communicators are made non-blocking, so calls on them may answer in_progress, and then state()
-/// says when they are done; until it does, no other call on the communicator is allowed but
-/// abort(). Calls of one group come from one thread.
+/// communicators are non-blocking, so calls on them may return in_progress; until state() reports
+/// another result, only abort() may be called on the communicator. Calls of one group come from one
+/// thread.
 class NcclApi {
  public:
   virtual ~NcclApi() = default;
 
-  /// As NCCL counts: 22809 is 2.28.9.
+  /// In NCCL's encoding: 22809 is 2.28.9.
   virtual NcclAnswer<int> version() = 0;
-  /// To be made on one rank, for all.
+  /// To be called on one rank, for all.
   virtual NcclAnswer<NcclUniqueId> unique_id() = 0;
   /// Begins to connect this rank, on the thread's current device. There is a handle unless the
   /// result is an error.
@@ -63,25 +63,25 @@ class NcclApi {
   /// is success.
   virtual NcclResult group_end() = 0;
 
-  /// in_progress while a call is being carried out, else success or an error of the past.
+  /// in_progress while a call is being carried out, else success or an earlier error.
   virtual NcclAnswer<NcclResult> state(NcclHandle communicator) = 0;
 
-  /// Begins to take leave of the other ranks; when it is done, destroy() does not wait.
+  /// Begins to finalise; once it is done, destroy() does not wait.
   virtual NcclResult begin_finalize(NcclHandle communicator) = 0;
   virtual NcclResult destroy(NcclHandle communicator) = 0;
-  /// Stops everything and destroys. From any thread, while no other call is under way.
+  /// Stops all operations and destroys. From any thread, while no other call is under way.
   virtual NcclResult abort(NcclHandle communicator) = 0;
 
-  /// NCCL's words for a result.
+  /// NCCL's text for a result.
   virtual std::string text(NcclResult result) = 0;
-  /// The last complaint of NCCL in this process; may be empty.
+  /// NCCL's last error text in this process; may be empty.
   virtual std::string last_error() = 0;
 };
 
 /// "2.28.9" of 22809.
 std::string nccl_version_text(int version);
 
-/// NCCL's words for a result, its name, and the last complaint.
+/// NCCL's text for a result, its name, and the last error text.
 std::string describe(NcclApi& nccl, NcclResult result);
 
 }  // namespace reshard

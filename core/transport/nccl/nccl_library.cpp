@@ -35,7 +35,7 @@ ncclComm_t comm_of(NcclHandle communicator) { return static_cast<ncclComm_t>(com
 cudaStream_t stream_of(DeviceStream& stream) { return static_cast<cudaStream_t>(stream.handle()); }
 NcclResult result_of(ncclResult_t result) { return static_cast<NcclResult>(result); }
 
-/// NCCL as the loader finds it. nccl.h gives types and constants; nothing is linked.
+/// NCCL as the loader finds it. nccl.h gives types and constants; the library is not linked.
 class NcclLibrary final : public NcclApi {
  public:
   NcclAnswer<int> version() override {
@@ -51,8 +51,8 @@ class NcclLibrary final : public NcclApi {
   }
 
   NcclAnswer<NcclHandle> begin_init(int ranks, NcclUniqueId const& id, int rank) override {
-    // The initialiser says which header this is; an older or newer library reads as much of it as
-    // both know.
+    // The initialiser contains the version of the header; an older or newer library reads the
+    // members that both know.
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
     ncclUniqueId unique{};

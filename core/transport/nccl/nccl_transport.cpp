@@ -14,8 +14,7 @@ namespace reshard {
 namespace {
 
 // NCCL puts a group into the stream within this time when the ranks are connected: soon enough to
-// wait for, so that what the caller puts into the stream for its next post does not get in front of
-// the group.
+// wait for, so that the caller's waits for its next post do not get in front of the group.
 constexpr std::chrono::microseconds launch_time{500};
 
 }  // namespace
@@ -68,8 +67,7 @@ void NcclTransport::poll(std::vector<Landed>& landed) {
   }
 }
 
-/// Puts groups into the stream as far as NCCL takes them; throws what NCCL reports about those that
-/// are there.
+/// Puts groups into the stream as far as NCCL takes them; throws NCCL's errors about those in it.
 void NcclTransport::advance() {
   for (;;) {
     if (state() == NcclResult::in_progress) return;
@@ -119,7 +117,7 @@ void NcclTransport::settle_for_a_moment() {
 
 void NcclTransport::check(NcclResult result, std::string_view doing) const {
   if (!refused(result)) return;
-  // A remote error is what is left of a rank that has gone, or of the network to it.
+  // A remote error is the sign of a lost rank or network.
   ErrorKind const kind =
       result == NcclResult::remote_error ? ErrorKind::stall : ErrorKind::internal;
   fail(kind,

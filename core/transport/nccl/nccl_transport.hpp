@@ -14,10 +14,10 @@ namespace reshard {
 /// the stream is that of the post; they land together.
 ///
 /// NCCL connects two ranks when they first have a group in common, and it puts one group after the
-/// other into the stream, from a thread of its own. So a post may be held back until the one before
-/// it is in the stream: poll() sees to it. Therefore the stream belongs to the transport: the
-/// caller puts nothing into it but waits for events of other streams, before a post that needs
-/// them, and begins work on received bytes once poll() has reported them.
+/// other into the stream, from a thread of its own. So poll() may hold back a post until the one
+/// before it is in the stream. Therefore the stream belongs to the transport: the caller may only
+/// add waits for events of other streams, before a post that needs them, and begins work on
+/// received bytes once poll() has reported them.
 class NcclTransport final : public Transport {
  public:
   /// `stream` outlives the transport; every call comes from a thread whose current device is that
@@ -42,7 +42,7 @@ class NcclTransport final : public Transport {
         receives;  ///< in the order in which NCCL gets them, without empty ones
     std::vector<FlatMessage> sends;
     std::vector<Landed> reports;
-    std::unique_ptr<DeviceEvent> done;  ///< null while it is not in the stream
+    std::unique_ptr<DeviceEvent> done;  ///< nullptr while it is not in the stream
   };
 
   void advance();
@@ -51,7 +51,7 @@ class NcclTransport final : public Transport {
   void settle_for_a_moment();
   void check(NcclResult result, std::string_view doing) const;
 
-  std::unique_ptr<NcclCommunicator> communicator_;  // null after cancel()
+  std::unique_ptr<NcclCommunicator> communicator_;  // nullptr after cancel()
   int rank_;
   int ranks_;
   DeviceStream& stream_;
@@ -63,11 +63,11 @@ class NcclTransport final : public Transport {
   std::uint64_t bytes_landed_ = 0;
 };
 
-/// Collective: checks with all ranks that NCCL can work, then connects them. What is in the way is
-/// thrown on every rank, the same Error: resources for a missing GPU or library, two ranks with one
-/// GPU, versions that differ or what NCCL refuses; stall when the ranks do not find each other.
+/// Collective: checks with all ranks that NCCL can work, then connects them. Every rank throws the
+/// same Error: resources for a missing GPU or library, two ranks with one GPU, versions that differ
+/// or a refusal of NCCL; stall if the ranks do not find each other.
 ///
-/// A rank whose facts name an obstacle may give no `nccl` and no `stream`. The calling thread's
+/// `nccl` and `stream` may be nullptr on a rank whose facts name an obstacle. The calling thread's
 /// current device is that of the stream (any call of Device makes it so) when this and the
 /// transport are called.
 std::unique_ptr<Transport> make_nccl_transport(Comm const& comm, std::shared_ptr<NcclApi> nccl,

@@ -8,11 +8,11 @@ namespace reshard {
 /// libraries with threads cannot be closed.
 class SharedLibrary {
  public:
-  /// By a path, or a name that the loader looks for. Error: resources, "NAME cannot be opened: …",
-  /// with the loader's reason; `advice` ends the sentence.
+  /// Opens a path, or a name that the loader resolves. Error: resources, "NAME cannot be opened:
+  /// …", with the loader's reason; `advice` ends the sentence.
   SharedLibrary(std::string name, std::string const& advice);
 
-  /// The function of this name. Error: resources when the library has none.
+  /// The function of this name. Error: resources if the library has none.
   template <class Function>
   Function* function(char const* name) const {
     return reinterpret_cast<Function*>(address_of(name));
