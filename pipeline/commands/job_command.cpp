@@ -46,8 +46,7 @@ std::string standard_input(std::uint64_t most_bytes) {
 void add_writing_options(CLI::App& sub, JobOptions& options) {
   CLI::Option* dry =
       sub.add_flag("--dry-run,--plan", options.dry_run, "only plan, as `reshard plan` does");
-  sub.add_option("--trace", options.trace_file,
-                 "write the run's timeline to FILE, for Perfetto")
+  sub.add_option("--trace", options.trace_file, "write the run's timeline to FILE, for Perfetto")
       ->type_name("FILE")
       ->excludes(dry);
   sub.add_option("--events", options.events_file,

@@ -6,10 +6,13 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cstdio>
 #include <ctime>
+#include <memory>
 
 #include <fmt/format.h>
+#include <spdlog/logger.h>
+#include <spdlog/pattern_formatter.h>
+#include <spdlog/sinks/stdout_sinks.h>
 
 #include "core/base/text.hpp"
 #include "pipeline/messages/live_line.hpp"
@@ -30,13 +33,28 @@ LogFormat format_of_messages() {
   return is_file(STDERR_FILENO, file) ? LogFormat::text : LogFormat::plain;
 }
 
-/// "2026-11-22 19:31:05 reshard: ", of the local clock.
-std::string time_and_program() {
-  std::time_t const now = std::time(nullptr);
-  std::tm parts{};
-  ::localtime_r(&now, &parts);
-  return fmt::format("{:04}-{:02}-{:02} {:02}:{:02}:{:02} reshard: ", parts.tm_year + 1900,
-                     parts.tm_mon + 1, parts.tm_mday, parts.tm_hour, parts.tm_min, parts.tm_sec);
+constexpr std::string_view dated_pattern = "%Y-%m-%d %H:%M:%S %n: %v";  // of the local clock
+
+/// Writes lines to stderr, with the time and the program's name or as they are.
+spdlog::logger& logger_of(bool dated) {
+  auto const made = [](std::string_view pattern) {
+    spdlog::logger logger("reshard", std::make_shared<spdlog::sinks::stderr_sink_mt>());
+    logger.set_pattern(std::string(pattern));
+    return logger;
+  };
+  static spdlog::logger with_time = made(dated_pattern);
+  static spdlog::logger plain = made("%v");
+  return dated ? with_time : plain;
+}
+
+/// A line as the logger with the time writes it.
+std::string dated(std::string_view line) {
+  spdlog::memory_buf_t text;
+  spdlog::pattern_formatter(std::string(dated_pattern))
+      .format(spdlog::details::log_msg("reshard", spdlog::level::info,
+                                       spdlog::string_view_t(line.data(), line.size())),
+              text);
+  return {text.data(), text.size()};
 }
 
 std::string_view name(LogLevel level) {
@@ -48,31 +66,36 @@ std::string_view name(LogLevel level) {
   return "";
 }
 
-/// With `before` in front of each line.
-std::string each_line(std::string_view text, std::string_view before) {
-  std::string lines;
+std::vector<std::string> lines_of(std::string_view text) {
+  std::vector<std::string> lines;
   while (!text.empty()) {
     std::size_t const end = std::min(text.find('\n'), text.size());
-    lines += fmt::format("{}{}\n", before, text.substr(0, end));
+    lines.emplace_back(text.substr(0, end));
     text.remove_prefix(std::min(end + 1, text.size()));
   }
   return lines;
 }
 
+spdlog::level::level_enum severity(LogLevel level) {
+  switch (level) {
+    case LogLevel::info: return spdlog::level::info;
+    case LogLevel::warning: return spdlog::level::warn;
+    case LogLevel::error: break;
+  }
+  return spdlog::level::err;
+}
+
 void put(LogLevel level, std::string_view sentence, LogFormat format) {
-  std::string lines;
+  live_line::clear();
   if (format == LogFormat::json) {
     Json line;
     line.set("time", utc_now()).set("level", name(level)).set("message", sentence);
-    lines = line.dump() + "\n";
-  } else {
-    std::string before = format == LogFormat::text ? time_and_program() : "";
-    if (level != LogLevel::info) before += fmt::format("{}: ", name(level));
-    bool const one = level == LogLevel::warning;
-    lines = each_line(without_controls(sentence, one ? "" : "\n\t"), before);
+    return logger_of(false).log(severity(level), line.dump());
   }
-  live_line::clear();
-  std::fwrite(lines.data(), 1, lines.size(), stderr);
+  std::string const word = level == LogLevel::info ? "" : fmt::format("{}: ", name(level));
+  bool const one = level == LogLevel::warning;
+  for (std::string const& line : lines_of(without_controls(sentence, one ? "" : "\n\t")))
+    logger_of(format == LogFormat::text).log(severity(level), word + line);
 }
 
 }  // namespace
@@ -113,7 +136,10 @@ std::string logged_report(std::string text, Json const* document) {
     line.set("time", utc_now()).set("level", "info").set("report", *document);
     return line.dump() + "\n";
   }
-  return one_file || chosen == LogFormat::text ? each_line(text, time_and_program()) : text;
+  if (!one_file && chosen != LogFormat::text) return text;
+  std::string lines;
+  for (std::string const& line : lines_of(text)) lines += dated(line);
+  return lines;
 }
 
 }  // namespace reshard
