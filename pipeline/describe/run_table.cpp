@@ -71,6 +71,7 @@ std::string age_text(std::int64_t seconds) {
   if (seconds < 120) return "< 2 min";
   if (seconds < 7200) return fmt::format("{} min", seconds / 60);
   if (seconds < 172800) return fmt::format("{} h", seconds / 3600);
+  if (seconds > 2 * 365 * 86400) return "> 2 years";
   return fmt::format("{} days", seconds / 86400);
 }
 

@@ -176,15 +176,15 @@ def save_dcp(state, folder):
 
 
 def test_the_prefix_that_is_proposed_is_the_complete_one(program, folder, scratch):
-    """Also where the job has a part of it already."""
+    """Where the job has a part of it already; without any it is found."""
     weights = load_file(folder / "model.safetensors")
     source = save_dcp({"model": {"base_model": {"model": weights}}}, scratch / "source")
     named = {"config": folder / "config.json"}
-    for prefix in ({}, {"prefix": "model."}):
-        outcome = program.attempt(source, scratch / "out", "torch_dist", source_options=named | prefix)
-        assert outcome.returncode == 3, outcome.stderr
-        assert 'Set source.prefix = "model.base_model.model."' in outcome.stderr, outcome.stderr
-    program.run(source, scratch / "out", "torch_dist", source_options=named | {"prefix": "model.base_model.model."}, ranks=1)
+    outcome = program.attempt(source, scratch / "out", "torch_dist", source_options=named | {"prefix": "model."})
+    assert outcome.returncode == 3, outcome.stderr
+    assert 'Set source.prefix = "model.base_model.model."' in outcome.stderr, outcome.stderr
+    for name, prefix in (("found", {}), ("stated", {"prefix": "model.base_model.model."})):
+        program.run(source, scratch / name, "torch_dist", source_options=named | prefix, ranks=1)
 
 
 def test_optimizer_state_without_weights_is_named(program, scratch):
@@ -247,10 +247,10 @@ def test_the_folder_of_another_program_is_named(kind, scratch):
 def test_a_folder_of_saves_beside_a_config_names_them(folder, scratch):
     root = scratch / "accelerate"
     save_dcp({"model": {"a.weight": torch.ones(2, 2)}}, root / "pytorch_model_fsdp_0")
-    save_dcp({"state": {"a.weight": {"exp_avg": torch.ones(2, 2)}}}, root / "optimizer_0")
+    save_dcp({"model": {"a.weight": torch.ones(2, 2)}}, root / "pytorch_model_fsdp_1")  # of a run with two models
     shutil.copy(folder / "config.json", root)
     outcome = command("inspect", root)
-    assert outcome.returncode == 3 and f"such as {root}/pytorch_model_fsdp_0." in outcome.stderr, outcome.stderr
+    assert outcome.returncode == 3 and f"such as {root}/pytorch_model_fsdp_1." in outcome.stderr, outcome.stderr
 
 
 def test_suspects_of_weights_without_a_config_work_as_proposed(folder):

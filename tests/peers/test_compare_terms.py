@@ -81,8 +81,8 @@ def test_a_target_says_how_its_source_is_read(target_format, target, source, fol
     options = ["--prefix-a", "model.", *([] if target_format == "dcp" else ["--config-a", folder])]
     assert_same("verify", moved, made, *options)
     if target_format != "dcp":
-        assert "--prefix-a" in refused(3, "verify", moved, made, "--config-a", folder)
-        assert "--prefix-b" in refused(3, "verify", made, moved, "--config-b", folder)
+        assert "read behind 'model.'" in assert_same("verify", moved, made, "--config-a", folder)
+        assert "read behind 'model.'" in assert_same("verify", made, moved, "--config-b", folder)
     changed = read_hf(folder)
     changed["model.norm.weight"][3] += 1
     dcp.save({f"model.{name}": tensor for name, tensor in changed.items()}, checkpoint_id=scratch / "changed", no_dist=True)
@@ -92,7 +92,8 @@ def test_a_target_says_how_its_source_is_read(target_format, target, source, fol
 def test_commands_that_look_have_a_prefix(folder, wrapped, scratch):
     terms = ["--config", folder]
     for words in (["digest"], ["suspects"], ["ls", "--logical"]):
-        assert "--prefix" in refused(3, words[0], wrapped, *words[1:], *terms)
+        assert "Give --prefix" in refused(3, words[0], wrapped, *words[1:], *terms, "--prefix", "mod")
+        assert_same(words[0], wrapped, *words[1:], *terms)
         assert_same(words[0], wrapped, *words[1:], *terms, "--prefix", "model.")
     alone = assert_same("digest", folder).splitlines()[-1].split(",")[0]
     assert assert_same("digest", wrapped, *terms, "--prefix", "model.").splitlines()[-1].split(",")[0] == alone

@@ -282,7 +282,8 @@ def test_two_models_of_one_state_are_refused(changed, program):
         values.update({"ema." + key: value.clone() for key, value in list(values.items()) if key.startswith("model.")})
 
     source = changed(double)
-    refused(program, source, "may belong to", "source.prefix", source_options={})
+    outcome = program.attempt(source, program.scratch / "refused", "torch_dist", target_options=LAYOUT)
+    assert outcome.returncode == 3 and "are stored several times, behind 'ema.model.', 'model.'. Set source.prefix" in outcome.stderr, outcome.stderr
     assert program.run(source, program.scratch / "one", "torch_dist", **options_for("nested")).exists()
 
 

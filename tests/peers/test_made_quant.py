@@ -1,7 +1,9 @@
 """target.quant against the libraries' own rounding: compressed-tensors 0.20 and transformers 5.23, tensor by tensor and config.json."""
 
 import json
+import os
 import shutil
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -29,8 +31,8 @@ MODELS = {
     "qwen3-moe": family_models.Family(dense("Qwen3Moe", **WIDE, **EXPERTS), Layout(tp=2, pp=2, ep=2, first_stage_layers=2), Layout()),
     "tied-llama": family_models.Family(dense("Llama", **WIDE, tie_word_embeddings=True), Layout(tp=2), Layout()),
 }
+DATA = Path(os.environ.get("RESHARD_SOURCE_DIR", Path(__file__).parents[2])) / "tests/data"
 SCHEMES = {"fp8-block": "FP8_BLOCK", "fp8-channel": "FP8_DYNAMIC", "mxfp8": "MXFP8", "int4-group": "W4A16"}
-DROP = {"rng": "drop", "optimizer": "drop"}
 
 
 def scheme_of(form, block):
@@ -204,6 +206,8 @@ def test_what_cannot_be_quantised_is_refused(program, scratch):
     assert 'quant = "none"' in refusal(program, scratch, folder, target_options={"quant_ignore": "*.o_proj"})
     for quant, block in (("fp8-block", "128"), ("fp8-channel", "8"), ("int4-group", "12")):
         assert f'quant_block = "{block}"' in refusal(program, scratch, folder, target_options={"quant": quant, "quant_block": block})
+    assert "an adapter is not quantised" in refusal(program, scratch, DATA / "moe-lora", target_options={"quant": "fp8-block"},
+                                                    source_options={"config": DATA / "moe-hf-reference"})
     made = program.to_hf(folder, scratch / "fp8", target_options={"quant": "fp8-block"})
     assert "quantised already" in refusal(program, scratch, made, target_options={"quant": "fp8-channel"})
     assert "no weight of the target" in refusal(program, scratch, folder, target_options={"quant": "fp8-block", "quant_ignore": "model.*"})

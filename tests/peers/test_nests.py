@@ -77,7 +77,7 @@ def test_several_readings_are_listed(saves, program, scratch):
     values = trainers.values_of(saves / "nested")
     model = {key.removeprefix("model."): value for key, value in values.items() if key.startswith("model.")}
     folder = trainers.save_values({f"{place}.{key}": value for place in ("model", "ema") for key, value in model.items()}, scratch / "ema")
-    text = compared("digest", folder, "--config", saves / "nested", code=2)
+    text = compared("digest", folder, "--config", saves / "nested", code=3)
     assert "behind 'ema.', 'model.'. Give --prefix to the one that is meant" in text
     compared("digest", folder, "--config", saves / "nested", "--prefix", "ema.")
 

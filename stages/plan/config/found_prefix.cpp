@@ -48,7 +48,7 @@ class PrefixFinder {
     if (!bare || !bare->most_lack()) return std::nullopt;
     std::vector<std::string> const found = fitting(*bare);
     if (found.size() > 1)
-      fail(ErrorKind::usage,
+      fail(ErrorKind::source,
            "{}: the names that {} asks for are stored several times, behind {}. Set source.prefix "
            "to the one that is meant.",
            source_.place, named_.name, listed(quoted(found), most_shown));

@@ -49,7 +49,7 @@ TEST(FoundPrefix, IsNotLookedForWhereNamesFitOrNothingIsKnown) {
 
 TEST(FoundPrefix, SeveralAreListed) {
   MadeCheckpoint const source = nested({"model.", "ema."});
-  std::string const sentence = refused(ErrorKind::usage, [&] { (void)found(source); });
+  std::string const sentence = refused(ErrorKind::source, [&] { (void)found(source); });
   EXPECT_NE(sentence.find("behind 'ema.', 'model.'. Set source.prefix to the one that is meant"),
             std::string::npos)
       << sentence;
