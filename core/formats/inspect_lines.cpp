@@ -81,18 +81,6 @@ std::string inspect_args(Json const& args, SeenTensors const& seen, Json& json) 
   return text;
 }
 
-bool is_adapter_matrix(std::string_view name) {
-  return std::ranges::any_of(std::array{"lora_A.", "lora_B.", ".lora_a.", ".lora_b.",
-                                        "linear_in.weight", "linear_out.weight"},
-                             [&](std::string_view word) { return name.find(word) != name.npos; });
-}
-
-std::string adapter_text(std::size_t matrices, std::size_t tensors) {
-  return fmt::format("{} of {} are low-rank matrices (LoRA){}", matrices,
-                     counted(tensors, "tensor"),
-                     matrices == tensors ? ": it needs the model that it was trained on" : "");
-}
-
 std::string inspect_config(Json const& config, Json& json) {
   Json const* const inner = config.find("text_config");
   Json const& stated = inner != nullptr && inner->members() != nullptr ? *inner : config;

@@ -34,11 +34,6 @@ struct SeenTensors {
 /// the args are from (decision 0042). "" if args do not state them or are null.
 std::string inspect_args(Json const& args, SeenTensors const& seen, Json& json);
 
-/// "38 of 38 tensors are low-rank matrices (LoRA): …" for the line "adapter", by names of tensors
-/// as Megatron-Bridge, mcore-bridge and peft have them; "" where none is such a matrix.
-std::string adapter_text(std::size_t matrices, std::size_t tensors);
-bool is_adapter_matrix(std::string_view name);
-
 /// Adds "model" to `json`, and returns its line: the sizes that a config.json states under the
 /// names that most families have. "" if it states none of the first.
 std::string inspect_config(Json const& config, Json& json);

@@ -70,7 +70,8 @@ def save_by_accelerate(rank, model, optimizer, folder):
 
     PartialState(cpu=True)  # for its log
     plugin = FullyShardedDataParallelPlugin(fsdp_version=2, state_dict_type="SHARDED_STATE_DICT")
-    accelerator = SimpleNamespace(process_index=rank, num_processes=torch.distributed.get_world_size(), is_fsdp2=True, wait_for_everyone=torch.distributed.barrier)
+    ranks = torch.distributed.get_world_size()
+    accelerator = SimpleNamespace(process_index=rank, num_processes=ranks, is_fsdp2=True, wait_for_everyone=torch.distributed.barrier)
     save_fsdp_model(plugin, accelerator, model, folder)
     save_fsdp_optimizer(plugin, accelerator, optimizer, model, folder)
 

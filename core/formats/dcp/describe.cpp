@@ -12,6 +12,7 @@
 #include "core/base/text.hpp"
 #include "core/formats/inspect_lines.hpp"
 #include "core/formats/manifest/manifest.hpp"
+#include "core/formats/megatron/report.hpp"
 #include "core/formats/megatron/root.hpp"
 #include "core/layout/join.hpp"
 
@@ -143,10 +144,11 @@ class DcpReport {
     result_.json.set("median_chunk_bytes", median);
     line("median chunk", human_bytes(median));
     auto const matrices = std::ranges::count_if(metadata.tensors, [](StoredTensor const& tensor) {
-      return is_adapter_matrix(tensor.name.text());
+      return megatron::is_adapter_matrix(tensor.name.text());
     });
     if (matrices > 0)
-      add("adapter", adapter_text(static_cast<std::size_t>(matrices), metadata.tensors.size()));
+      add("adapter",
+          megatron::adapter_text(static_cast<std::size_t>(matrices), metadata.tensors.size()));
     add("objects", static_cast<std::int64_t>(metadata.objects.size()));
     Json kinds = Json::object();
     std::vector<std::string> texts;

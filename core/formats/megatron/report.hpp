@@ -40,6 +40,11 @@ std::string sizes_text(Json const& sizes);
 /// "4 layers, hidden size 64, …", of inspect_json's "model"; null members are left out.
 std::string model_text(Json const& model);
 
+/// "38 of 38 tensors are low-rank matrices (LoRA): …", the line "adapter" of a report.
+std::string adapter_text(std::size_t matrices, std::size_t tensors);
+/// Whether a tensor is such a matrix, by names as Megatron-Bridge, mcore-bridge and peft have them.
+bool is_adapter_matrix(std::string_view name);
+
 /// A value of the report, safe on a terminal: control characters are escaped, as names on disk are
 /// untrusted; "-" for null and for an empty list.
 std::string report_value(Json const& value);

@@ -74,6 +74,18 @@ std::string sizes_text(Json const& table) {
   return fmt::format("{}", fmt::join(sizes_and_sources(table).first, ", "));
 }
 
+bool is_adapter_matrix(std::string_view name) {
+  return std::ranges::any_of(std::array{"lora_A.", "lora_B.", ".lora_a.", ".lora_b.",
+                                        "linear_in.weight", "linear_out.weight"},
+                             [&](std::string_view word) { return name.find(word) != name.npos; });
+}
+
+std::string adapter_text(std::size_t matrices, std::size_t tensors) {
+  return fmt::format("{} of {} are low-rank matrices (LoRA){}", matrices,
+                     counted(tensors, "tensor"),
+                     matrices == tensors ? ": it needs the model that it was trained on" : "");
+}
+
 std::string layout_text(Json const& table) {
   auto [sizes, sources] = sizes_and_sources(table);
   bool const alike = std::ranges::all_of(

@@ -103,7 +103,8 @@ TEST(WeightMerger, GivesTheSameBitsInAnyCut) {
     ReadStats stats;
     std::vector<SourceView> const views{one.view};
     FactorTiles tiles(files, stats);
-    ViewReader reader(files, views, stats, tiles);
+    KeptScales scales;
+    ViewReader reader(files, views, stats, tiles, scales);
     std::vector<std::uint16_t> found(wanted.size());
     for (std::size_t first = 0; first < found.size();) {
       std::size_t const count = std::min<std::size_t>(found.size() - first, 1 + random() % most);
