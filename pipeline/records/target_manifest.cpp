@@ -103,8 +103,8 @@ Manifest target_manifest(JobSpec const& spec, JobPlan const& plan, TargetContent
   made.source.set("path", spec.source.path)
       .set("format", source.format)
       .set("layout", source.layout);
-  if (!plan.merged_adapter.is_null()) made.source.set("adapter", plan.merged_adapter);
-  if (!plan.averaged.is_null()) made.source.set("average", plan.averaged);
+  if (auto const* with = plan.made_with.members(); with != nullptr)
+    for (auto const& [key, value] : *with) made.source.set(key, value);
   if (auto const* more = source.record.members(); more != nullptr)
     for (auto const& [key, value] : *more) made.source.set(key, value);
   if (source.record.find("nightly") != nullptr && made.files.empty())

@@ -13,6 +13,7 @@
 #include "core/formats/format.hpp"
 #include "core/formats/state_inventory.hpp"
 #include "core/quant/cast.hpp"
+#include "stages/plan/config/config_comparison.hpp"
 
 namespace reshard {
 namespace {
@@ -160,6 +161,36 @@ bool is_code(DType dtype, Index elements) {
   }
 }
 
+/// Weights that the source lacks would be lost.
+void check_same_weights(Checkpoint const& source, Checkpoint const& other) {
+  TensorsByName const held(source.stored);
+  for (StoredTensor const& tensor : other.stored.tensors)
+    if (!is_optimizer_key(tensor.name.text()) && !held.find(tensor.name, 0))
+      fail(ErrorKind::source,
+           "[source] average: {} has '{}', which {} lacks. Name checkpoints of one model and one "
+           "layout, or convert them to one layout first.",
+           other.folder.string(), std::string_view(tensor.name), source.folder.string());
+}
+
+void check_same_model(Checkpoint const& source, Checkpoint const& other, PlanRequest const& request,
+                      std::vector<std::string>& warnings) {
+  ModelDescription const own = describe_model(source, {}, request.read.library);
+  ModelDescription const its = describe_model(other, {}, request.read.library);
+  ConfigComparison const found = compare_configs(own, its, request.read.library);
+  if (!found.not_compared.empty() && own.config != its.config)
+    warnings.push_back(fmt::format(
+        "[source] average: the configs of {} and {} differ, and whether this changes the model was "
+        "not checked: {} That of the source is used",
+        source.folder.string(), other.folder.string(), found.not_compared));
+  if (found.differences.empty()) return;
+  ConfigDifference const& first = found.differences.front();
+  auto const shown = [](std::string const& value) { return value.empty() ? "missing" : value; };
+  fail(ErrorKind::source,
+       "[source] average: {} and {} are other models: {} is {} and {}. Name checkpoints of one "
+       "model.",
+       source.folder.string(), other.folder.string(), first.key, shown(first.a), shown(first.b));
+}
+
 class Averager {
  public:
   Averager(Checkpoint const& source, Model const& model, Catalog& catalog)
@@ -185,7 +216,7 @@ class Averager {
     std::map<std::uint32_t, Index> lengths;
     for (std::size_t t = 0; t < catalog_.tensors.size(); ++t) {
       TensorPieces const& pieces = catalog_.tensors[t];
-      if (pieces.size() == 0) continue;
+      if (pieces.size() == 0 || model_.volume(model_.tensors()[t]) == 0) continue;
       LogicalTensor const& tensor = model_.tensors()[t];
       if (tensor.slot != SlotId::weight || is_optimizer_key(tensor.name))
         fail(ErrorKind::source,
@@ -224,6 +255,11 @@ class Averager {
       view.dtype = blob.dtype;
       view.shape = {elements};
     }
+    if (view.stored.dtype == DType::f64)
+      fail(ErrorKind::source,
+           "[source] average: '{}' is F64, and means are made of F32, BF16 and F16. Convert each "
+           "checkpoint with target.dtype = \"f32\" first.",
+           view.name);
     if (!quant::castable(view.stored.dtype, view.dtype)) {
       if (is_code(view.stored.dtype, elements))
         fail(ErrorKind::source,
@@ -266,14 +302,17 @@ class Averager {
 
 }  // namespace
 
-void average_weights(Checkpoint const& source, Model const& model, Catalog& catalog,
-                     std::vector<std::string>& warnings) {
+void average_weights(Checkpoint const& source, PlanRequest const& request, Model const& model,
+                     Catalog& catalog, std::vector<std::string>& warnings) {
   if (source.averaged.empty()) return;
+  for (auto const& other : source.averaged) {
+    check_same_weights(source, *other);
+    check_same_model(source, *other, request, warnings);
+  }
   Averager(source, model, catalog).run(warnings);
 }
 
 Json average_record(Checkpoint const& source) {
-  if (source.averaged.empty()) return {};
   Json list = Json::array();
   for (auto const& other : source.averaged) {
     Json one;

@@ -74,9 +74,9 @@ class IdentityPlanner {
     job_.target.shrink();
     tensors_ = {};
     if (source_.averaged.empty()) tensors_read();
-    average_weights(source_, *job_.model, job_.source, job_.warnings);
+    average_weights(source_, request_, *job_.model, job_.source, job_.warnings);
     if (!source_.averaged.empty()) tensors_read();
-    job_.averaged = average_record(source_);
+    if (!source_.averaged.empty()) job_.made_with.set("average", average_record(source_));
     quantise(job_, request_, source_);
     job_.plan = make_plan(*job_.model, job_.source, job_.target, limits, job_.opaque);
     return std::move(job_);

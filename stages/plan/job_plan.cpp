@@ -110,7 +110,7 @@ class JobPlanner {
     job_.model = std::move(model_.model);
     job_.source = std::move(model_.catalog);
     job_.weights = std::move(model_.weights);
-    job_.merged_adapter = model_.merged_adapter;
+    if (!model_.merged_adapter.is_null()) job_.made_with.set("adapter", model_.merged_adapter);
     job_.model_config = model_.config;
     job_.incomplete = model_.incomplete;
     dtypes_ = dtypes_of(job_.source);
@@ -153,9 +153,9 @@ class JobPlanner {
     check_stated_args();
     note_casts();
     change_values(*job_.model, job_.source, job_.target, {model_.adds, job_.target_adds}, cast_);
-    average_weights(source_, *job_.model, job_.source, job_.warnings);
+    average_weights(source_, request_, *job_.model, job_.source, job_.warnings);
     if (!source_.averaged.empty()) tensors_read();
-    job_.averaged = average_record(source_);
+    if (!source_.averaged.empty()) job_.made_with.set("average", average_record(source_));
     quantise(job_, request_, source_);
     job_.plan = make_plan(*job_.model, job_.source, job_.target, limits_, job_.opaque);
     return std::move(job_);

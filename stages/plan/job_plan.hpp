@@ -28,8 +28,9 @@ struct JobPlan : TargetDraft {
   Catalog source;
   std::optional<Catalog> weights;  ///< the source before master weights took the place of weights
                                    ///< (Catalog::masters); nothing where they did not
-  Json merged_adapter;             ///< what was merged into the source's weights; null for nothing
-  Json averaged;          ///< the checkpoints that the source was averaged with; null for none
+  /// What the weights are computed from beside the source, for records: members "adapter" and
+  /// "average"; null for nothing.
+  Json made_with;
   std::vector<int> adds;  ///< of catalogue(): what stored values of the source have over logical
                           ///< ones (Side::adds); empty: nothing
   std::vector<std::optional<DType>> casts;  ///< of catalogue(): dtypes that the source's map states

@@ -96,7 +96,9 @@ class TargetQuantiser {
       plain_[b].gathered->shape = plain_[b].shape;
     }
     for (std::size_t t = 0; t < target.tensors.size(); ++t)
-      if (job_.model->exists(TensorId(t)) && !target.tensors[t].empty()) gather(TensorId(t));
+      if (job_.model->exists(TensorId(t)) && !target.tensors[t].empty() &&
+          job_.model->volume(job_.model->tensors()[t]) > 0)
+        gather(TensorId(t));
     for (Plain& one : plain_) finish(one);
   }
 
@@ -137,10 +139,7 @@ class TargetQuantiser {
              files_of(job_.source.views[part.file - job_.source.real_files()]))
           files.insert(file);
     }
-    Index const wanted = checked_volume(tensor.shape, ErrorKind::source, one.name);
-    if (held != wanted)
-      fail(ErrorKind::internal, "'{}' has {} elements, and {} of the source go there.",
-           std::string(one.name), wanted, held);
+    RESHARD_EXPECT(held == checked_volume(tensor.shape, ErrorKind::source, one.name));
     tensor.files.assign(files.begin(), files.end());
   }
 
@@ -186,6 +185,16 @@ class TargetQuantiser {
       std::ranges::move(made, std::back_inserter(into));
       job_.quantised.add(one.dtype, recipe_.code_dtype(), name);
     }
+    for (std::string const& pattern : recipe_.ignored)
+      if (std::ranges::none_of(plain_, [&](Plain const& one) {
+            std::string_view const name = one.name;
+            return name.ends_with(weight_ending) &&
+                   matches_glob(pattern, name.substr(0, name.size() - weight_ending.size()));
+          }))
+        job_.warnings.push_back(fmt::format(
+            "target.quant_ignore: '{}' is the name of no module, such as model.layers.0.mlp.up_proj, "
+            "and leaves nothing as it is",
+            pattern));
     if (!uneven.empty())
       fail(ErrorKind::usage,
            "[target] quant: rows of {} are no multiple of {} columns, the block of this form: {}. "

@@ -1,8 +1,11 @@
 #include "stages/read/view_reader.hpp"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <cstring>
 
+#include "core/base/counted.hpp"
 #include "core/quant/cast.hpp"
 #include "core/quant/convert.hpp"
 
@@ -109,6 +112,21 @@ void ViewReader::read_f32(StoredPlace const& place, Index first, std::span<float
   quant::cast_values(place.dtype, slice_, 0, DType::f32, std::as_writable_bytes(into));
 }
 
+void ViewReader::check_infinite(SourceView const& view, Index element) {
+  std::array<float, 1> value{};
+  std::vector<StoredPlace> places{view.stored};
+  places.insert(places.end(), view.averaged.begin(), view.averaged.end());
+  for (StoredPlace const& place : places) {
+    read_f32(place, element, value);
+    if (!std::isfinite(value.front())) return;
+  }
+  fail(ErrorKind::source,
+       "{}: '{}': element {}: the sum of {} is beyond F32. Leave a checkpoint out of "
+       "source.average.",
+       files_.path(view.stored.file).string(), view.name, element,
+       counted(places.size(), "checkpoint"));
+}
+
 void ViewReader::average(SourceView const& view, Index first, Index count, std::byte* into) {
   Index const size = element_bytes(view.dtype);
   auto const terms = static_cast<float>(1 + view.averaged.size());
@@ -121,6 +139,8 @@ void ViewReader::average(SourceView const& view, Index first, Index count, std::
       read_f32(other, first + done, terms_);
       for (std::size_t i = 0; i < sums_.size(); ++i) sums_[i] += terms_[i];
     }
+    for (std::size_t i = 0; i < sums_.size(); ++i)
+      if (std::isinf(sums_[i])) check_infinite(view, first + done + static_cast<Index>(i));
     for (float& sum : sums_) sum /= terms;
     std::span const to(into + done * size, static_cast<std::size_t>(part * size));
     if (auto const inexact = quant::cast_values(DType::f32, std::as_bytes(std::span(sums_)),

@@ -64,6 +64,8 @@ class ViewReader {
 
   void convert(SourceView const& view, Index first, Index count, std::byte* into);
   void average(SourceView const& view, Index first, Index count, std::byte* into);
+  /// An Error where an infinite sum has finite terms.
+  void check_infinite(SourceView const& view, Index element);
   /// Elements of a stored tensor as F32; `first` is the first one.
   void read_f32(StoredPlace const& place, Index first, std::span<float> into);
   void merge(SourceView const& view, Index first, Index count, std::byte* into);

@@ -85,7 +85,8 @@ def test_a_checkpoint_with_an_optimizer_and_itself(program, scratch):
 
 @pytest.mark.parametrize(("change", "code", "words"), [
     ("layout", 3, "has the shape"), ("name", 3, "has no 'model.norm.weight'"), ("format", 3, "is a huggingface checkpoint"),
-    ("optimizer", 3, "source.optimizer"), ("integers", 3, "Only floating weights have a mean"), ("codes", 3, "the codes of a quantised weight have no mean"), ("boxes", 3, "lies in other boxes")])
+    ("optimizer", 3, "source.optimizer"), ("integers", 3, "Only floating weights have a mean"), ("codes", 3, "the codes of a quantised weight have no mean"), ("boxes", 3, "lies in other boxes"),
+    ("more", 3, "which"), ("config", 3, "are other models: rms_norm_eps is"), ("sum", 3, "is beyond F32"), ("f64", 3, "is F64")])
 def test_checkpoints_that_have_no_mean_are_refused(change, code, words, program, scratch):
     first = folder_of(scratch / "a", 3, torch.bfloat16)
     other = scratch / "b"
@@ -112,11 +113,20 @@ def test_checkpoints_that_have_no_mean_are_refused(change, code, words, program,
             state[key] = torch.cat([state[key], state[key]])
         elif change == "name":
             del state[key]
-        else:
+        elif change == "more":
+            state["lm_head.bias"] = state[key].clone()
+        elif change in ("sum", "f64"):
+            state[key] = torch.full_like(state[key], 3e38)
+            state[key] = state[key].double() if change == "f64" else state[key]
+            save_file(state, first / "model.safetensors", metadata={"format": "pt"})
+        elif change == "integers":
             state[key] = state[key].to(torch.int64)
         other.mkdir()
         save_file(state, other / "model.safetensors", metadata={"format": "pt"})
-        (other / "config.json").write_bytes((first / "config.json").read_bytes())
+        config = json.loads((first / "config.json").read_text())
+        (other / "config.json").write_text(json.dumps(config | ({"rms_norm_eps": 0.5} if change == "config" else {})))
+        if change == "f64":
+            options = {"model": {"map": "none"}}
     outcome = program.attempt(first, scratch / "out", "dcp" if change == "optimizer" else "huggingface", ranks=1, source_options=averaged([other]), **options)
     assert outcome.returncode == code, outcome.stdout + outcome.stderr
     assert words in outcome.stderr and not (scratch / "out").exists()

@@ -192,6 +192,34 @@ def test_a_flipped_byte_is_found(program, scratch):
     assert command("verify", target).returncode != 0
 
 
+def test_its_config_belongs_to_the_weights(program, scratch):
+    folder = family_models.save_family(scratch / "hf", MODELS["qwen3"])
+    target = program.to_hf(folder, scratch / "made", target_options={"quant": "fp8-block"})
+    config = json.loads((target / "config.json").read_text())
+    config["quantization_config"]["weight_block_size"] = [64, 64]
+    (target / "config.json").write_text(json.dumps(config))
+    found = command("verify", folder, target)
+    assert found.returncode == 1 and "other config    quantization_config" in found.stdout, found.stdout + found.stderr
+
+
+def test_scales_of_f16_empty_tensors_and_patterns_that_match_nothing(program, scratch):
+    folder = family_models.save_family(scratch / "hf", MODELS["qwen3"])
+    state = {name: tensor.to(torch.float16) for name, tensor in read_hf(folder).items()}
+    for path in folder.glob("*.safetensors"):
+        path.unlink()
+    save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
+    outcome = program.attempt(folder, scratch / "made", "huggingface", target_options={"quant": "fp8-channel", "quant_ignore": "o_proj"})
+    assert outcome.returncode == 0 and "'o_proj' is the name of no module" in outcome.stderr, outcome.stderr
+    back = read_hf(program.to_hf(scratch / "made", scratch / "back", model={"quant": "dequantise-bf16"}))
+    made = read_hf(scratch / "made")
+    name = "model.layers.0.mlp.up_proj.weight"
+    assert torch.equal(back[name], (made[name].float() * made[name + "_scale"].float()).to(torch.bfloat16))
+    save_file(state | {"empty.weight": torch.zeros(0, 64)}, folder / "model.safetensors", metadata={"format": "pt"})
+    target = program.to_hf(folder, scratch / "empty", target_options={"quant": "fp8-block", "quant_scales": "e8m0"}, model={"map": "none"})
+    assert read_hf(target)["empty.weight"].shape == (0, 64)
+    assert "sound model" not in command("suspects", target, "--map", "none").stdout
+
+
 def refusal(program, scratch, source, **options):
     outcome = program.attempt(source, scratch / "made", "huggingface", ranks=1, **options)
     assert outcome.returncode in (2, 3), outcome.stdout

@@ -7,6 +7,7 @@
 #include "core/base/counted.hpp"
 #include "core/base/file.hpp"
 #include "core/base/text.hpp"
+#include "core/mapping/config_defaults.hpp"
 #include "pipeline/run/system_facts.hpp"
 
 namespace reshard {
@@ -100,7 +101,8 @@ Json left_out(R r) {
 }
 
 std::string source_layout(P p) {
-  Json const* const modules = p.job.plan.merged_adapter.find("modules");
+  Json const merged = fact(p.job.plan.made_with, "adapter");
+  Json const* const modules = merged.find("modules");
   return p.job.source.summary +
          (modules == nullptr
               ? ""
@@ -108,7 +110,8 @@ std::string source_layout(P p) {
                             p.spec.source.adapter)) +
          (p.spec.source.average.empty()
               ? ""
-              : fmt::format(" · mean of {} checkpoints", 1 + p.spec.source.average.size()));
+              : fmt::format(" · mean of {}",
+                            counted(1 + p.spec.source.average.size(), "checkpoint")));
 }
 
 /// Of the source, not read: both the source and the previous target have recorded the tensor.

@@ -451,7 +451,8 @@ ComparedSides open_sides(CompareRequest const& request, Comm const& comm) {
   together_seeing(comm, [&] {
     bool const values = request.comparison == Comparison::values;
     bool const by_map = request.terms_a.map != "none" && request.terms_b.map != "none";
-    if (values || !by_map || !match_quantised_target(sides, request)) {
+    bool const quantised = !values && by_map && match_quantised_target(sides, request);
+    if (!quantised) {
       SidesOpener(request, choices, sides).run();
       match_casts(sides, values);
     }
@@ -464,6 +465,10 @@ ComparedSides open_sides(CompareRequest const& request, Comm const& comm) {
       b = describe_model(sides.b.checkpoint, sides.b.terms.config, request.library);
     });
     sides.configs = compare_configs(a, b, request.library);
+    if (quantised) {
+      auto differences = quant_config_differences(sides);
+      std::ranges::move(differences, std::back_inserter(sides.configs.differences));
+    }
     HeaderMembers headers = compare_header_members(sides.a.checkpoint, sides.b.checkpoint);
     std::ranges::move(headers.differences, std::back_inserter(sides.configs.differences));
     if (!headers.others.empty())

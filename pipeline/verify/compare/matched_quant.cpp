@@ -1,8 +1,11 @@
 #include "pipeline/verify/compare/matched_quant.hpp"
 
 #include <optional>
+#include <utility>
 
 #include "core/base/capture.hpp"
+#include "core/formats/model_files.hpp"
+#include "core/mapping/config_defaults.hpp"
 #include "pipeline/job/plan_request.hpp"
 #include "pipeline/records/own_manifest.hpp"
 
@@ -33,6 +36,7 @@ bool match_quantised_target(ComparedSides& sides, CompareRequest const& request)
   ComparedSide& made = of_a ? sides.a : sides.b;
   ComparedSide& side = of_a ? sides.b : sides.a;
   JobSpec const job = *job_of(*made.quantised_by);
+  if (!job.source.average.empty()) return false;  // the side is one of several
   PlanRequest planned = plan_request(job, request.library);
   if (!is_made_from(*made.quantised_by, side.path)) {
     ReadingTerms const& terms = side.terms;
@@ -59,6 +63,26 @@ bool match_quantised_target(ComparedSides& sides, CompareRequest const& request)
       "scales are compared",
       made.path.string(), manifest_name, side.path.string()));
   return true;
+}
+
+std::vector<ConfigDifference> quant_config_differences(ComparedSides const& sides) {
+  bool const of_a = sides.a.quantised_by.has_value();
+  ComparedSide const& made = of_a ? sides.a : sides.b;
+  ComparedSide const& side = of_a ? sides.b : sides.a;
+  Json planned;
+  for (TextFile const& text : side.catalogue.texts)
+    if (text.path.filename() == huggingface::config_name)
+      planned = parse_json(text.make ? text.make() : text.text, text.path.string());
+  auto const files = files_of(made.checkpoint);
+  auto const shown = [](Json const& config) {
+    Json const found = fact(config, "quantization_config");
+    return found.is_null() ? std::string() : found.dump();
+  };
+  std::string const held = files ? shown(files->config) : "";
+  if (shown(planned) == held) return {};
+  ConfigDifference difference{"quantization_config", shown(planned), held};
+  if (of_a) std::swap(difference.a, difference.b);
+  return {difference};
 }
 
 }  // namespace reshard

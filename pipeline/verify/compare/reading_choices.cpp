@@ -29,6 +29,11 @@ std::vector<ReadingChoice> reading_choices(CompareRequest const& request, Compar
     if (*own) {
       side->made_dtype = recorded_dtype(**own);
       if (has_quantised(**own)) side->quantised_by = *own;
+      if (Json const* const others = (*own)->source.find("average"); others != nullptr)
+        sides.notes.push_back(fmt::format(
+            "{} is the mean of {} and {} more (by its {})", side->path.string(),
+            (*own)->source.find("path") != nullptr ? *(*own)->source.find("path")->text() : "",
+            others->items()->size(), manifest_name));
     }
   // Of two that were made so, one of the other, it is the later one.
   if (!sides.a.made_dtype.empty() && !sides.b.made_dtype.empty()) {

@@ -84,7 +84,8 @@ SlicedTensor sliced_tensor(Model const& model, TensorId id, DType dtype) {
   tensor.adapter = matrix.has_value();
   // Weights that are fused while they are trained (q, k and v) have this matrix in common.
   if (matrix && matrix->matrix == AdapterMatrix::a) tensor.repeated = "lora_a";
-  tensor.scale = logical.name.find("scale") != std::string::npos && !model.schemes().empty();
+  bool const named = logical.name.find("scale") != std::string::npos;
+  tensor.scale = named && (!model.schemes().empty() || is_stored_scale(logical.name));
   int const vocab = model.axes().find("vocab");
   tensor.tied = std::ranges::any_of(
       logical.axes, [&](LogicalAxis const& axis) { return static_cast<int>(axis.axis) == vocab; });

@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <set>
 
+#include "core/base/capture.hpp"
 #include "core/base/counted.hpp"
 #include "core/base/text.hpp"
 #include "core/formats/format.hpp"
 #include "core/formats/model_files.hpp"
+#include "core/mapping/map_library.hpp"
 #include "stages/plan/config/config_conflicts.hpp"
 #include "stages/plan/config/expected_names.hpp"
+#include "stages/plan/source/mlite_options.hpp"
 
 namespace reshard {
 namespace {
@@ -41,7 +44,7 @@ class PrefixFinder {
       : source_(source), request_(request), named_(config_of(source, request)) {}
 
   std::optional<FoundPrefix> run(bool keeps_names, PrefixUse use) {
-    if (named_.config.is_null()) return std::nullopt;
+    if (named_.config.is_null() || has_stages()) return std::nullopt;
     StoredView const view = source_.format->view(source_, "");
     for (auto const& [name, at] : view.weights) names_.insert(name);
     auto const bare = expected(names_);
@@ -63,6 +66,18 @@ class PrefixFinder {
   }
 
  private:
+  /// Whether the map has Megatron Lite's names, which have the pipeline stage in front.
+  bool has_stages() const {
+    if (request_.read.map == "auto") return false;
+    bool stages = false;
+    (void)capture([&] {  // a map that cannot be read is told where it is applied
+      MapChoice const maps =
+          request_.read.library.choose(request_.read.map, named_.config, Json(), true);
+      stages = maps.family && has_mlite_names(*maps.family);
+    });
+    return stages;
+  }
+
   std::optional<ExpectedNames> expected(Names const& names) const {
     return expected_names(named_.config, names, request_.read.library, request_.read.map);
   }

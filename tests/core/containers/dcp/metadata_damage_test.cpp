@@ -389,7 +389,7 @@ TEST(MetadataDamage, MemoryDoesNotExplode) {
   std::string const marks = "\x80\x04" + std::string((1 << 24) + 2, '(');
   std::string const values = "\x80\x04" + std::string((1 << 24) + 2, 'N');
   expect_refused(std::vector<BadFile>{
-      {"Lists", "\x80\x04" + lists + ".", "The file is hostile"},
+      {"Lists", "\x80\x04" + lists + ".", "The file is damaged"},
       {"NestedTuples", nested, "holds a tuple"},
       {"MemoOfOneValue", memo, "is too large for the"},
       {"Marks", marks, "marks are on the stack"},
