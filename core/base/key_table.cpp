@@ -44,16 +44,10 @@ std::string expected(std::string_view what, Value const& value) {
 /// Of "a,b" and of ["a", "b"].
 std::vector<std::string> texts_between_commas(std::string_view word) {
   if (word.starts_with('[') && word.ends_with(']')) word = word.substr(1, word.size() - 2);
-  std::vector<std::string> texts;
-  while (!word.empty()) {
-    std::string_view text = word.substr(0, word.find(','));
-    word.remove_prefix(std::min(word.size(), text.size() + 1));
-    while (text.starts_with(' ')) text.remove_prefix(1);
-    while (text.ends_with(' ')) text.remove_suffix(1);
+  std::vector<std::string> texts = parts_between(',', word);
+  for (std::string& text : texts)
     if (text.size() >= 2 && text.front() == '"' && text.back() == '"')
       text = text.substr(1, text.size() - 2);
-    if (!text.empty()) texts.emplace_back(text);
-  }
   return texts;
 }
 

@@ -58,6 +58,28 @@ std::string listed(std::span<std::string const> items, std::size_t most) {
   return out;
 }
 
+std::vector<std::string> parts_between(char separator, std::string_view text) {
+  std::vector<std::string> parts;
+  for (std::size_t at = 0; at < text.size();) {
+    std::size_t const end = std::min(text.find(separator, at), text.size());
+    std::string_view const part = text.substr(at, end - at);
+    if (std::size_t const first = part.find_first_not_of(' '); first != part.npos)
+      parts.emplace_back(part.substr(first, part.find_last_not_of(' ') - first + 1));
+    at = end + 1;
+  }
+  return parts;
+}
+
+std::vector<std::string_view> dotted_parts(std::string_view name) {
+  std::vector<std::string_view> parts;
+  for (std::size_t at = 0; at <= name.size();) {
+    std::size_t const end = std::min(name.find('.', at), name.size());
+    parts.push_back(name.substr(at, end - at));
+    at = end + 1;
+  }
+  return parts;
+}
+
 bool matches_glob(std::string_view pattern, std::string_view text) {
   std::size_t p = 0;
   std::size_t t = 0;

@@ -13,6 +13,12 @@ std::string nearest(std::string_view word, std::span<std::string const> candidat
 /// "a, b, c", with "…" after `most` items.
 std::string listed(std::span<std::string const> items, std::size_t most = 12);
 
+/// The parts between separators without spaces around them; empty ones are left out.
+std::vector<std::string> parts_between(char separator, std::string_view text);
+
+/// "a", "b", "" of "a.b.": the text itself where it has no dot.
+std::vector<std::string_view> dotted_parts(std::string_view name);
+
 /// '*' matches any run of characters, '?' one; everything else itself.
 bool matches_glob(std::string_view pattern, std::string_view text);
 

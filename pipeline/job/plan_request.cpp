@@ -1,7 +1,6 @@
 #include "pipeline/job/plan_request.hpp"
 
-#include <sstream>
-
+#include "core/base/text.hpp"
 #include "core/formats/megatron/mesh.hpp"
 #include "pipeline/version.hpp"
 
@@ -17,14 +16,7 @@ std::map<std::string, int, std::less<>> with_etp(std::map<std::string, int, std:
 }  // namespace
 
 std::vector<std::string> frozen_patterns(JobSpec const& job) {
-  std::vector<std::string> patterns;
-  std::istringstream parts{job.model.frozen};
-  for (std::string part; std::getline(parts, part, ';');) {
-    std::size_t const first = part.find_first_not_of(' ');
-    if (first != std::string::npos)
-      patterns.push_back(part.substr(first, part.find_last_not_of(' ') - first + 1));
-  }
-  return patterns;
+  return parts_between(';', job.model.frozen);
 }
 
 OpenChoice open_choice(JobSpec const& job) {

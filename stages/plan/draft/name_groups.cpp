@@ -4,6 +4,8 @@
 #include <charconv>
 #include <map>
 
+#include "core/base/text.hpp"
+
 namespace reshard {
 namespace {
 
@@ -14,21 +16,11 @@ bool is_number(std::string_view word) {
          std::all_of(word.begin(), word.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
-std::vector<std::string_view> words_of(std::string_view name) {
-  std::vector<std::string_view> words;
-  for (std::size_t at = 0; at <= name.size();) {
-    std::size_t const end = std::min(name.find('.', at), name.size());
-    words.push_back(name.substr(at, end - at));
-    at = end + 1;
-  }
-  return words;
-}
-
 }  // namespace
 
 std::string numbers_hidden(std::string_view name) {
   std::string text;
-  for (std::string_view const word : words_of(name)) {
+  for (std::string_view const word : dotted_parts(name)) {
     if (!text.empty()) text += '.';
     text += is_number(word) ? "#" : word;
   }
@@ -52,7 +44,7 @@ std::vector<NameGroup> group_names(std::span<DraftTensor const> tensors) {
 Index counted_layers(std::span<DraftTensor const> tensors) {
   Index layers = 0;
   for (DraftTensor const& tensor : tensors)
-    for (std::string_view const word : words_of(tensor.name)) {
+    for (std::string_view const word : dotted_parts(tensor.name)) {
       if (!is_number(word)) continue;
       Index number = 0;
       std::from_chars(word.data(), word.data() + word.size(), number);

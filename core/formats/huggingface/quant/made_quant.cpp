@@ -4,7 +4,6 @@
 #include <array>
 #include <charconv>
 #include <optional>
-#include <sstream>
 
 #include "core/base/error.hpp"
 #include "core/base/text.hpp"
@@ -51,27 +50,6 @@ void set_block(QuantRecipe& recipe, std::string const& text) {
     fail_block(text, "no block: this form has its own. It is for fp8-block and int4-group");
   if (!columns || *columns % 8 != 0) fail_block(text, "a number of columns that 8 divides");
   recipe.block_columns = *columns;
-}
-
-std::vector<std::string> patterns_in(std::string const& text) {
-  std::vector<std::string> patterns;
-  std::istringstream parts{text};
-  for (std::string part; std::getline(parts, part, ';');) {
-    std::size_t const first = part.find_first_not_of(' ');
-    if (first != std::string::npos)
-      patterns.push_back(part.substr(first, part.find_last_not_of(' ') - first + 1));
-  }
-  return patterns;
-}
-
-std::vector<std::string_view> components_of(std::string_view module) {
-  std::vector<std::string_view> parts;
-  while (true) {
-    std::size_t const dot = module.find('.');
-    parts.push_back(module.substr(0, dot));
-    if (dot == std::string_view::npos) return parts;
-    module.remove_prefix(dot + 1);
-  }
 }
 
 template <std::size_t n>
@@ -226,17 +204,17 @@ QuantRecipe recipe_of(TargetOptions const& options) {
          "mxfp8 powers of two. Remove the key, or set quant = \"fp8-block\" and quant_for = "
          "\"transformers\".");
   set_block(recipe, options.quant_block);
-  recipe.ignored = patterns_in(options.quant_ignore);
+  recipe.ignored = parts_between(';', options.quant_ignore);
   return recipe;
 }
 
 bool is_embedding(std::string_view module) {
-  std::string_view const last = components_of(module).back();
+  std::string_view const last = dotted_parts(module).back();
   return last.find("embed") != std::string_view::npos || last == "wte" || last == "wpe";
 }
 
 bool keeps_weight(std::string_view module, Index layers, std::vector<std::string> const& ignored) {
-  auto const parts = components_of(module);
+  auto const parts = dotted_parts(module);
   if (is_embedding(module) || is_output(parts.back()) || parts.back().ends_with("norm") ||
       std::ranges::any_of(parts, is_beside) || std::ranges::any_of(parts, is_small))
     return true;
