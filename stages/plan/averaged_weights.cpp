@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <string>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "core/base/counted.hpp"
 #include "core/base/error.hpp"
@@ -18,7 +20,7 @@
 namespace reshard {
 namespace {
 
-/// Bytes [begin, end) of a file that hold the elements of one box.
+/// Bytes [begin, end) of a file: one box from its first element to the end of its item.
 struct BoxBytes {
   std::uint32_t file = 0;
   std::uint64_t begin = 0;
@@ -26,17 +28,6 @@ struct BoxBytes {
   std::size_t tensor = 0;
   std::size_t chunk = 0;
 };
-
-std::uint64_t bytes_of(StoredTable const& table, StoredTensor const& tensor, std::size_t chunk) {
-  Index elements = 1;
-  auto const sizes = table.sizes(table.chunks[chunk]);
-  if (auto const strides = table.strides.find(chunk); strides != table.strides.end())
-    for (std::size_t d = 0; d < sizes.size(); ++d)
-      elements = sizes[d] == 0 ? 0 : elements + (sizes[d] - 1) * strides->second[d];
-  else
-    for (Index const size : sizes) elements *= size;
-  return static_cast<std::uint64_t>(elements) * static_cast<std::uint64_t>(bits(tensor.dtype)) / 8;
-}
 
 /// Stored tensors by name. Files of ranks repeat names: each stands for its own part of the model,
 /// in the order of the ranks.
@@ -204,9 +195,9 @@ class Averager {
     for (std::size_t t = 0; t < table.tensors.size(); ++t)
       for (std::size_t c = 0; c < table.tensors[t].chunk_count; ++c) {
         std::size_t const chunk = table.tensors[t].first_chunk + c;
-        std::uint64_t const begin = table.payload_offset_bytes(chunk);
-        boxes_.push_back({table.chunks[chunk].item.file, begin,
-                          begin + bytes_of(table, table.tensors[t], chunk), t, chunk});
+        ItemPlace const item = table.chunks[chunk].item;
+        boxes_.push_back({item.file, table.payload_offset_bytes(chunk),
+                          item.offset_bytes + item.size_bytes, t, chunk});
       }
     std::ranges::sort(boxes_, {},
                       [](BoxBytes const& box) { return std::pair(box.file, box.begin); });
@@ -300,18 +291,7 @@ class Averager {
   std::vector<BoxBytes> boxes_;
 };
 
-}  // namespace
-
-void average_weights(Checkpoint const& source, PlanRequest const& request, Model const& model,
-                     Catalog& catalog, std::vector<std::string>& warnings) {
-  if (source.averaged.empty()) return;
-  for (auto const& other : source.averaged) {
-    check_same_weights(source, *other);
-    check_same_model(source, *other, request, warnings);
-  }
-  Averager(source, model, catalog).run(warnings);
-}
-
+/// Of each averaged checkpoint its path, format and iteration.
 Json average_record(Checkpoint const& source) {
   Json list = Json::array();
   for (auto const& other : source.averaged) {
@@ -321,6 +301,18 @@ Json average_record(Checkpoint const& source) {
     list.push(std::move(one));
   }
   return list;
+}
+
+}  // namespace
+
+void average_weights(Checkpoint const& source, PlanRequest const& request, JobPlan& job) {
+  if (source.averaged.empty()) return;
+  for (auto const& other : source.averaged) {
+    check_same_weights(source, *other);
+    check_same_model(source, *other, request, job.warnings);
+  }
+  Averager(source, *job.model, job.source).run(job.warnings);
+  job.made_with.set("average", average_record(source));
 }
 
 }  // namespace reshard

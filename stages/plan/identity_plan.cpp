@@ -74,9 +74,8 @@ class IdentityPlanner {
     job_.target.shrink();
     tensors_ = {};
     if (source_.averaged.empty()) tensors_read();
-    average_weights(source_, request_, *job_.model, job_.source, job_.warnings);
+    average_weights(source_, request_, job_);
     if (!source_.averaged.empty()) tensors_read();
-    if (!source_.averaged.empty()) job_.made_with.set("average", average_record(source_));
     quantise(job_, request_, source_);
     job_.plan = make_plan(*job_.model, job_.source, job_.target, limits, job_.opaque);
     return std::move(job_);

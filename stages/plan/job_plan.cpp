@@ -153,9 +153,8 @@ class JobPlanner {
     check_stated_args();
     note_casts();
     change_values(*job_.model, job_.source, job_.target, {model_.adds, job_.target_adds}, cast_);
-    average_weights(source_, request_, *job_.model, job_.source, job_.warnings);
+    average_weights(source_, request_, job_);
     if (!source_.averaged.empty()) tensors_read();
-    if (!source_.averaged.empty()) job_.made_with.set("average", average_record(source_));
     quantise(job_, request_, source_);
     job_.plan = make_plan(*job_.model, job_.source, job_.target, limits_, job_.opaque);
     return std::move(job_);
