@@ -23,10 +23,8 @@ std::vector<ReadingChoice> reading_choices(CompareRequest const& request, Compar
   std::optional<Manifest> const of_a = manifest_beside(sides.a);
   std::optional<Manifest> const of_b = manifest_beside(sides.b);
   for (auto const& [side, own] : {std::pair(&sides.a, &of_a), std::pair(&sides.b, &of_b)})
-    if (*own && side->checkpoint.names == NameOwner::megatron)
-      side->recorded_rows = vocab_in(**own);
-  for (auto const& [side, own] : {std::pair(&sides.a, &of_a), std::pair(&sides.b, &of_b)})
     if (*own) {
+      if (side->checkpoint.names == NameOwner::megatron) side->recorded_rows = vocab_in(**own);
       side->made_dtype = recorded_dtype(**own);
       if (has_quantised(**own)) side->quantised_by = *own;
       if (Json const* const others = (*own)->source.find("average"); others != nullptr)
