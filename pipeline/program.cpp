@@ -50,6 +50,7 @@ bool is_later_process() {
 
 /// Told on stderr. With --json a script finds the reason where it looks for the answer, too.
 void tell_failure(std::vector<std::string> const& words, int code, std::string_view sentence) {
+  PhaseLine::hold(true);  // nothing follows an error while MPI ends
   log(LogLevel::error, sentence);
   if (std::find(words.begin(), words.end(), "--json") == words.end()) return;
   capture([&] {

@@ -93,6 +93,17 @@ TEST(PhaseLine, NamesAPhaseThatLasts) {
   EXPECT_EQ(std::ranges::count(said, '\n'), 1) << said;
 }
 
+TEST(PhaseLine, IsSilentWhileItIsHeld) {
+  testing::internal::CaptureStderr();
+  {
+    PhaseLine const line(PhaseLine::Style::lines);
+    begin_phase("planning");
+    PhaseLine::hold(true);  // as after an error, while MPI ends
+    std::this_thread::sleep_for(std::chrono::milliseconds(600));
+  }
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+}
+
 /// What `work` says on stderr in this format.
 std::string said_in(LogFormat format, std::function<void()> const& work) {
   testing::internal::CaptureStderr();
