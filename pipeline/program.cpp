@@ -58,7 +58,7 @@ void tell_failure(std::vector<std::string> const& words, int code, std::string_v
   });
 }
 
-/// What needs no rank.
+/// Carries out a command line that needs no rank.
 int print_only(CommandLine const& line, std::vector<std::string> const& words) {
   if (line.code != 0) {
     std::string_view text = line.text;

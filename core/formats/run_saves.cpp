@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 constexpr std::array<std::string_view, 4> namers = {tracker_name, "latest", "latest_universal",
                                                     "latest_ckpt_global_step.txt"};
 
-/// What programs write in front of the number of a step.
+/// Patterns of the names that programs give to the folder of a step.
 constexpr std::array<std::string_view, 7> step_words = {
     "iter_*", "step-*", "step_*", "checkpoint-*", "checkpoint_*", "global_step*", "release"};
 
@@ -60,7 +60,7 @@ bool is_namer(std::string const& name) { return std::ranges::find(namers, name) 
 bool holds_save(fs::path const& folder) {
   if (is_name_of_save(folder.filename().string())) return true;
   bool found = false;
-  // What cannot be listed holds nothing that could be read.
+  // A folder that cannot be listed holds nothing that could be read.
   (void)capture([&] {
     found =
         !recognise(folder).empty() || folder_of_weights(folder) != folder || is_one_save(folder);

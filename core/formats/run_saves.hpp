@@ -21,8 +21,9 @@ bool is_name_of_save(std::string_view name);
 /// Whether the names in a folder are those of one checkpoint, beside which others may lie.
 bool is_one_save(std::filesystem::path const& path);
 
-/// What a save lacks, as a clause without its subject; "" when it is complete: the file that is
-/// written last is there, all files have the sizes that headers and catalogues say. Reads headers.
+/// The lack of an incomplete save, as a clause without its subject; "" when it is complete: the
+/// file that is written last is there, all files have the sizes that headers and catalogues state.
+/// Reads headers.
 std::string why_incomplete(std::filesystem::path const& save);
 
 /// A file of a run that names the save to load, such as Megatron's tracker or DeepSpeed's `latest`,

@@ -8,7 +8,7 @@
 namespace reshard {
 namespace {
 
-/// What follows "weight" where it is the last word of a name; nothing where it is not.
+/// The rest of a name behind "weight", where that is its last word; nothing elsewhere.
 std::optional<std::string_view> behind_weight(std::string_view name) {
   constexpr std::string_view word = "weight";
   std::string_view const last = module_and_word(name).second;

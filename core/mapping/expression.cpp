@@ -238,7 +238,7 @@ class Evaluation {
     return Json(std::move(result));
   }
 
-  /// What stands between the separators.
+  /// The parts between the separators.
   Json split(Json const& whole, std::string const& separator) const {
     if (whole.is_null()) return {};
     if (whole.text() == nullptr) mistake("split needs a string, found {}", whole.dump());

@@ -12,7 +12,7 @@
 
 namespace reshard {
 
-/// What the words of an expression stand for. Values are JSON values; null is "absent".
+/// Meanings of the words of an expression. Values are JSON values; null is "absent".
 struct ExpressionScope {
   /// The value of a key (dots included: "text_config.hidden_size", "layer.moe"); nothing when no
   /// such key is known, null when known but empty.

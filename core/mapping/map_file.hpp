@@ -84,8 +84,8 @@ struct MapTensor {
   std::string place;
 };
 
-/// What a part of a quantised weight keeps of one of the weight's last dimensions (PartDim), as
-/// written.
+/// A dimension of a quantised weight's part (PartDim), as written: it counts blocks or elements of
+/// one of the weight's last dimensions.
 struct MapPartDim {
   PartDim::Kind kind = PartDim::Kind::blocks;
   Expression block;
@@ -238,7 +238,7 @@ struct MapFile {
                                           ///< leaves it out; an empty expression: nothing
   std::vector<std::string> kept_members;  ///< patterns of config.json members that describe parts
                                           ///< which are carried as they are
-  // What Megatron's arguments mean:
+  // Meanings of Megatron's arguments:
   std::vector<std::string> function_args;   ///< they change what a model computes
   std::vector<std::string> layout_args;     ///< rows on disk have another order than maps describe
   std::vector<std::string> structure_args;  ///< they give tensors names, shapes, dtypes and places
@@ -263,8 +263,8 @@ std::string mesh_axis_of(MapFile const& map, std::string_view axis);
 /// The mesh axis whose rule names the map's places: the pipeline's. "" for none.
 std::string pipeline_axis(MapFile const& map);
 
-/// What `derived` means on top of a map that it inherits from: tables unite, and what both define
-/// is as `derived` says; lists follow one another. [match] and the name are the derived map's.
+/// `derived` on top of a map that it inherits from: tables unite, and where both define a thing
+/// `derived` holds; lists follow one another. [match] and the name are the derived map's.
 MapFile inherited(MapFile base, MapFile derived);
 
 /// Reads a map and all that it inherits from: a base is NAME.toml in the folder of the map, else in

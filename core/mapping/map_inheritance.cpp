@@ -25,7 +25,7 @@ void unite(std::vector<Item>& base, std::vector<Item>&& derived) {
 bool taken_away(NamedExpression const& item) { return item.expression.empty(); }
 bool taken_away(MapName const& name) { return name.entries.empty(); }
 
-/// What the derived map takes away by a pattern: every item of the base whose name matches.
+/// Removes every item of the base whose name matches a pattern that the derived map takes away.
 template <typename Item>
 void take_away(std::vector<Item>& base, std::vector<Item> const& derived) {
   for (Item const& item : derived)

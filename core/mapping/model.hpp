@@ -30,7 +30,7 @@ struct LogicalTensor {
   SlotId slot = SlotId::weight;
 };
 
-/// What a map's expressions are evaluated with.
+/// Facts and options with which a map's expressions are evaluated.
 struct ModelFacts {
   Json facts;                 ///< config.json, or the `args` of a Megatron checkpoint
   std::string origin;         ///< "config.json", "args": for messages
@@ -54,7 +54,7 @@ struct PlainState {
 /// The name of what a parameter has in a slot: "embed (exp_avg)".
 std::string slot_name(std::string_view parameter, std::string_view slot);
 
-/// What the name of a part of a tensor begins with: "layer.3." in "layer.3.attn.q".
+/// First words of the name of a tensor's part: "layer.3." in "layer.3.attn.q".
 std::string part_prefix(std::string_view axis, Index index);
 
 /// One model: the sizes of its axes, its sets and its logical tensors. Pure data, from map files
@@ -76,9 +76,9 @@ class Model {
   /// Says which tensors of a model of plain tensors are states of others, which have no axes in
   /// common with them. Once.
   void note_states(std::span<PlainState const> states);
-  /// What a parameter may have, by SlotId: "weight", then those added.
+  /// Slots of parameters, by SlotId: "weight", then those added.
   std::vector<std::string> const& slots() const { return slots_; }
-  /// What a parameter has in a slot. Pre: `parameter` is no state.
+  /// The tensor in a slot of a parameter. Pre: `parameter` is no state.
   TensorId in_slot(TensorId parameter, SlotId slot) const;
   /// The same; nothing where the parameter has none. `slot` is none of weights.
   std::optional<TensorId> state_of(TensorId parameter, SlotId slot) const;

@@ -24,7 +24,7 @@ class PlacedName {
   std::span<InternedPiece const> pieces(SidePlace const& place);
 
  private:
-  /// What one part of the tensor is.
+  /// Meaning of one part of the tensor.
   struct Shape {
     EntryLayout const* layout = nullptr;
     bool without_frames = false;        ///< the frame of each piece is that of the name

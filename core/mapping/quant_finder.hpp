@@ -11,7 +11,7 @@
 
 namespace reshard {
 
-/// What a file has under a name.
+/// Dtype and shape of a file's tensor of some name.
 struct FoundTensor {
   DType dtype = DType::u8;
   std::vector<Index> shape;

@@ -70,7 +70,7 @@ struct StoredName {
                                  ///< Empty unless SideOptions::in_front
 };
 
-/// What the bytes under a name mean in one place, without axes in front.
+/// Meaning of the bytes under a name in one place, without axes in front.
 struct EntryLayout {
   Layout layout;                  ///< pieces without the digits of the name
   std::vector<Index> file_shape;  ///< as the file has it (a `view` may differ from layout.shape)
@@ -140,7 +140,8 @@ class Side {
   /// where the entry stores a piece of a weight and the part belongs to all of it, without the
   /// piece's ending.
   std::string weight_name(std::uint32_t entry, std::string name, QuantPart const& part) const;
-  /// What an entry stores of quantised weights: "fp8_block.scale"; "" for weights as they are.
+  /// The part of quantised weights that an entry stores: "fp8_block.scale"; "" for weights as they
+  /// are.
   std::string const& part(std::uint32_t entry) const;
   /// Whether an entry is a matrix of an adapter.
   bool is_adapter(std::uint32_t entry) const;
@@ -150,7 +151,7 @@ class Side {
   std::optional<DType> cast(std::uint32_t entry) const;
   /// The same by logical tensor.
   std::vector<std::optional<DType>> casts() const;
-  /// What stored values have over logical ones, by logical tensor. Entries of one tensor that
+  /// Summand of stored values beside logical ones, by logical tensor. Entries of one tensor that
   /// disagree are an Error of kind usage.
   std::vector<int> adds() const;
   /// "mcore.toml:47", for messages.
@@ -174,7 +175,7 @@ class Side {
   /// Whether the map lists it among what has no logical tensor and can be copied.
   bool keeps(std::string_view stored_name) const;
   Mesh const& mesh() const;  ///< SideOptions::mesh
-  /// What an entry was compiled to (side_entry.hpp), the rule by which ranks share one of its axes
+  /// The compiled form of an entry (side_entry.hpp), the rule by which ranks share one of its axes
   /// (null: none does), and a size that its expressions name: for those who compute places
   /// themselves.
   SideEntry const& compiled(std::uint32_t entry) const;

@@ -7,7 +7,7 @@
 
 namespace reshard {
 
-/// What entries are made for. All outlive the call.
+/// Surroundings of the entries that are made. All outlive the call.
 struct AdapterSide {
   MapFile const& map;
   Model const& model;

@@ -90,7 +90,8 @@ class Compiler {
            entry.written->place, entry.written->cast);
   }
 
-  /// What an entry stores as it is; nothing where the model cannot have one of its tensors.
+  /// The entry of a tensor that is stored as it is; nothing where the model cannot have one of its
+  /// tensors.
   std::optional<SideEntry> weight_entry(std::size_t group, MapEntry const& written,
                                         LayoutExpr expr) const {
     SideEntry entry;

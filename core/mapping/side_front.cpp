@@ -19,7 +19,7 @@ struct Part {
   Index count = 0;
 };
 
-/// What positions [begin, end) of a dimension count.
+/// Parts of the axes that positions [begin, end) of a dimension count.
 std::vector<Part> parts_of(std::vector<Run> const& runs, Index begin, Index end) {
   std::vector<Part> parts;
   Index at = 0;

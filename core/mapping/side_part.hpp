@@ -12,8 +12,8 @@
 
 namespace reshard {
 
-/// What a stored name counts of an axis: (index mod `mod`) div `div`. With the digits in the shape
-/// it makes up the index.
+/// The part of an axis that a stored name counts: (index mod `mod`) div `div`. With the digits in
+/// the shape it makes up the index.
 ///
 ///   "weight{expert%2}" = "experts: (expert/2 moe_inter) hidden", 8 experts: mod 2, div 1. weight1
 ///   has experts 1, 3, 5 and 7.

@@ -11,7 +11,7 @@ namespace reshard {
 /// Whether a side has the names of a model's family, not Megatron's.
 bool has_family_names(SideOptions const& options);
 
-/// What a part keeps of the weight's last dimensions on this side.
+/// A part's dimensions in terms of the weight's last ones, on this side.
 std::vector<PartDim> const& dims_of(QuantPart const& part, SideOptions const& options);
 
 /// The layouts of a part beside a weight with this layout: one, or one for each tensor of the

@@ -19,8 +19,8 @@ struct SideVariable {
       Use::none;  ///< whether a condition asked for it, or a field shows it in the name
 };
 
-/// What words mean in the expressions of one side: variables, mesh sizes, options, then the model's
-/// lets, axes and facts; the functions exists('tensor') and has('stored name').
+/// Meanings of words in the expressions of one side: variables, mesh sizes, options, then the
+/// model's lets, axes and facts; the functions exists('tensor') and has('stored name').
 class SideScope {
  public:
   /// All three outlive the scope.

@@ -78,7 +78,7 @@ void SideShares::check_divisible(AxisRule const& rule, Index size) const {
        choice(rule, rows ? rule.divides.integer(scope_.with(nullptr)) : size));
 }
 
-/// What to choose instead of a size that does not divide `whole`.
+/// Sizes to choose instead of one that does not divide `whole`.
 std::string SideShares::choice(AxisRule const& rule, Index whole) const {
   if (!options_.lists_sizes)
     return fmt::format("Choose a divisor of {}: {}", whole, listed_divisors(whole));
@@ -163,7 +163,7 @@ LayoutScope SideShares::context(AxisTable const& axes) const {
           }};
 }
 
-/// What a global side stores of the axes of an entry: all, and padding after it.
+/// Shares of the axes of an entry on a global side: all, and padding after it.
 Shares SideShares::padding(SideEntry const& entry) const {
   Shares shares;
   if (!options_.in_front) return shares;

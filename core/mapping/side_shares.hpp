@@ -65,7 +65,7 @@ class SideShares {
     std::vector<Index> end;
     std::size_t cut = 0;  ///< the dimension that is cut
   };
-  /// What a place holds of the axes of an entry.
+  /// A place's shares of the axes of an entry.
   struct Held {
     Shares shares;
     AxisRule const* row_rule = nullptr;  ///< cuts the stored rows instead of an axis

@@ -14,7 +14,7 @@ enum class CodeFormat : std::uint8_t {
             ///< 32-bit word; stands for code - 2^(integer_bits - 1)
 };
 
-/// What the second scale does, a number for a whole matrix.
+/// Use of the second scale, a number for a whole matrix.
 enum class SecondScale : std::uint8_t {
   none,
   times,       ///< value = code * scale * second

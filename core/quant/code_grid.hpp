@@ -39,7 +39,7 @@ struct StoredParts {
   TensorPart zero_points;
 };
 
-/// What the codes of one block become: (code - zero) * scale / divisor.
+/// Factors of the values of one block: (code - zero) * scale / divisor.
 struct Factors {
   double scale = 1;
   double divisor = 1;

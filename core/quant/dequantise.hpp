@@ -25,7 +25,7 @@ struct RowPart {
 /// most `most_columns` columns. Pre: count and most_columns are at least 1.
 RowPart leading_part(Index columns, Index first, Index count, Index most_rows, Index most_columns);
 
-/// What a part needs of the stored tensors: bytes of the codes, elements of the others.
+/// Ranges of the stored tensors that a part needs: bytes of the codes, elements of the others.
 struct Needs {
   FlatRange code_bytes;
   FlatRange scales;

@@ -9,8 +9,8 @@
 
 namespace reshard::quant {
 
-/// What the codes of a block become, BF16 by code, kept for the next block with the same factors:
-/// the same block of the next row, or another one whose 8-bit scale is the same. A lookup costs a
+/// Values of the codes of a block, BF16 by code, kept for the next block with the same factors: the
+/// same block of the next row, or another one whose 8-bit scale is the same. A lookup costs a
 /// fraction of a product that is rounded.
 class ElementTables {
  public:

@@ -81,7 +81,7 @@ inline std::uint32_t int4_of(float value) {
   return static_cast<std::uint32_t>(std::min(std::max(steps, -8), 7) + 8);
 }
 
-/// What the weights of a block become codes by.
+/// Factor between the weights of a block and their codes.
 struct Factor {
   float number = 1;
   std::uint32_t stored = 0;  ///< the scale as it is stored

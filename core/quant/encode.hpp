@@ -10,7 +10,7 @@
 
 namespace reshard::quant {
 
-/// What the codes of a weight that is quantised here are.
+/// Codes of a weight that is quantised here.
 enum class CodeKind {
   e4m3,  ///< F8_E4M3 [rows, columns]
   int4   ///< I32 [rows, columns / 8, rounded up]: code + 8 in four bits, the first column lowest

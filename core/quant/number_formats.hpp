@@ -8,7 +8,7 @@
 
 namespace reshard::quant {
 
-/// What the codes with all exponent bits set mean.
+/// Meaning of the codes with all exponent bits set.
 enum class Specials {
   ieee,      ///< infinities and NaNs
   nan_only,  ///< numbers, except the last code of each sign, which is a NaN (the "fn" formats of

@@ -42,8 +42,8 @@ struct Companions {
                      ///< each matrix
 };
 
-/// What is wrong with the fields, as "a scale of F64 is not known"; nothing when a Dequantiser
-/// takes them.
+/// The fault of the fields, as "a scale of F64 is not known"; nothing when a Dequantiser takes
+/// them.
 std::optional<std::string> problem_of(Scheme const& scheme, Companions const& companions);
 
 }  // namespace reshard::quant

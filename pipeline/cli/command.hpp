@@ -13,7 +13,7 @@
 
 namespace reshard {
 
-/// What the program brings to every command.
+/// The program's share of every command.
 struct Surroundings {
   MapLibrary library;                       ///< where maps are looked for
   std::atomic<bool> const* stop = nullptr;  ///< set by a signal
@@ -30,7 +30,7 @@ class Command {
   /// Adds the command with its options, which write into this object: it must outlive `app`. The
   /// footer is its examples.
   virtual CLI::App* add_to(CLI::App& app) = 0;
-  /// What the options cannot mean together, as a sentence; "" for nothing.
+  /// The contradiction between the options, as a sentence; "" for none.
   virtual std::string mistake() const { return ""; }
   /// Whether it carries out a job: that says itself how long ranks may be silent, and a signal ends
   /// it in order.

@@ -25,8 +25,8 @@ srun --mpi=pmix reshard run job.toml)";
 /// `reshard __complete SHELL WORD…`: hidden, for the scripts of `reshard completion`.
 constexpr std::string_view asked_by_shells = "__complete";
 
-/// What the program's own options write into, and those of the commands that print texts about the
-/// command line.
+/// Values of the program's own options, and of those commands that print texts about the command
+/// line.
 struct OwnOptions {
   bool version = false;
   bool json = false;
@@ -85,7 +85,7 @@ CommandTable command_table(CLI::App const& app) {
 CommandLine printed(std::string text) { return {nullptr, std::move(text), 0}; }
 CommandLine mistake(std::string const& text) { return {nullptr, "error: " + text + "\n", 2}; }
 
-/// What shells and packagers need.
+/// Adds the texts for shells and packagers.
 void add_texts(CLI::App& app, OwnOptions& own) {
   CLI::App* completion =
       app.add_subcommand("completion",
@@ -127,7 +127,7 @@ std::string empty_path(CLI::App const& command) {
   return "";
 }
 
-/// What CLI11 says, in our words.
+/// CLI11's messages in our words.
 std::string plain_words(std::string text) {
   // "--progress: foo not in {auto,live}"
   if (std::size_t const at = text.find(" not in {"); at != std::string::npos && text.ends_with('}'))

@@ -6,8 +6,8 @@
 
 namespace reshard {
 
-/// What a command line asks for: a command, or a text to print at once with the exit code that goes
-/// with it.
+/// The meaning of a command line: a command, or a text to print at once with the exit code that
+/// goes with it.
 struct CommandLine {
   Command* command = nullptr;  ///< of those that were given; null: print `text`
   std::string text;

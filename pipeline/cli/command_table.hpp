@@ -7,10 +7,10 @@
 
 namespace reshard {
 
-// What the command line is, as data: --help, the manual pages and the completions of shells all
-// come from this one description.
+// The command line as data: --help, the manual pages and the completions of shells all come from
+// this one description.
 
-/// What a word of the command line stands for.
+/// The kind of value that a word of the command line stands for.
 enum class WordKind { none, text, number, file, path, map, setting, choice };
 
 struct OptionFacts {
@@ -51,7 +51,7 @@ struct ExitCode {
 };
 std::span<ExitCode const> exit_codes();
 
-/// What --help prints, at most 80 columns wide; ends with a newline. Of the program: with its
+/// The text of --help, at most 80 columns wide; ends with a newline. Of the program: with its
 /// commands.
 std::string help_text(CommandTable const& table, std::string_view command);
 

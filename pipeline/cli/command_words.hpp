@@ -7,9 +7,9 @@
 
 namespace reshard {
 
-/// What is wrong with the words of a command line (without the program's name) before their meaning
-/// is parsed: a command or an option that does not exist. "" when all are known. `hidden` are
-/// commands that the table leaves out; what follows them is not checked.
+/// The fault of the words of a command line (without the program's name) before their meaning is
+/// parsed: a command or an option that does not exist. "" when all are known. `hidden` are commands
+/// that the table leaves out; the words behind them are not checked.
 std::string unknown_word(CommandTable const& table, std::span<std::string const> words,
                          std::span<std::string const> hidden);
 

@@ -138,7 +138,7 @@ JobSpec read_job(std::string const& file, std::vector<std::string> const& overri
       text =
           file == "-" ? standard_input(largest_job_bytes) : read_text_file(file, largest_job_bytes);
     } catch (Error const& error) {
-      // What the system cannot read is no mistake of whoever wrote it.
+      // A file that the system cannot read is no mistake of whoever wrote it.
       if (error.kind() != ErrorKind::source) throw;
       throw Error(ErrorKind::usage, error.sentence());
     }

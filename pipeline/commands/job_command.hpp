@@ -12,7 +12,7 @@
 
 namespace reshard {
 
-// What `run`, `plan` and `nightly` have in common.
+// Shared by `run`, `plan` and `nightly`.
 
 struct JobOptions {
   std::string job_file;

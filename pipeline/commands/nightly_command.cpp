@@ -12,7 +12,7 @@
 namespace reshard {
 namespace {
 
-/// What came of one checkpoint.
+/// The end of one checkpoint's task.
 struct Outcome {
   NightlyTask task;
   std::optional<RunReport> report;  ///< of a conversion, also one that was only planned

@@ -14,7 +14,7 @@
 namespace reshard {
 namespace {
 
-/// What differs is no error, but a script must be able to ask.
+/// A difference is no error, but a script must be able to ask.
 constexpr int code_of_difference = 1;
 
 bool is_number(std::string_view text) {

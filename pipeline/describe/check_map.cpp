@@ -159,7 +159,7 @@ class Writer {
     return sum;
   }
 
-  /// What the first form of each side stores.
+  /// Totals of the first form of each side.
   std::string totals() const {
     std::string text;
     for (std::string_view const side : {"Hugging Face", "mp_rank", "torch_dist"}) {

@@ -9,8 +9,8 @@
 
 namespace reshard {
 
-/// What `check-map` says: the document, the same as text, and the first mistake; "" when the map
-/// is proved.
+/// The answer of `check-map`: the document, the same as text, and the first mistake; "" when the
+/// map is proved.
 struct MapReport {
   Json json;
   std::string text;

@@ -36,7 +36,7 @@ struct Attempt {
   bool rng_stays = false;     ///< the plan leaves the state of generators behind
 };
 
-/// What is tried after the defaults, the least first.
+/// Policies that are tried after the defaults, the least first.
 struct Choice {
   StatePolicy optimizer;
   StatePolicy rng;
@@ -221,7 +221,7 @@ class Draft {
            "with a new one\n";
   }
 
-  /// Who changes the target's format later shall not lose what that one can hold.
+  /// Users who change the target's format later shall not lose state that it can hold.
   std::string dropped_optimizer(Attempt const& chosen) const {
     std::vector<std::string> keeping;
     for (Attempt const& attempt : attempts_)

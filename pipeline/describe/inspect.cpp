@@ -33,7 +33,7 @@ void add(Inspection& result, Json& json, std::string const& key, std::string con
   add_line(result, key == "program" ? "saved by" : key == "model" ? "model in" : key, value);
 }
 
-/// What says how large the model is.
+/// The place of the facts about the model's size.
 std::string facts_of(FoundShape const& shape, Json const& args) {
   if (describe_a_model(args)) return "args";
   if (!shape.facts.is_null()) return shape.settings;
@@ -64,7 +64,7 @@ void add_note(Inspection& result, std::string note) {
   result.notes.push_back(std::move(note));
 }
 
-/// What is wrong with it, and what else there is to say.
+/// Adds mismatches and notes.
 void add_findings(Inspection& result) {
   if (!result.summary.empty()) result.summary += inspect_findings(result.mismatches, result.notes);
   std::vector<std::string> notes = result.notes;

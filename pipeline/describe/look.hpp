@@ -23,7 +23,7 @@ Inspection inspect(std::filesystem::path const& path, megatron::UserSizes const&
 /// do not fit, that is a mismatch.
 Inspection inspect(CheckpointQuery const& query, megatron::UserSizes const& user);
 
-/// What `ls` shows: stored tensors, or the model's logical tensors.
+/// The listing of `ls`: stored tensors, or the model's logical tensors.
 enum class Listing { stored, logical };
 
 struct TensorList {

@@ -75,7 +75,7 @@ std::string age_text(std::int64_t seconds) {
   return fmt::format("{} days", seconds / 86400);
 }
 
-/// What a file that names a save says of this one.
+/// Notes a tracker's word about this save.
 void mark(Row& row, SaveNamer const& namer) {
   auto const step = step_of_tracker(namer.text);
   auto const own = step_of_folder(row.name);

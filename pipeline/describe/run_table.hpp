@@ -7,7 +7,7 @@
 
 namespace reshard {
 
-/// What `inspect` shows of the folder of a training run.
+/// The answer of `inspect` for the folder of a training run.
 struct RunTable {
   Json json = Json::array();  ///< an object for each save, the newest first
   std::string text;           ///< a line for each; "" where `path` is no such folder

@@ -172,7 +172,7 @@ class Chooser {
     chosen_.push_back(std::move(chosen));
   }
 
-  /// What the tensors that were named have along an axis, for an Error.
+  /// Notes the indices of the named tensors along an axis, for an Error.
   void note(DomainAxis const& axis, std::string_view name) {
     for (Run const& run : axis.runs) {
       auto const [known, is_new] = seen_.emplace(name, run);

@@ -93,7 +93,7 @@ class Extraction {
                                         : "safetensors has no such dtype");
   }
 
-  /// What the arrays are, for those who open the file.
+  /// Description of the arrays, for readers of the file.
   Json description() const {
     Json tensors = Json::object();
     for (ChosenTensor const& tensor : chosen_) {

@@ -105,7 +105,8 @@ class Checker {
                       source));
   }
 
-  /// What a shell would expand, and addresses of other storage, are folders of such names here.
+  /// Words that a shell would expand, and addresses of other storage, are folders of such names
+  /// here.
   void check_averaged(Given const& given, std::string const& path) {
     if (path.empty()) return add(given, "a string in it is empty");
     check_local(given, path);

@@ -156,7 +156,7 @@ void add_run(std::vector<Field>& out) {
            "between progress events; 0: none.")});
 }
 
-/// What `reshard nightly` alone makes use of.
+/// Keys of `reshard nightly` alone.
 void add_nightly(std::vector<Field>& out) {
   constexpr std::int64_t a_week = 7 * 24 * 3600;
   constexpr std::int64_t most_file_parts = 10'000;

@@ -55,8 +55,8 @@ std::string with_home(std::string path);
 /// Whether a key means something for this target.
 bool has_meaning(Field const& field, FormatId target);
 
-/// What the record of a target says of its job: the keys that decide what the target or its records
-/// hold, as print_spec() shows them. The others of [run] only say how a run went about it, so
+/// The job in the record of a target: the keys that decide over the content of the target or its
+/// records, as print_spec() shows them. The others of [run] only say how a run went about it, so
 /// targets that are the same have the same record.
 std::string recorded_text(JobSpec const& spec);
 
@@ -70,7 +70,7 @@ struct Given {
 /// "job.toml:12:9: [target] layout.tp = -1"
 std::string label(Given const& given);
 
-/// What disagrees between the keys of one job, each with its place; `given` has each key once, and
+/// Contradictions between the keys of one job, each with its place; `given` has each key once, and
 /// only keys whose values were taken.
 std::vector<std::string> contradictions(JobSpec const& spec, std::span<Given const> given);
 

@@ -14,8 +14,8 @@
 
 namespace reshard {
 
-/// What to do with state that cannot be carried over: stop with a sentence, or leave it out. `drop`
-/// leaves it out in any case.
+/// Use of state that cannot be carried over: stop with a sentence, or leave it out. `drop` leaves
+/// it out in any case.
 enum class StatePolicy { refuse, drop };
 /// Pickled objects of a DCP source: inspected before they are copied, or not.
 enum class SourceObjects { look, unread };
@@ -34,11 +34,11 @@ enum class DeviceChoice { automatic, host, cuda, emulated };
 /// recorded; they are compared with the files as they are on the device.
 enum class VerifyChoice { off, streamed, written };
 
-/// What of a source is compared with its own manifest or integrity.json: the digests of what is
-/// read; every file, before the job; nothing.
+/// The parts of a source that are compared with its own manifest or integrity.json: the digests of
+/// all that is read; every file, before the job; nothing.
 enum class SourceVerify { automatic, files, off };
-/// What several files of a source hold alike: small ones are compared with each other; or the first
-/// that the plan finds is taken unseen.
+/// Use of replicas, which several files of a source hold alike: small ones are compared with each
+/// other; or the first that the plan finds is taken unseen.
 enum class ReplicaChoice { compare, first };
 /// Whether a target gets a SHA256SUMS; automatic: when all its files are read back.
 enum class SumsChoice { automatic, always, never };
@@ -54,8 +54,7 @@ enum class HandOutChoice { automatic, never };
 /// The word of a job file for an I/O engine.
 std::string_view name(IoChoice io);
 
-/// What a job is to do: the TOML job file with its defaults filled in. docs: `reshard
-/// --print-defaults`.
+/// A job: the TOML file with its defaults filled in. docs: `reshard --print-defaults`.
 ///
 /// Paths are as the user wrote them; relative ones count from the current directory, wherever the
 /// job file lies.
@@ -183,7 +182,7 @@ inline constexpr std::string_view no_previous = "none";
 /// usual ones.
 using MeshAxisNames = std::function<std::vector<std::string>()>;
 
-/// What a job file is read for: its table [nightly] has a meaning for one command only.
+/// The use of a job file: its table [nightly] has a meaning for one command only.
 enum class JobUse { run, nightly };
 
 /// Reads a job file's text. Overrides are "key=value" with the key's full name ("run.memory=1

@@ -11,8 +11,8 @@
 
 namespace reshard {
 
-/// What the keys of a job ask of the planner. Errors of kind usage: a mesh or
-/// placements that cannot be read.
+/// The keys of a job as a request to the planner. Errors of kind usage: a mesh or placements that
+/// cannot be read.
 PlanRequest plan_request(JobSpec const& job, MapLibrary const& library);
 
 /// The patterns of model.frozen: "a.*; b.*".
@@ -21,8 +21,8 @@ std::vector<std::string> frozen_patterns(JobSpec const& job);
 /// How a job's source is opened: optimizer state of rank files is read where the target takes it.
 OpenChoice open_choice(JobSpec const& job);
 
-/// What asks the planner for a checkpoint's logical tensors and for no target. `map` is as in a job
-/// file; `config`: config.json or its folder, where the checkpoint has none.
+/// A request for a checkpoint's logical tensors and for no target. `map` is as in a job file;
+/// `config`: config.json or its folder, where the checkpoint has none.
 PlanRequest request_without_target(std::string const& map, std::filesystem::path const& config,
                                    MapLibrary const& library);
 

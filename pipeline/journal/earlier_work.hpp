@@ -12,7 +12,7 @@
 
 namespace reshard {
 
-/// What earlier runs of a job have done to its target.
+/// The work of earlier runs of a job on its target.
 struct EarlierWork {
   std::uint64_t runs = 0;
   JournalEntry done;  ///< cells in order and joined, on every rank; the sums are on rank 0
@@ -25,8 +25,8 @@ struct JournaledFiles {
       nullptr;  ///< writes these bytes and makes them durable
 };
 
-/// What the earlier runs did, as far as it is certain. Looks only. `boots`: of the machines of this
-/// job's ranks. Not collective.
+/// The work of the earlier runs, as far as it is certain. Looks only. `boots`: of the machines of
+/// this job's ranks. Not collective.
 EarlierWork earlier_work(JournalFolder const& folder, std::span<std::string const> boots,
                          JournalLimits const& limits);
 

@@ -125,7 +125,7 @@ std::vector<fs::path> describing_files(JobSpec const& spec, Checkpoint const& so
   return {files.begin(), files.end()};
 }
 
-/// What may not be read describes nothing.
+/// A file that may not be read describes nothing.
 std::vector<std::optional<FileStamp>> stamps_of(std::vector<fs::path> const& files,
                                                 ReadFiles const& read) {
   std::vector<std::optional<FileStamp>> stamps(files.size());
@@ -185,7 +185,7 @@ void add_view(Digest& digest, SourceView const& view) {
   }
 }
 
-/// What is merged: tables that several views share are added once.
+/// Digest of merged tensors: tables that several views share are added once.
 class MergedDigest {
  public:
   explicit MergedDigest(Digest& digest) : digest_(digest) {}

@@ -13,8 +13,8 @@
 
 namespace reshard {
 
-/// What makes two runs the same work: only then may one resume where the other stopped. Each part
-/// is a digest.
+/// The identity of a run's work: only a run with the same may resume where the other stopped. Each
+/// part is a digest.
 struct JobIdentity {
   std::string program;  ///< this executable, to the byte
   std::string job;      ///< the job, except keys that only change its speed
@@ -36,7 +36,7 @@ std::string const& program_digest();
 std::string identity_text(JobIdentity const& identity);
 std::optional<JobIdentity> parse_identity(std::string_view text);
 
-/// What is not the same, for a sentence: "the source has changed". "" when all is the same.
+/// The first difference, for a sentence: "the source has changed". "" when all is the same.
 std::string difference(JobIdentity const& before, JobIdentity const& now);
 
 }  // namespace reshard

@@ -22,7 +22,7 @@ JournalEntry joined(std::span<JournalEntry const> entries);
 std::vector<JournalEntry> certain_entries(std::span<std::optional<Journal> const> ranks,
                                           std::function<bool(std::string const&)> const& alive);
 
-/// What the numbers in entries must be below: a journal with any other number is not used.
+/// Bounds of the numbers in entries: a journal with any other number is not used.
 struct JournalLimits {
   std::size_t cells = 0;
   std::size_t digests = 0;

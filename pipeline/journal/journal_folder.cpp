@@ -79,7 +79,7 @@ std::string line_of(fs::path const& path, fs::path const& root) {
                      nanoseconds(status.stx_ctime), status.stx_ino, name);
 }
 
-/// What a folder holds, of which these are the lines, with the digest of its manifest where it has
+/// Contents of a folder, of which these are the lines, with the digest of its manifest where it has
 /// one.
 std::string contents_of(std::vector<std::string> lines, std::optional<std::uint64_t> manifest) {
   std::sort(lines.begin(), lines.end());

@@ -50,8 +50,8 @@ class JournalFolder {
   void create(std::filesystem::path const& staging, JobIdentity const& identity,
               std::string const& nightly_source) const;
 
-  /// What was written is not resumed. For a write-back that failed: the system reports it
-  /// once, so that a later sync would find nothing wrong.
+  /// Makes the written bytes useless to a resumed run. For a write-back that failed: the system
+  /// reports it once, so that a later sync would find nothing wrong.
   void distrust() const;
 
   /// Notes that the staging folder is complete and verified, as it is now. `lines`:

@@ -23,7 +23,7 @@ std::string memory_text(fs::path const& target) {
   return fmt::format("{}{}\n", first_words, xxh3_128(record));
 }
 
-/// What the file holds; "" without one, and for a link.
+/// Content of the file; "" without one, and for a link.
 std::string text_of(fs::path const& memory) {
   std::string text;
   (void)capture([&] {

@@ -145,7 +145,7 @@ class Search {
     return true;
   }
 
-  /// What is to be done with a checkpoint; nothing when it is passed over.
+  /// The task for a checkpoint; nothing when it is passed over.
   std::optional<NightlyTask> decide(std::string const& name, SourceStamp const& stamp) {
     JobSpec const job = job_for(name);
     (void)capture([&] {

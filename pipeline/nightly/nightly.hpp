@@ -19,7 +19,7 @@ struct NightlySkip {
   std::string reason;
 };
 
-/// What one night has to do.
+/// A task of one night.
 struct NightlyTask {
   enum class Action {
     convert,     ///< `job` is to be run
@@ -51,7 +51,7 @@ NightlyTask find_nightly_task(JobSpec const& job, Comm const& comm);
 /// Collective.
 bool is_up_to_date(JobSpec const& job, Comm const& comm);
 
-/// What became of surplus targets.
+/// The removal of surplus targets.
 struct NightlyRemoval {
   std::vector<std::string> removed;   ///< surplus targets
   std::vector<std::string> cleaned;   ///< staging folders or journals of interrupted nights that no

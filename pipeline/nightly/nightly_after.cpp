@@ -46,7 +46,7 @@ std::string how_it_ended(JobSpec const& job, ShellEnd const& end) {
   return fmt::format("ended with exit code {}", end.exit_code);
 }
 
-/// What the end of a command means for the job.
+/// The meaning of a command's end for the job.
 AfterReport report_of(JobSpec const& job, std::string const& target, ShellEnd const& end) {
   AfterReport report;
   report.seconds = end.seconds;

@@ -12,7 +12,7 @@ namespace reshard {
 /// The exit code when the target is complete and nightly.after has failed. No ErrorKind has it.
 inline constexpr int after_failed_code = 9;
 
-/// What came of nightly.after for one target.
+/// The end of nightly.after for one target.
 struct AfterReport {
   int code = 0;         ///< 0: it has succeeded; else the exit code for this job
   std::string error;    ///< why not, as a sentence
@@ -23,8 +23,8 @@ struct AfterReport {
   bool succeeded() const { return code == 0; }
 };
 
-/// Who waits for a target's command: it is run once the target is published, and again where it has
-/// not yet succeeded.
+/// The reason to run a target's command: it is run once the target is published, and again where it
+/// has not yet succeeded.
 struct AfterCause {
   bool just_made = false;  ///< by this job: what is remembered is of an earlier target
 };

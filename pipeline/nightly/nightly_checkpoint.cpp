@@ -20,7 +20,7 @@ bool is_file(fs::path const& path) {
   return fs::is_regular_file(path, ignored);
 }
 
-/// What a tracker says, read while no program rewrites it.
+/// The step in a tracker, read while no program rewrites it.
 std::optional<std::int64_t> parsed_tracker(std::string const& text) {
   auto const step = step_of_tracker(text);
   if (!step) return std::nullopt;

@@ -16,7 +16,7 @@ std::vector<ListedFolder> checkpoints_in(std::filesystem::path const& folder);
 /// Whether a folder has files of a checkpoint of some format, whole or not. Looks at names only.
 bool holds_checkpoint(std::filesystem::path const& folder);
 
-/// What the tracker of a training directory says.
+/// The tracker of a training directory.
 struct Tracked {
   std::optional<std::int64_t> step;  ///< nothing without a tracker
   bool empty = false;  ///< there is one without a word in it: a program is about to write it

@@ -31,7 +31,7 @@ bool ordered_by_number(std::span<ListedFolder const> folders);
 /// The same folders, newest first.
 std::vector<ListedFolder> newest_first(std::vector<ListedFolder> folders);
 
-/// What latest_checkpointed_iteration.txt says of a folder.
+/// The word of latest_checkpointed_iteration.txt about a folder.
 enum class TrackerWord {
   nothing,  ///< there is none, or the name has no number, or a lower one
   names,    ///< this one

@@ -59,7 +59,7 @@ bool is_of_nightly(Manifest const& manifest) {
 
 bool same_job(JobSpec const& job, Manifest const& manifest) {
   std::optional<JobSpec> recorded;
-  // What this version does not understand is another job.
+  // A record that this version does not understand is of another job.
   (void)capture([&] {
     if (manifest.job.text() != nullptr)
       recorded = parse_job_spec(*manifest.job.text(), manifest_name, {}, JobUse::run, [&job] {
@@ -130,7 +130,7 @@ class Surplus {
     return std::move(removal_);
   }
 
-  /// What counts, without a word of what does not.
+  /// The targets that count; the others are left out silently.
   std::vector<ListedFolder> counted() {
     std::vector<ListedFolder> targets;
     std::error_code ended;
@@ -191,7 +191,7 @@ class Surplus {
     return fs::is_empty(path, ignored) || is_ours(path, name);
   }
 
-  /// What we did not finish removing is ours to finish; what interrupted runs left is seen to
+  /// Removals that did not end are ours to finish; remains of interrupted runs are seen to
   /// afterwards.
   void look_at_hidden(std::string const& name) {
     std::string const ending = fmt::format(".{}", removed_ending);

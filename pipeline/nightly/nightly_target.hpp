@@ -10,7 +10,7 @@
 
 namespace reshard {
 
-/// What is at the name of a target.
+/// The thing at the name of a target.
 enum class TargetState {
   absent,
   made,      ///< from this source as it is, by this job

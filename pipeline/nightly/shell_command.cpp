@@ -28,7 +28,7 @@ constexpr std::array<std::string_view, 13> of_launchers = {
     "SLURM_STEP_", "ALPS_APP_", "PALS_", "JSM_",  "FLUX_TASK_", "LSB_PJL_TASK"};
 constexpr std::string_view of_users = "OMPI_ALLOW_RUN_AS_ROOT";
 
-/// What posix_spawn is given, for the length of a scope.
+/// Arguments of posix_spawn, for the length of a scope.
 class SpawnTerms {
  public:
   SpawnTerms() {
@@ -77,8 +77,8 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
 }
 
 pid_t start(ShellCommand const& command) {
-  // Who loses its parent becomes a child of this process and is reaped here: in a container perhaps
-  // no other process does that, and the group would never be empty.
+  // Orphans become children of this process and are reaped here: in a container perhaps no other
+  // process does that, and the group would never be empty.
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   std::vector<std::string> words = {shell, "-c", command.text, "nightly.after", command.argument};
   std::vector<std::string> environment = environment_for_commands(environ, command.environment);

@@ -50,7 +50,7 @@ void make_files(StagedTarget const& target, BegunTarget& begun, int rank, bool g
   });
 }
 
-/// What ranks of an earlier run had kept back when it ended.
+/// Writes the bytes that ranks of an earlier run had kept back when it ended.
 void write_held(std::span<TargetLayout const> layouts, std::span<HeldBytes const> held) {
   std::map<std::uint32_t, std::vector<FileSegment>> by_file;
   for (HeldBytes const& one : held) by_file[one.file].push_back(one.segment);

@@ -11,8 +11,8 @@
 namespace reshard {
 namespace {
 
-/// What is around the payloads, and the payload that ranks had kept back. Files of `finished` are
-/// complete already.
+/// Writes all around the payloads, and the payload that ranks had kept back. Files of `finished`
+/// are complete already.
 void finish_files(BegunTarget& begun, std::span<std::vector<FileSegment> const> held,
                   std::span<std::uint64_t const> digests, std::vector<bool> const& finished,
                   Comm const& comm) {

@@ -14,7 +14,7 @@ namespace reshard {
 struct CompletedTarget {
   std::vector<std::uint64_t> digests;   ///< of the source, by tensor of the plan; empty: not taken
   std::vector<FileRecord> small_files;  ///< on rank 0: as they were to be written
-  /// What the plan leaves unread was cloned by this run, all of it: the target shares it with the
+  /// All bytes that the plan leaves unread were cloned by this run: the target shares them with the
   /// source.
   bool shares_unread = false;
   /// On rank 0, once it is verified: the XXH3 of its manifest, which an unverified one has not.

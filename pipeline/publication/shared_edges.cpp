@@ -12,7 +12,8 @@
 namespace reshard {
 namespace {
 
-/// What all ranks may say of their pages, and keep back of them, all in all: every rank gets it.
+/// Bounds, over all ranks, of the pages that they may name and of the bytes that they may keep
+/// back: every rank gets all of it.
 constexpr std::size_t most_spans_of_all = std::size_t{1} << 20;
 constexpr std::uint64_t most_held_of_all = std::uint64_t{64} << 20;
 /// Where cells are handed out; else they are not handed out.

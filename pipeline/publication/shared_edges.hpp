@@ -23,9 +23,9 @@ EdgeBytes find_edges(Plan const& plan, Comm const& comm);
 /// of all parts.
 std::optional<EdgeBytes> find_edges(Plan const& plan, RankParts const& parts, Comm const& comm);
 
-/// What all ranks have kept back of the files that this rank wants, by file; nothing where `edges`
-/// is null. Takes the memory of what is wanted and at most 64 MiB, or what one rank has.
-/// Collective.
+/// The bytes that all ranks have kept back of the files that this rank wants, by file; nothing
+/// where `edges` is null. Takes the memory of the wanted bytes and at most 64 MiB, or the share of
+/// one rank. Collective.
 std::vector<std::vector<FileSegment>> gathered_edges(
     EdgeBytes const* edges, std::size_t files, std::function<bool(std::uint32_t)> const& wanted,
     Comm const& comm);

@@ -25,8 +25,8 @@ class TargetFolders {
   TargetFolders(TargetTask const& task, std::filesystem::path staging,
                 std::span<FileRecord const> small_files);
 
-  /// What another program has put there, and would be published with the target, is an Error of
-  /// kind self_check. Returns contents_lines() of all that is there, on every rank.
+  /// Files that another program has put there, and would be published with the target, are an Error
+  /// of kind self_check. Returns contents_lines() of all that is there, on every rank.
   std::vector<std::string> check() const;
   /// The names in the folders reach the device.
   void sync() const;

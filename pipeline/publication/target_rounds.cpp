@@ -14,7 +14,7 @@
 namespace reshard {
 namespace {
 
-// What a rank holds besides the memory of its rounds to read files back meanwhile.
+// Memory that a rank holds besides that of its rounds to read files back meanwhile.
 constexpr std::uint64_t memory_part = 8;       ///< of run.memory
 constexpr std::size_t threads_for_sha256 = 4;  ///< of a rank: the read-back has one for it alone
 constexpr std::uint64_t least_memory_bytes = std::uint64_t{1} << 20;
@@ -52,7 +52,8 @@ void TargetRounds::forget_reading_back() {
   digest_work_.reset();
 }
 
-/// What is cloned or taken over, and not read back at all, is known only when all ranks have ended.
+/// Bytes that are cloned or taken over, and not read back at all, are known only when all ranks
+/// have ended.
 void TargetRounds::begin_reading_back(TargetTask const& task) {
   if (!target_.is_journaled() || task.spec.run.verify != VerifyChoice::written ||
       !task.plan.unread.spans.empty() || task.previous.is_usable())

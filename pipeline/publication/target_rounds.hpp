@@ -22,12 +22,12 @@
 
 namespace reshard {
 
-/// What the rounds of a job are to a journal.
+/// The rounds of a job as a journal sees them.
 struct RoundNumbers {
   bool lockstep = false;            ///< they are numbered alike on all ranks
   std::vector<std::uint32_t> kept;  ///< the numbers in the whole plan of the plan's cells; empty:
                                     ///< the plan is whole
-  /// What any rank may do; nothing: each does its own cells.
+  /// The parts that any rank may do; nothing: each does its own cells.
   std::optional<RankParts> parts = std::nullopt;
 };
 
@@ -35,7 +35,7 @@ struct RoundNumbers {
 /// there stays for the next run from now on. add_unread() and note() are the writing thread's.
 class TargetRounds {
  public:
-  /// What it is given outlives it. `trace` gets the time of each file that is read back; null where
+  /// All arguments outlive it. `trace` gets the time of each file that is read back; null where
   /// none is taken. Collective.
   TargetRounds(TargetTask const& task, StagedTarget& target, BegunTarget& begun,
                RoundNumbers numbers, Trace* trace = nullptr);
@@ -51,8 +51,8 @@ class TargetRounds {
 
   /// Finds what need not be written, and counts it.
   UnchangedSource unchanged();
-  /// What was not written because a previous target has it, by place: of this run, and on rank 0 of
-  /// earlier ones.
+  /// Bytes that were not written because a previous target has them, by place: of this run, and on
+  /// rank 0 of earlier ones.
   std::vector<FileSpan> kept() const;
 
   /// Sees what this rank writes. Any thread.

@@ -19,7 +19,7 @@ namespace reshard {
 /// Whether the digests of files are taken: of use where they are read back.
 enum class FileSums { taken, not_taken };
 
-/// What a rank has done to a target, in sums: what was carried out, the CRC-32 of zip records, the
+/// A rank's work on a target, in sums: cells that were carried out, the CRC-32 of zip records, the
 /// CRC-64 of files. In the end the ranks combine them. add_unread() and add() are the writing
 /// thread's, once all that observe() was told of the round is over.
 class TargetSums {
@@ -29,7 +29,7 @@ class TargetSums {
   TargetSums(JobPlan const& plan, std::span<TargetLayout const> layouts, std::size_t source_records,
              FileSums file_sums, std::uint64_t block_bytes = 0);
 
-  /// What the numbers of a journal of this target must be below.
+  /// Bounds of the numbers of a journal of this target.
   JournalLimits const& limits() const { return limits_; }
   /// Adds what earlier runs did. Every rank knows its cells; its sums are added on one rank only,
   /// for the ranks combine them.

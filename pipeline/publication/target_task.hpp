@@ -11,7 +11,7 @@
 
 namespace reshard {
 
-/// What a target is made for. Borrows everything.
+/// The job behind a target, as publication needs it. Borrows everything.
 struct TargetTask {
   JobSpec const& spec;
   Checkpoint const& source;

@@ -27,7 +27,8 @@ namespace fs = std::filesystem;
 /// Enough for a thread of the scan to keep the disk busy.
 constexpr std::uint64_t usual_scan_bytes = 64U << 20;
 
-/// What is shared with the source is not read, and nothing is compared of its tensors.
+/// Leaves out bytes that are shared with the source: they are not read, and nothing is compared of
+/// their tensors.
 void leave_out_shared(JobPlan const& plan, DigestWork& work) {
   std::erase_if(work.regions, [&](ShareRegion const& region) {
     return plan.plan.unread[index(work.share(region.to).digest)];

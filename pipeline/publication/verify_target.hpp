@@ -8,7 +8,7 @@
 
 namespace reshard {
 
-/// What the check of a target has found.
+/// The result of the check of a target.
 struct VerifiedTarget {
   std::uint64_t bytes_read = 0;   ///< back from it, by all ranks
   std::uint64_t bytes_early = 0;  ///< of these, of files that were begun while others were written

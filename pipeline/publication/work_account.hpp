@@ -12,9 +12,9 @@
 
 namespace reshard {
 
-/// What was carried out of a plan, counted where it happened: cells, bytes written to each file,
-/// bytes of each logical tensor that digests were taken of, and the sums of the source's zip
-/// records. Digests alone do not see a cell that no rank did: its bytes are missing on both sides.
+/// The executed part of a plan, counted where it happened: cells, bytes written to each file, bytes
+/// of each logical tensor that digests were taken of, and the sums of the source's zip records.
+/// Digests alone do not see a cell that no rank did: its bytes are missing on both sides.
 class WorkAccount {
  public:
   /// `plan` is whole: what earlier runs did has not been taken out of it yet.

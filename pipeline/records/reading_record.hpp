@@ -32,8 +32,8 @@ std::filesystem::path reading_record_of(std::filesystem::path const& checkpoint)
 /// The checkpoint's name where a file has the name of such a record.
 std::optional<std::string> target_of_readings(std::string_view file_name);
 
-/// What a record says of files that are recorded like `listed`; an empty one where there is none,
-/// or it is of a checkpoint with other content. Error of kind usage for anything else that has the
+/// Reads the record of files that are recorded like `listed`; an empty one where there is none, or
+/// it is of a checkpoint with other content. Error of kind usage for anything else that has the
 /// name.
 ReadingRecord load_readings(std::filesystem::path const& file, std::string const& listed);
 /// Replaces the file in one step. Errors: io, resources.

@@ -8,7 +8,7 @@
 
 namespace reshard {
 
-/// What the SHA256SUMS of a folder says of the manifest beside it.
+/// The entry for the manifest in the SHA256SUMS beside it, with all others.
 struct SumsOfRecord {
   std::vector<FileSum> sums;  ///< where they are those of the manifest
   /// There is a SHA256SUMS, but it has another sum of the manifest, or none, or cannot be read: one

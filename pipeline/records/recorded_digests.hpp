@@ -14,7 +14,7 @@
 
 namespace reshard {
 
-/// What readers of the target call a tensor of the model.
+/// The name of a tensor of the model for readers of the target.
 inline std::string recorded_name(JobPlan const& plan, std::size_t tensor) {
   LogicalTensor const& one = plan.model->tensors()[tensor];
   std::string const& slot = plan.model->slots()[index(one.slot)];

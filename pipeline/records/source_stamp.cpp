@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 
 using KnownStamps = std::map<fs::path, FileStamp>;
 
-/// What a stamp takes from a file or folder; nothing of what has just gone.
+/// A file's or folder's share of a stamp; nothing of one that has just gone.
 struct Looked {
   bool is_file = false;
   bool is_folder = false;

@@ -11,7 +11,7 @@
 
 namespace reshard {
 
-/// What a checkpoint's files were like at one moment, from their names, sizes and times alone: with
+/// The state of a checkpoint's files at one moment, from their names, sizes and times alone: with
 /// equal digests nothing was changed.
 struct SourceStamp {
   std::uint64_t files = 0;

@@ -19,7 +19,7 @@ std::string cell_name(JobPlan const& plan, Cell const& cell);
 /// copies, which count as tensors behind the model's.
 DigestWork target_digest_work(JobPlan const& plan);
 
-/// What was to be written and what is there.
+/// Facts about the bytes to write and the bytes that are there.
 struct TargetFacts {
   std::span<std::uint64_t const> digests;       ///< of the source, by tensor
   std::span<std::uint64_t const> file_digests;  ///< CRC-64 of each file

@@ -32,7 +32,7 @@ Json file_names(JobPlan const& plan, std::span<FileRecord const> small_files) {
   return names;
 }
 
-/// What the target holds in the bytes of another tensor has its digest: readers see both.
+/// Gives tensors that the target holds in the bytes of another one its digest: readers see both.
 void add_shared(JobPlan const& plan, std::vector<TensorDigest>& tensors) {
   for (auto const& [tensor, first] : plan.same_as) {
     auto const known =

@@ -13,7 +13,7 @@
 
 namespace reshard {
 
-/// What is known of a target's contents when its manifest is made.
+/// Facts about a target's contents when its manifest is made.
 struct TargetContents {
   std::span<std::uint64_t const> digests;  ///< by tensor of the plan
   std::span<FileRecord const> small_files;
@@ -24,7 +24,7 @@ struct TargetContents {
   std::span<FileBlockSums const> blocks = {};  ///< without paths, likewise
 };
 
-/// What the manifest says of the source.
+/// The source in the manifest.
 struct SourceFacts {
   std::string_view format;
   std::string_view layout;

@@ -30,7 +30,7 @@ void check_same_start(Comm const& comm, std::vector<std::string> const& words);
 /// The folder that relative paths of a job count from, when it has any. Collective.
 void check_same_folder(Comm const& comm, JobSpec const& job);
 
-/// What the ranks have planned. Collective.
+/// Compares the plans of the ranks. Collective.
 void check_same_identity(Comm const& comm, JobIdentity const& identity);
 
 }  // namespace reshard

@@ -22,7 +22,7 @@ struct FilledTarget {
   TargetRounds& rounds;
 };
 
-/// What was done with a target after its last round, on this rank.
+/// The work on a target after its last round, on this rank.
 struct CommittedJob {
   std::uint64_t digests_compared = 0;  ///< with the source's manifest
   std::uint64_t records_compared = 0;  ///< zip records of the source

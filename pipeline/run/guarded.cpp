@@ -11,7 +11,7 @@ void guarded(StagedTarget& target, SourceWatch const& watch, Comm const& comm,
   auto const error = capture(work);
   if (!error) return;
   Error const reason = target.explained(*error);
-  // What was made of another source is useless to the next run.
+  // A target that was made of another source is useless to the next run.
   bool const changed =
       error->is_agreed() ? comm.max(watch.has_changed() ? 1 : 0) != 0 : watch.has_changed();
   target.keep(!changed &&

@@ -125,7 +125,7 @@ std::vector<FileSpan> wanted_sums(JobPlan const& plan) {
   return wanted;
 }
 
-/// What the source's record says of its tensors; nothing where its SHA256SUMS is of another record.
+/// Digests of tensors in the source's record; nothing where its SHA256SUMS is of another record.
 std::vector<std::optional<std::uint64_t>> believed_digests(JobSpec const& spec,
                                                            PlannedJob const& job) {
   auto digests = fresh_digests(*job.manifest, job.source, job.plan);
@@ -134,8 +134,8 @@ std::vector<std::optional<std::uint64_t>> believed_digests(JobSpec const& spec,
   return digests;
 }
 
-/// What is cloned need not be read where the source's own record says what it is. With
-/// verify = "streamed" the record would be all there is, if a clone is refused.
+/// Leaves cloned bytes unread where the source's own record has their digests. With verify =
+/// "streamed" the record would be the only proof, if a clone is refused.
 void leave_recorded_unread(JobSpec const& spec, PlannedJob& job) {
   if (job.plan.plan.clones.block_bytes == 0 || !job.manifest ||
       spec.run.verify != VerifyChoice::written || spec.source.verify != SourceVerify::automatic)

@@ -50,7 +50,7 @@ struct PlannedJob {
 /// same. Collective. `ranks`: that will carry it out; 0: those of `comm`.
 PlannedJob plan_job(JobSpec const& spec, MapLibrary const& library, int ranks, Comm const& comm);
 
-/// What the files with tensors take, all together.
+/// Bytes of all files with tensors.
 std::uint64_t source_file_bytes(Checkpoint const& source);
 std::uint64_t target_file_bytes(JobPlan const& plan);
 

@@ -44,7 +44,7 @@ std::string amounts_text(StageState const& state, ByteUnit unit) {
                      unit.name);
 }
 
-/// What a line has besides the stage and how much of it is done.
+/// The parts of a line besides the stage and its progress.
 struct LineParts {
   std::size_t bar_cells = 0;
   bool slowest = false;

@@ -41,7 +41,7 @@ std::string progress_text(StageState const& state, std::size_t width);
 /// "copy    8.1 GiB in 5.7 s, 1.42 GiB/s"
 std::string stage_end_text(StageState const& state);
 
-/// What a run reports while it works. Every rank has one; only rank 0 prints.
+/// The reports of a run while it works. Every rank has one; only rank 0 prints.
 class Progress {
  public:
   struct Options {
@@ -55,7 +55,7 @@ class Progress {
   /// One stage of bytes, on all ranks. The calls are made by the thread that uses MPI; begin and
   /// end are collective. Ranks are distinguished when each knows its own total.
   void begin(Comm const& comm, std::string_view stage, std::uint64_t total, StageTotal whose);
-  /// What this rank has to do has changed; that of all ranks has not.
+  /// Changes this rank's work; that of all ranks stays.
   void expect(std::uint64_t total) { my_total_ = total; }
   /// Call it often: it mostly only checks the clock. `done` is this rank's.
   void look(std::uint64_t done);

@@ -25,7 +25,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Who watches over a run, from before its first phase until all ranks have ended.
+/// The watchers of a run, from before its first phase until all ranks have ended.
 struct Watch {
   Watch(JobSpec const& spec, RunContext const& context, Comm const& comm)
       : heartbeat(comm, spec.run.stall_seconds),
@@ -46,7 +46,7 @@ RunReport first_report(JobRun const& run, PlannedJob const& job) {
   return report;
 }
 
-/// What claim_target() would refuse. Collective.
+/// Refuses as claim_target() would. Collective.
 void look_at_target(JobRun const& run, PlannedJob const& job, RunReport const& report) {
   together(run.comm, [&] {
     if (run.comm.rank() != 0) return;
@@ -55,7 +55,7 @@ void look_at_target(JobRun const& run, PlannedJob const& job, RunReport const& r
   });
 }
 
-/// What claim_target() would find. Collective.
+/// The interrupted run that claim_target() would find. Collective.
 std::optional<InterruptedRun> look_for_interrupted(JobRun const& run, PlannedJob const& job) {
   InterruptedRun found = find_interrupted_run(
       {run.spec, job.source, job.plan, job.identity, job.previous, run.comm}, run.context.fresh,

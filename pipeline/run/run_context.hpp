@@ -19,7 +19,7 @@ struct IoTrialTerms {
   std::uint64_t least_job_bytes = std::uint64_t{16} << 30;  ///< of the source's files
 };
 
-/// What the program brings to every job.
+/// The program's share of every job.
 struct RunContext {
   MapLibrary library;
   std::atomic<bool> const* stop = nullptr;  ///< set by a signal to any rank: the run ends with
@@ -33,7 +33,7 @@ struct RunContext {
   IoTrialTerms io_trial = {};
 };
 
-/// What every phase of a run is given. Borrows all but the time.
+/// Arguments of every phase of a run. Borrows all but the time.
 struct JobRun {
   JobSpec const& spec;
   RunContext const& context;

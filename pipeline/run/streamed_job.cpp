@@ -54,7 +54,7 @@ std::unique_ptr<ExtentSink> open_sink(JobRun const& run, StreamTarget const& tar
                                     run.spec.run.stall_seconds);
 }
 
-/// What does not depend on where the bytes are while they stream.
+/// Options that do not depend on where the bytes are while they stream.
 StreamOptions stream_options(JobRun const& run, PlannedJob const& job, RoundTerms const& terms) {
   StreamOptions options;
   options.memory_bytes = arena_bytes(terms);
@@ -69,7 +69,7 @@ StreamOptions stream_options(JobRun const& run, PlannedJob const& job, RoundTerm
   return options;
 }
 
-/// What this rank does of a job.
+/// This rank's part of a job.
 struct OwnWork {
   RoundTerms const& terms;
   RankParts const& parts;

@@ -13,7 +13,7 @@
 
 namespace reshard {
 
-/// What moving the bytes has done, on this rank.
+/// The result of moving the bytes, on this rank.
 struct StreamedJob {
   std::vector<std::uint64_t> digests;  ///< of what was read, by tensor of the plan
   std::string suspicious;              ///< a warning about what was read (suspicious_parts)

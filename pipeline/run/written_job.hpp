@@ -10,7 +10,7 @@
 
 namespace reshard {
 
-/// What making and publishing the target has done, on this rank.
+/// The result of making and publishing the target, on this rank.
 struct WrittenJob {
   std::uint64_t earlier_runs = 0;
   std::uint64_t bytes_reused = 0;          ///< payload that they had written

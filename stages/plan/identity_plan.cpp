@@ -295,7 +295,7 @@ class IdentityPlanner {
     return given;
   }
 
-  /// What says how an adapter is scaled lies beside its weights.
+  /// Warns that the scale of an adapter lies beside its weights.
   void warn_of_adapter() {
     std::optional<huggingface::Folder> const own = files_of(source_);
     if (!holds_objects() || !own || own->adapter.is_null()) return;
@@ -347,7 +347,8 @@ class IdentityPlanner {
       job_.declared_copies.emplace_back(*a, *b);
   }
 
-  /// What is in the way of a load must not be in the target; leaving it out is the job's choice.
+  /// Objects that are in the way of a load must not be in the target; leaving them out is the job's
+  /// choice.
   void check_objects() {
     ObjectGate gate(source_, request_);
     std::erase_if(objects_, [&gate](StoredObject const* object) { return !gate.admits(*object); });

@@ -28,8 +28,8 @@ struct JobPlan : TargetDraft {
   Catalog source;
   std::optional<Catalog> weights;  ///< the source before master weights took the place of weights
                                    ///< (Catalog::masters); nothing where they did not
-  /// What the weights are computed from beside the source, for records: members "adapter" and
-  /// "average"; null for nothing.
+  /// Inputs of computed weights beside the source, for records: members "adapter" and "average";
+  /// null for none.
   Json made_with;
   std::vector<int> adds;  ///< of catalogue(): what stored values of the source have over logical
                           ///< ones (Side::adds); empty: nothing
@@ -47,7 +47,8 @@ struct JobPlan : TargetDraft {
   std::vector<DTypeChange> dtype_changes;  ///< of weights, by target.dtype or by a map
   DTypeChanges quantised;                  ///< weights that target.quant makes codes of
   Plan plan;
-  /// What the plan leaves unread, and the digests of its tensors (Plan::unread), by DigestId.
+  /// Bytes that the plan leaves unread, and the digests of their tensors (Plan::unread), by
+  /// DigestId.
   UnreadBytes unread;
   std::vector<std::uint64_t> recorded;
   std::string parts;                 ///< SourceModel::parts

@@ -7,8 +7,8 @@
 
 namespace reshard {
 
-/// What stored values have over logical ones on both sides of a job, by logical tensor
-/// (Side::adds); empty: nothing.
+/// Summands of stored values beside logical ones on both sides of a job, by logical tensor
+/// (Side::adds); empty: none.
 struct StoredAdds {
   std::vector<int> source;
   std::vector<int> target;

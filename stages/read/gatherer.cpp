@@ -6,7 +6,7 @@
 namespace reshard {
 namespace {
 
-/// What one request brings.
+/// Bytes that one request brings.
 constexpr std::size_t most_bytes = std::size_t{4} << 20;
 /// Runs that are held before they are read, and that one request fills.
 constexpr std::size_t most_runs = std::size_t{1} << 16;

@@ -34,7 +34,7 @@ void add_adapter(Checkpoint& source, std::filesystem::path const& adapter, Comm 
 /// (Checkpoint::averaged). Collective.
 void add_averaged(Checkpoint& source, std::filesystem::path const& path, FormatId wanted,
                   OpenChoice const& choice, Comm const& comm);
-/// What is found there.
+/// Opens the source that is found there.
 Checkpoint open_source(std::filesystem::path const& path, Comm const& comm);
 
 }  // namespace reshard

@@ -16,7 +16,7 @@ namespace {
 constexpr std::string_view prefix = "base_model.model.";
 constexpr std::string_view wrapper = ".base_layer";
 
-/// What the names of an adapter's tensors say.
+/// Facts in the names of an adapter's tensors.
 struct Found {
   std::map<std::string, Index> modules;     ///< with their ranks
   std::map<std::string, Index> parameters;  ///< likewise

@@ -76,7 +76,7 @@ std::string fitted(Json const& value, std::string_view indent) {
   return text;
 }
 
-/// What stands between the bracket or comma and the key.
+/// The blanks between the bracket or comma and the key.
 std::string_view space_before(std::string_view text, std::size_t key_begin) {
   std::size_t const end = text.find_last_not_of(blanks, key_begin - 1) + 1;
   return text.substr(end, key_begin - end);

@@ -14,7 +14,7 @@ namespace reshard::huggingface {
 /// torchao is: without it no program can load the weights.
 using Metadata = std::vector<std::pair<std::string, std::string>>;
 
-/// What a weight file's header has in `__metadata__`, where that is more than "format".
+/// `__metadata__` of a weight file's header, where that has more than "format".
 struct FileMetadata {
   std::string file;
   Metadata entries;
@@ -30,7 +30,7 @@ std::string metadata_text(std::span<FileMetadata const> all);
 /// Reads metadata_text(). Anything else is an Error of kind source; `place` is the file.
 std::vector<FileMetadata> parse_metadata(std::string_view text, std::string const& place);
 
-/// What a file of a target gets: the entries of the source's file of this name; else those of all
+/// Metadata of a file of a target: the entries of the source's file of this name; else those of all
 /// of its files, but for keys that have several values, which are added to `lost`.
 Metadata metadata_of(std::span<FileMetadata const> all, std::string_view file,
                      std::vector<std::string>& lost);

@@ -80,7 +80,7 @@ std::optional<Folder> find_carried(std::vector<std::filesystem::path> const& fol
 /// when it can.
 std::string shard_name_problem(std::string_view name);
 
-/// What the index says about the header of one file.
+/// The index compared with the header of one file.
 struct FileCheck {
   std::vector<std::size_t> indexed;  ///< positions in header.tensors: these are the checkpoint's
   std::vector<std::string>

@@ -11,13 +11,13 @@
 
 namespace reshard::huggingface {
 
-/// What becomes of an adapter.
+/// The use that a job makes of an adapter.
 enum class LoraUse {
   merge,  ///< its product is added to weights of the base model
   carry   ///< it is converted, and adapter_config.json with it, byte for byte
 };
 
-/// What peft's adapter_config.json says about a LoRA adapter.
+/// A LoRA adapter's settings, from peft's adapter_config.json.
 class LoraConfig {
  public:
   /// `place`: the file, for messages. Errors of kind source: another kind of adapter, or one that
@@ -32,9 +32,9 @@ class LoraConfig {
   /// config, or a scale that is no finite number.
   void check(std::string_view module, Index rank) const;
 
-  /// What a module's product is multiplied by: alpha / rank, or alpha / sqrt(rank) of a
-  /// rank-stabilised adapter (rsLoRA), computed in F64 and rounded to F32 as PyTorch does. Alpha
-  /// may be that of a pattern. An Error of kind source where it is no finite F32.
+  /// Factor of a module's product: alpha / rank, or alpha / sqrt(rank) of a rank-stabilised adapter
+  /// (rsLoRA), computed in F64 and rounded to F32 as PyTorch does. Alpha may be that of a pattern.
+  /// An Error of kind source where it is no finite F32.
   float scale(std::string_view module, Index rank) const;
   /// The rank that the config states for a module.
   Index rank(std::string_view module) const;
@@ -64,7 +64,7 @@ class LoraConfig {
   std::vector<std::string> warnings_;
 };
 
-/// What adapter_config.json in a folder says; nothing where there is none.
+/// Reads a folder's adapter_config.json; nothing where there is none.
 std::optional<LoraConfig> lora_config(Folder const& folder, LoraUse use);
 
 /// The alpha of an adapter without adapter_config.json: that of the job (model.lora_alpha), else

@@ -51,7 +51,7 @@ Json number_format(QuantScheme const& scheme) {
   return result;
 }
 
-/// What a description says of modules, in hf_quant_config.json's "quantization" or config.json.
+/// A description's words about modules, in hf_quant_config.json's "quantization" or config.json.
 struct Statement {
   Json const* algorithm = nullptr;
   Json const* group_size = nullptr;
@@ -182,7 +182,7 @@ class QuantDescriber {
     remove_sidecar();
   }
 
-  /// What hf_quant_config.json says, where it would be copied.
+  /// hf_quant_config.json, where it would be copied.
   Json sidecar() const {
     if (!job_.reference) return {};
     auto const& sidecars = job_.reference->sidecars;
@@ -256,7 +256,7 @@ class QuantDescriber {
     }
   }
 
-  /// What a list has and is still true, and what it lacks.
+  /// The patterns of a list that are still true, and those that it lacks.
   Json excluded(std::vector<std::string> list) const {
     std::erase_if(list, [this](std::string const& pattern) {
       return std::ranges::any_of(modules_,

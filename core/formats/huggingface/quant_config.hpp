@@ -8,7 +8,7 @@
 
 namespace reshard {
 
-/// What a Hugging Face target says about its quantised weights, from the stored names of the whole
+/// Makes a Hugging Face target describe its quantised weights, from the stored names of the whole
 /// plan: every module of every layer, every expert under its global number. Changes config.json
 /// among the job's texts, and hf_quant_config.json, which takes the place of a sidecar of that
 /// name.

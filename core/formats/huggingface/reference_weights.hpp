@@ -13,9 +13,9 @@
 
 namespace reshard::huggingface {
 
-/// What the weight files of a reference folder say, where it has any: their names, which file each
-/// is in, and the headers. A target of the same tensors gets the same files, byte for byte. Nothing
-/// is read before it is asked for. Borrows the folder.
+/// The weight files of a reference folder, where it has any: names of tensors, the file of each,
+/// and the headers. A target of the same tensors gets the same files, byte for byte. Nothing is
+/// read before it is asked for. Borrows the folder.
 class ReferenceWeights {
  public:
   explicit ReferenceWeights(std::optional<Folder> const& reference) : reference_(reference) {}

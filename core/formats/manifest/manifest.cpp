@@ -18,7 +18,7 @@ namespace reshard {
 namespace {
 
 constexpr std::uint64_t largest_manifest = std::uint64_t{1} << 30;
-/// What a tensor has of its text, unless its name is very long.
+/// Text for each tensor, unless its name is very long.
 constexpr std::size_t usual_tensor_bytes = 256;
 
 void append_hex64(std::string& text, std::uint64_t value) {

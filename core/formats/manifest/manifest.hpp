@@ -47,7 +47,7 @@ struct StampedFile {
   friend bool operator==(StampedFile const&, StampedFile const&) = default;
 };
 
-/// What a later target may take over of a file (`target.since`).
+/// Sums by which a later target takes over parts of a file (`target.since`).
 struct FileBlockSums {
   std::string path;      ///< as of FileRecord
   std::string verified;  ///< when it was read back from the device: 2026-11-26T02:00:00Z
@@ -56,7 +56,7 @@ struct FileBlockSums {
   friend bool operator==(FileBlockSums const&, FileBlockSums const&) = default;
 };
 
-/// What `reshard` knows about a checkpoint that it wrote.
+/// The record of a checkpoint that `reshard` wrote.
 struct Manifest {
   std::string tool_version;
   std::string format;
@@ -93,7 +93,7 @@ std::string total_digest(std::span<TensorDigest const> tensors);
 /// The same, where their order by names is known.
 std::string total_digest(std::span<TensorDigest const> tensors, std::vector<std::uint32_t> order);
 
-/// What is read of a manifest.
+/// The parts of a manifest that are read.
 enum class ManifestScope {
   all,
   files,  ///< no tensors and no objects: their lists are neither checked nor kept

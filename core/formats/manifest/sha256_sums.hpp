@@ -22,8 +22,9 @@ struct FileSum {
 /// backslash or a line break in a path is escaped as coreutils does it.
 std::string sums_text(std::vector<FileSum> sums);
 
-/// What sha256sum wrote in either mode, sorted by path; "./" before a path is left out. `file` is
-/// for messages. Errors of kind source: other lines, paths that leave the checkpoint, a path twice.
+/// Parses the output of sha256sum in either mode, sorted by path; "./" before a path is left out.
+/// `file` is for messages. Errors of kind source: other lines, paths that leave the checkpoint, a
+/// path twice.
 std::vector<FileSum> parse_sums(std::string_view text, std::string const& file);
 
 /// Those in a folder, when it has any.

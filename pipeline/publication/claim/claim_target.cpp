@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// What a tree takes on the disk.
+/// Bytes on the disk of a folder and all below it.
 std::uint64_t allocated_bytes(fs::path const& folder) {
   std::uint64_t bytes = 0;
   std::error_code ended;  // also when it is removed meanwhile
@@ -140,14 +140,14 @@ void remove_unplanned(fs::path const& staging, JobPlan const& plan) {
   for (fs::path const& other : others) fs::remove_all(other);
 }
 
-/// What rank 0 takes a target with.
+/// Means by which rank 0 takes a target.
 struct Taking {
   TargetTask const& task;
   TargetClaim const& claim;
   Publication& publication;
 };
 
-/// What of ClaimedTarget is rank 0's.
+/// Rank 0's part of ClaimedTarget.
 struct Taken {
   EarlierTarget earlier = EarlierTarget::nothing;
   std::string total;

@@ -55,7 +55,7 @@ InterruptedRun find_interrupted_run(TargetTask const& task, bool fresh, Journale
   InterruptedRun run;
   together(task.comm, [&] {
     if (task.comm.rank() != 0) return;
-    // What an active run renames or removes meanwhile is not there to be resumed.
+    // Folders that an active run renames or removes meanwhile are not there to be resumed.
     if (capture([&] { run = look(task, {fresh, journaled, seems_own}, boots); })) run = {};
   });
   return run;

@@ -9,7 +9,7 @@
 
 namespace reshard {
 
-/// What an interrupted run left of a target, and what `run` would do with it now.
+/// Remains of a target after an interrupted run, and the use that `run` would make of them now.
 struct InterruptedRun {
   std::filesystem::path staging;                   ///< its folder; "" where nothing was left
   EarlierTarget earlier = EarlierTarget::nothing;  ///< nothing: the next run removes the folder

@@ -37,8 +37,8 @@ class StagedTarget {
   void note_durable_names() { names_ = Names::durable; }
   /// After a failed write-back what is there is not resumed. For any thread.
   void distrust_lost_writes() const;
-  /// What to say for an error of this run: when the staging folder is not there any more, that is
-  /// the reason.
+  /// The reason of an error of this run: when the staging folder is not there any more, that is the
+  /// reason.
   Error explained(Error const& error) const;
 
   /// Gives the target its name. Returns what could not be removed, as a sentence on rank 0; "" when

@@ -32,7 +32,8 @@ struct Strangers {
   std::size_t count = 0;           ///< of all; a folder of which nothing belongs counts as one
 };
 
-/// What `belongs(path, is_folder)` denies. What cannot be listed counts as foreign.
+/// Files and folders that `belongs(path, is_folder)` denies. A folder that cannot be listed counts
+/// as foreign.
 Strangers strangers_in(std::filesystem::path const& folder,
                        std::function<bool(std::string const&, bool)> const& belongs);
 

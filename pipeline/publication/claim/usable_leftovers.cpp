@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// What is at the place of a file of the target. A link: it has other names, as one that became a
+/// The thing at the place of a file of the target. A link: it has other names, as one that became a
 /// hard link to a previous target's.
 enum class Found : std::uint8_t { other, link, file };
 

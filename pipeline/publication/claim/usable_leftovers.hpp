@@ -10,7 +10,7 @@
 
 namespace reshard {
 
-/// What of the target an earlier run of the same job has made.
+/// The part of the target that an earlier run of the same job has made.
 enum class EarlierTarget {
   nothing,
   part,

@@ -26,7 +26,7 @@ enum class ReuseWay {
   link    ///< complete files are hard links, of the rest the bytes are copied
 };
 
-/// What of a previous target may be taken over (`target.since`).
+/// Bytes of a previous target that may be taken over (`target.since`).
 struct PreviousTarget {
   bool records = false;  ///< this target records what the next one needs
   ReuseWay way = ReuseWay::none;
@@ -42,7 +42,7 @@ struct PreviousTarget {
   TakenTensors taken;                  ///< of a usable one: taken over without reading the source
 
   bool is_usable() const { return usable_files > 0; }
-  /// What decides which bytes may be taken over, for JobIdentity; "" for nothing.
+  /// Digest of all that decides which bytes may be taken over, for JobIdentity; "" for nothing.
   std::string fingerprint() const;
 };
 

@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 
 constexpr std::uint64_t most_copied_bytes = std::uint64_t{8} << 20;
 
-/// What all ranks have kept, and what was taken before the first round, by file.
+/// The bytes that all ranks have kept, and those taken before the first round, by file.
 std::vector<std::vector<FileSpan>> gathered(std::vector<FileSpan> const& kept,
                                             TakenTensors const& taken, std::size_t files,
                                             Comm const& comm) {

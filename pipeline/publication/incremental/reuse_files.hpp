@@ -9,7 +9,7 @@
 
 namespace reshard {
 
-/// What a target has taken over from the previous one; the same on every rank.
+/// Bytes that a target has taken over from the previous one; the same on every rank.
 struct ReusedBytes {
   std::vector<bool> files;        ///< by number: those that are the previous one's, byte for byte
   std::vector<FileSpan> blocks;   ///< of others, by place: complete blocks that are clones

@@ -122,8 +122,8 @@ class UnreadPlaces {
   std::vector<ShareRegion> left_;
 };
 
-/// What is expected of each file: nothing of those that are not read, and of others what is not in
-/// the blocks that count as zeros.
+/// Expected sums of each file: nothing of those that are not read, and of others all but the blocks
+/// that count as zeros.
 std::vector<std::uint64_t> sums_without(ReusedBytes const& reused, TargetTask const& task,
                                         BegunTarget const& begun) {
   FileDigests const& files = begun.sums.files();

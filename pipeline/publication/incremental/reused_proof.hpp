@@ -23,8 +23,8 @@ std::optional<ScanResult> read_back_without_reused(TargetTask const& task, Begun
                                                    CompletedTarget const& completed,
                                                    ScanOptions options);
 
-/// What the manifest says of the blocks of each file, without paths; none where nothing is
-/// recorded. `now`: when the files that were read were.
+/// Sums of the blocks of each file for the manifest, without paths; none where nothing is recorded.
+/// `now`: when the files that were read were.
 std::vector<FileBlockSums> block_sums(TargetTask const& task, BegunTarget const& begun,
                                       ScanResult const& found, std::string_view now);
 /// The first of the times at which those files were read back that were not read now; "" where all

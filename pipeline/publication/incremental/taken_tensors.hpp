@@ -13,8 +13,8 @@
 
 namespace reshard {
 
-/// What lies where in each file of a plan's target, as a number: two files with the same one have
-/// the same bytes of the same logical tensors at the same places (XXH3 of the regions of
+/// The layout of each file of a plan's target, as a number: two files with the same one have the
+/// same bytes of the same logical tensors at the same places (XXH3 of the regions of
 /// target_digest_work by place, with names, dtypes and shapes). By number of the file.
 std::vector<std::uint64_t> file_layouts(JobPlan const& plan);
 
@@ -34,7 +34,7 @@ struct TakenTensors {
 TakenTensors choose_taken(JobPlan const& plan, std::span<std::optional<std::uint64_t> const> same,
                           std::vector<bool> const& usable);
 
-/// What a run that takes tensors has done before its first round: the cells, and what they add to
+/// The work that a run does by taking tensors before its first round: the cells, and their part of
 /// the sums of the job, except those of files. Pre: the plan is whole.
 JournalEntry work_of_taken(JobPlan const& plan, TakenTensors const& taken);
 

@@ -70,7 +70,7 @@ ReplicaFindings find_copies(PlannedJob const& job, CatalogReader const& read, Co
   return compare_copies(*plan.model, with_declared(plan), read, comm, known);
 }
 
-/// Who says that a tensor is a copy, and what to do where it is none.
+/// Advice for a tensor that was declared to be a copy and is none.
 std::string way_out_of_copies(PlannedJob const& job) {
   std::string const first = "set source.replicas = \"first\"";
   if (!job.plan.declared_copies.empty())
@@ -94,8 +94,8 @@ std::string way_out_of_copies(PlannedJob const& job) {
       first);
 }
 
-/// What is stored once more by declaration: a tied output layer, the embedding of layers for
-/// multi-token prediction, and what a target holds in the bytes of another tensor.
+/// Compares copies by declaration: a tied output layer, the embedding of layers for multi-token
+/// prediction, and tensors that a target holds in the bytes of another one.
 std::uint64_t compare_tied(JobSpec const& spec, PlannedJob const& job, CatalogReader const& read,
                            Comm const& comm) {
   bool const adapter = !job.plan.model->adapter_ranks().empty();

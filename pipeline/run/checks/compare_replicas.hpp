@@ -13,7 +13,7 @@ namespace reshard {
 std::uint64_t compare_replicas(JobSpec const& spec, PlannedJob const& job, SourceWatch const& watch,
                                Comm const& comm);
 
-/// What lies in the rows of the vocabulary that the job leaves out. Collective.
+/// Looks at the rows of the vocabulary that the job leaves out. Collective.
 RowsBehind look_at_padding_left_out(PlannedJob const& job, SourceWatch const& watch,
                                     Comm const& comm);
 

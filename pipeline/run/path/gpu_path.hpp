@@ -12,7 +12,7 @@
 
 namespace reshard {
 
-/// What every rank finds on its host, in rank order. Collective.
+/// The devices of every rank's host, in rank order. Collective.
 std::vector<RankDevices> find_devices(Comm const& comm);
 
 /// The device of this rank and the way its messages are sent, opened for a job.

@@ -14,7 +14,7 @@
 
 namespace reshard {
 
-/// What the busiest rank has to do, as far as it matters for the choice of a path.
+/// The load of the busiest rank, as far as it matters for the choice of a path.
 struct PathLoad {
   std::uint64_t bytes_read = 0;
   std::uint64_t bytes_written = 0;
@@ -33,7 +33,7 @@ PathLoad load_of(Plan const& plan, CellRange cells, std::span<SourceView const> 
 /// that GPUs are not searched needlessly: finding them takes seconds on some nodes.
 std::optional<std::string> reason_against_gpus(PathLoad const& load);
 
-/// What a rank finds on its host.
+/// The devices of a rank's host.
 struct RankDevices {
   int rank = 0;
   std::string host;              ///< its name

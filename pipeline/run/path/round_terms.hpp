@@ -12,7 +12,7 @@
 
 namespace reshard {
 
-/// What the cutting of a planned job into rounds depends on. Borrows the plan and its views.
+/// Terms by which a planned job is cut into rounds. Borrows the plan and its views.
 struct RoundTerms {
   Plan const& plan;
   std::span<SourceView const> views;
@@ -32,13 +32,13 @@ struct RoundTerms {
 RankParts parts_of(RoundTerms const& terms);
 /// The cells that are this rank's by plan.
 CellRange own_cells(RoundTerms const& terms);
-/// Who reads which source file, views included, where ranks exchange.
+/// The readers of each source file, views included, where ranks exchange.
 std::vector<int> readers_of_files(RoundTerms const& terms);
 /// The arena: what the job states, or less when this rank has less to do. Fresh memory costs time.
 std::uint64_t arena_bytes(RoundTerms const& terms);
 /// The same of a rank that does these cells.
 std::uint64_t arena_bytes(RoundTerms const& terms, CellRange cells);
-/// What the part takes that takes most; 0 where none are handed out.
+/// Bytes of the arena for the largest part; 0 where no parts are handed out.
 std::uint64_t arena_bytes_of_parts(RoundTerms const& terms);
 /// How many rounds each rank takes part in.
 std::vector<std::uint64_t> rounds_of_ranks(RoundTerms const& terms);

@@ -6,13 +6,13 @@
 
 namespace reshard {
 
-/// What a report says before anything is written. Not collective.
+/// The report before anything is written. Not collective.
 RunReport report_of_plan(JobSpec const& spec, PlannedJob const& job, Comm const& comm);
 
 /// How the bytes go; again when that has changed.
 void set_path(RunReport& report, PathChoice const& path, RoundTerms const& terms);
 
-/// What was done, summed up over the ranks. Collective.
+/// Adds the work that was done, summed up over the ranks. Collective.
 void add_written(RunReport& report, JobRun const& run, WrittenJob const& written);
 
 }  // namespace reshard

@@ -48,7 +48,7 @@ class Lines {
                               human_bytes(n("plan.payload_read_bytes") - state)));
   }
 
-  /// What will be done, and what it needs.
+  /// The planned work, and its needs.
   void plan() {
     line("plan", fmt::format("reads {}, writes {}, in {} on {}", bytes("plan.payload_read_bytes"),
                              bytes("plan.payload_written_bytes"), many("plan.rounds", "round"),
@@ -77,7 +77,7 @@ class Lines {
                                  " of the source are not read: both have recorded the tensors"));
   }
 
-  /// What was moved.
+  /// The bytes that were moved.
   void data() {
     if (n("run.earlier_runs") > 0)
       line("resumed", fmt::format("{} were written by {}", bytes("run.bytes_reused"),

@@ -20,8 +20,8 @@
 
 namespace reshard {
 
-/// What one of the stages that work side by side did. Seconds are the mean over the ranks; stall is
-/// waiting for another stage, for memory or for another rank.
+/// The work of one of the stages that go on side by side. Seconds are the mean over the ranks;
+/// stall is waiting for another stage, for memory or for another rank.
 struct StageReport {
   std::uint64_t bytes = 0;  ///< of all ranks
   double busy_seconds = 0;
@@ -47,7 +47,7 @@ class Figures {
   std::map<std::string, Json, std::less<>> values_;
 };
 
-/// What a job did, or would do.
+/// The report of a job, done or planned.
 struct RunReport {
   JobSpec job;
   bool planned_only = false;

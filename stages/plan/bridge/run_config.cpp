@@ -22,7 +22,7 @@ constexpr std::string_view none = "None";
 
 using Members = std::vector<std::pair<std::string, Json>>;
 
-/// What the section `model` has to say of the target, by its members; null: nothing.
+/// Members of the section `model` for the target; null: none.
 Members members_of_layout(Json const& args, Json const& model, bool layers_apart) {
   Members result;
   for (char const* name : {"tensor_model_parallel_size", "pipeline_model_parallel_size",
@@ -165,7 +165,7 @@ std::string run_config_text(BridgeTarget const& target, MapLibrary const& librar
   Json result = Json::object();
   result.set("_target_", "megatron.bridge.training.config.ConfigContainer");
   Model const model(table, table, {facts, "args"});
-  // What is refused may have no values for the others.
+  // A model that is refused may have no values for the others.
   auto const others = std::ranges::find_if_not(
       table.args, [](NamedExpression const& one) { return one.name == "refused"; });
   for (auto const& [name, reason] : model.evaluate({table.args.begin(), others}))

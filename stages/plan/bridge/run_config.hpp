@@ -14,7 +14,7 @@ namespace reshard {
 /// The name of Megatron-Bridge's settings in the folder of an iteration.
 inline constexpr char const* run_config_name = "run_config.yaml";
 
-/// What the settings of a target are made of.
+/// Facts from which the settings of a target are made.
 struct BridgeTarget {
   Json args;           ///< every argument of Megatron that the target states
   std::string family;  ///< name of the map; "": a run of Megatron-LM, whose args say it all

@@ -113,7 +113,7 @@ bool all_contain(std::vector<NameForm> const& groups, std::string_view part) {
   });
 }
 
-/// What to do about tensors that a strict load would miss. A bias that a model lacks is 0.
+/// Advice about tensors that a strict load would miss. A bias that a model lacks is 0.
 char const* advice(std::vector<NameForm> const& missing) {
   if (!all_contain(missing, ".bias")) return "load with strict=False";
   if (all_contain(missing, "linear_"))

@@ -35,8 +35,8 @@ struct ArgsDifference {
 /// the files.
 enum class ArgsReader { map, megatron };
 
-/// What a checkpoint with these args would hold in the form that `options` choose (one rank, one
-/// stage), against what the model has. Pre: no weight of the model is quantised (Model::add_part).
+/// The tensors of a checkpoint with these args in the form that `options` choose (one rank, one
+/// stage), against those of the model. Pre: no weight of the model is quantised (Model::add_part).
 /// The vocabulary is not compared: padding and model.true_vocab_size decide over it.
 ArgsDifference args_difference(Model const& model, MapFile const& core, Json const& args,
                                SideOptions options, ArgsReader reader);
@@ -50,15 +50,15 @@ std::string shown(ShapeConflict const& conflict);
 /// The first difference as a sentence without its end; "" for none.
 std::string first_difference(ArgsDifference const& difference);
 
-/// What args of a target that a family's map made say of it. Sizes that contradict the model are an
-/// Error of kind usage, as the map is wrong then; other differences are warnings. `family`: the
+/// Compares args of a target, made by a family's map, with the model. Sizes that contradict it are
+/// an Error of kind usage, as the map is wrong then; other differences are warnings. `family`: the
 /// map's file name.
 void check_made_args(Model const& model, MapFile const& core, std::string const& family,
                      Json const& args, SideOptions const& options,
                      std::vector<std::string>& warnings);
 
-/// What Megatron-Core's own model, loaded strictly, would say of the tensors of a model with these
-/// args; "" for nothing.
+/// The complaint of Megatron-Core's own model, loaded strictly, about the tensors of a model with
+/// these args; "" for nothing.
 std::string strict_load_note(Model const& model, MapFile const& core, Json const& args,
                              SideOptions const& options);
 

@@ -10,7 +10,7 @@ namespace reshard {
 
 /// One way in which Megatron stores a model.
 struct CoreForm {
-  /// What must hold: that it is possible and holds everything once, the latter where it is
+  /// The demand on a form: that it is possible and holds everything once, the latter where it is
   /// possible, or neither.
   enum class Demand { proof, proof_where_possible, nothing };
 

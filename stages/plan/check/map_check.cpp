@@ -352,8 +352,7 @@ class MapChecker {
     return cuts;
   }
 
-  /// What Megatron would make of the args that the family writes: the same axes and the same stored
-  /// tensors.
+  /// Proves the family's args: Megatron makes the same axes and the same stored tensors of them.
   void check_args() {
     if (family_->args.empty())
       return result_.notes.push_back(

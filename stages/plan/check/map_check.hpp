@@ -46,7 +46,7 @@ struct FormCheck {
   bool required = false;  ///< being refused is an error
 };
 
-/// What check-map found.
+/// The result of check-map.
 struct MapCheck {
   std::string map;   ///< file name
   std::string core;  ///< file name of Megatron's map; "" where it was not checked

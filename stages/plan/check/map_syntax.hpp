@@ -7,7 +7,7 @@
 
 namespace reshard {
 
-/// What a map says without any model.
+/// The words of a map, without any model.
 struct MapWords {
   std::vector<std::string> tensors;  ///< logical tensors that its entries name, sorted
   std::size_t names = 0;             ///< stored names, as patterns

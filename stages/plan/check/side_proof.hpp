@@ -28,7 +28,7 @@ struct CoverageFault {
   std::string sentence;
 };
 
-/// What a side stores of a model, and whether that is every element once.
+/// A side's stored tensors of a model, and whether they are every element once.
 struct SideProof {
   std::vector<NamePattern> patterns;                               ///< where they were asked for
   std::vector<std::pair<std::string, std::vector<Index>>> stored;  ///< names and shapes, likewise
@@ -36,7 +36,7 @@ struct SideProof {
   std::vector<CoverageFault> faults;
 };
 
-/// What is reported about a side beside the proof.
+/// The report about a side beside the proof.
 enum class Detail { none, stored, patterns };
 
 /// Goes through every stored tensor of these places. Each element of each logical tensor that

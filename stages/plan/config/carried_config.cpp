@@ -286,7 +286,7 @@ std::vector<ArgDifference> differing_function_args(MapFile const& core, Json con
 std::vector<ArgDifference> untold_args(MapFile const& family, MapFile const& core,
                                        Json const& config, Json const& args) {
   Json const told = args_from_config(family, core, config);
-  // What the family makes no argument of may be a member of the same name.
+  // An argument that the family does not make may be a member of the same name.
   auto const member = [&](std::string const& arg) {
     return makes_arg(family, arg) ? Json() : at_path(config, place_of(config, family.facts, arg));
   };

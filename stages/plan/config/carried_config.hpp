@@ -16,8 +16,8 @@ struct ArgDifference {
   Json second;
 };
 
-/// What is changed in a config.json that travelled with a Megatron checkpoint, and why. `untold`:
-/// args that no member of config.json can say, with what they are by the changed config.
+/// Changes of a config.json that travelled with a Megatron checkpoint, with reasons. `untold`: args
+/// that no member of config.json can say, with their values by the changed config.
 struct ConfigRevision {
   std::vector<huggingface::ConfigPatch> changes;
   std::vector<ArgDifference> untold;

@@ -140,7 +140,7 @@ class DescribedModels {
       if (!equal(values.first, values.second)) add("args." + name, values.first, values.second);
   }
 
-  /// What two members make of each other only together.
+  /// Compares members that say a thing only together, by the args made of them.
   void by_made_args(Json const& config_a, Json const& config_b) {
     Json const a = args_from_config(*maps_.family, maps_.core, config_a);
     Json const b = args_from_config(*maps_.family, maps_.core, config_b);
@@ -148,8 +148,8 @@ class DescribedModels {
       add("args." + one.name, one.first, one.second);
   }
 
-  /// What the copied config became when training continued; args that it cannot express go to
-  /// `note`.
+  /// The copied config brought up to date after training continued; args that it cannot express go
+  /// to `note`.
   template <class Note>
   Json current_config(ModelDescription const& side, Note&& note) const {
     if (side.args.is_null() || maps_.family->config.empty()) return side.config;
@@ -229,7 +229,7 @@ ModelDescription describe_model(Checkpoint const& checkpoint, fs::path const& co
 
 namespace {
 
-/// What two adapters scale by otherwise; the tensors state the ranks. Null, false and an empty
+/// Adds different scales of two adapters; the tensors state the ranks. Null, false and an empty
 /// pattern are alike. A comparison that was not made is made by it, where both have a file.
 ConfigComparison with_adapters(ConfigComparison result, Json const& a, Json const& b) {
   if (a.members() == nullptr || b.members() == nullptr) return result;

@@ -10,7 +10,8 @@
 
 namespace reshard {
 
-/// What says how a checkpoint computes: a config.json, Megatron's args, both or neither (null).
+/// The descriptions of a checkpoint's computation: a config.json, Megatron's args, both or neither
+/// (null).
 struct ModelDescription {
   Json config;
   Json args;
@@ -30,7 +31,7 @@ struct ConfigDifference {
   std::string b;
 };
 
-/// What two descriptions say otherwise of what the model computes, or why they were not compared.
+/// Differences between two descriptions of a model's computation, or why they were not compared.
 struct ConfigComparison {
   std::vector<ConfigDifference> differences;
   std::string not_compared;

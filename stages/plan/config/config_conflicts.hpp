@@ -51,7 +51,7 @@ std::optional<Error> refusal_of(Work&& work) {
 /// nothing.
 Json completed_args(Json args, MapChoice const& maps, Json const& config);
 
-/// What messages call the config.json of a folder.
+/// The name of a folder's config.json in messages.
 std::string config_name_of(huggingface::Folder const& folder);
 
 }  // namespace reshard

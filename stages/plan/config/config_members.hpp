@@ -62,8 +62,8 @@ class ConfigMembers {
 /// Args of which one is NaN or infinite are an Error of kind source.
 void refuse_special_numbers(MapFile const& family, Json const& args);
 
-/// What Megatron's args cannot say of a config.json, as a sentence; "" for nothing. `kept`: the
-/// file is copied with the checkpoint.
+/// Settings of a config.json that Megatron's args cannot hold, as a sentence; "" for none. `kept`:
+/// the file is copied with the checkpoint.
 std::string unheld_warning(MapFile const& family, MapFile const& core, Json const& config,
                            bool kept);
 

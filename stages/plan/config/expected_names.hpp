@@ -14,7 +14,7 @@
 
 namespace reshard {
 
-/// What a Hugging Face folder with a config.json must hold by the map of its family.
+/// Tensors that a Hugging Face folder with a config.json must hold by the map of its family.
 struct ExpectedNames {
   std::string family;                ///< the map
   std::size_t count = 0;             ///< tensors that the map requires

@@ -89,7 +89,7 @@ class PrefixFinder {
     return found;
   }
 
-  /// What stands before some of the missing names.
+  /// Prefixes before some of the missing names.
   std::set<std::string> candidates(std::vector<std::string> const& lacking) const {
     std::set<std::string> found;
     std::size_t const step = std::max<std::size_t>(lacking.size() / most_probes, 1);

@@ -8,13 +8,13 @@
 
 namespace reshard {
 
-/// What stands before the model's own names in those of a DCP source, where no prefix is stated.
+/// The prefix before the model's own names in those of a DCP source, where none is stated.
 struct FoundPrefix {
   std::string prefix;
   std::string note;  ///< a sentence without its dot
 };
 
-/// Who asks: a job that would lose what has no such prefix, or a look at the weights.
+/// The asker: a job that would lose tensors without the prefix, or a look at the weights.
 enum class PrefixUse { job, look };
 
 /// The only prefix behind which a source has the names that its config.json asks for. Nothing where

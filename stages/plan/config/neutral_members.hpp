@@ -8,8 +8,7 @@
 
 namespace reshard {
 
-/// What the [neutral] tables of a family and of mcore.toml say of one model. What it refers to
-/// outlives it.
+/// The [neutral] tables of a family and of mcore.toml for one model. Tables and model outlive it.
 class NeutralMembers {
  public:
   NeutralMembers(MapFile const& family, MapFile const& core, Model const& model)

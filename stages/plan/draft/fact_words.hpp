@@ -15,9 +15,9 @@ struct OtherWord {
   std::string word;
 };
 
-/// What the maps' facts are also called in configs: for those that `facts` does not state, the
-/// first of their other words that it does. `asked`: the facts of a map. The number of layers is
-/// also found by its value, `layers` (0: not known).
+/// Other words of configs for the maps' facts: for those that `facts` does not state, the first of
+/// their other words that it does. `asked`: the facts of a map. The number of layers is also found
+/// by its value, `layers` (0: not known).
 std::vector<OtherWord> other_words(std::vector<std::string> const& asked, Json const& facts,
                                    Index layers);
 

@@ -260,7 +260,7 @@ class Drafter {
     return text;
   }
 
-  /// What config.json is called, and what its facts are, for targets that are made from args.
+  /// The name of config.json's family, and its facts, for targets that are made from args.
   std::string config(Candidate const& candidate) const {
     MapFile const& base = *candidate.base;
     std::string text = table("args", base.args, candidate, "");

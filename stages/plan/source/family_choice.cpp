@@ -18,7 +18,7 @@
 namespace reshard {
 namespace {
 
-/// What a family makes of args.
+/// A family's reading of args.
 struct Reading {
   std::set<std::string, std::less<>> tensors;
   std::size_t untold = 0;  ///< args that its config.json cannot hold

@@ -11,7 +11,7 @@
 namespace reshard {
 namespace {
 
-/// What the rule of padding takes from args, where config.json has no word for it.
+/// Takes the divisor of the padding rule from args, where config.json has no word for it.
 void add_divisor(ModelFacts& facts, Json const& args) {
   Json const divisor = fact(args, "make_vocab_size_divisible_by");
   if (!divisor.is_null()) facts.facts.set("make_vocab_size_divisible_by", divisor);

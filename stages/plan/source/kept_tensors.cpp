@@ -263,7 +263,7 @@ class Settler {
     result_.note = note(converted, parts.size());
   }
 
-  /// What the target's trainer has no place for.
+  /// Whether the target's trainer has no place for a part.
   bool is_left_out(Part const& part) {
     if (of_megatron_ || target_trainer_ == nullptr || !matches(target_trainer_->drop, part.stored))
       return false;

@@ -10,7 +10,7 @@
 
 namespace reshard {
 
-/// What became of the parts of a model that are no part of its language model.
+/// The treatment of the parts of a model that are no part of its language model.
 struct SettledParts {
   TrainerNames source;  ///< of a source with Megatron's names
   TrainerNames target;  ///< of a target with Megatron's names

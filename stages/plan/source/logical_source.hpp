@@ -4,8 +4,8 @@
 
 namespace reshard {
 
-/// What a container with logical names says of its model: config, args, whose layer norms. Errors
-/// of kind source when that is nothing.
+/// Reads the facts of a container with logical names: config, args, whose layer norms. Errors of
+/// kind source where there are none.
 void read_logical_facts(Checkpoint const& checkpoint, SourceModel& result);
 
 /// Adds the catalogue of such a container to its model, which is made: which tensors the model has

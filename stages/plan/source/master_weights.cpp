@@ -17,7 +17,7 @@ bool flag(Json const& facts, std::string_view key) {
   return value.boolean() != nullptr && *value.boolean();
 }
 
-/// What a run computes in: args say so, else the config.
+/// The dtype that a run computes in: from args, else from the config.
 std::optional<DType> computing_dtype(SourceModel const& read) {
   if (flag(read.args, "bf16")) return DType::bf16;
   if (flag(read.args, "fp16")) return DType::f16;
@@ -134,7 +134,7 @@ class Splitter {
   std::set<SharedText> rounded_;
 };
 
-/// Who saves F32 weights alone reads here what becomes of them.
+/// Warns those who save F32 weights alone of the rounding.
 void warn_of_rounded(SourceModel& read, Splitter const& splitter) {
   if (splitter.rounded() == 0) return;
   read.warnings.push_back(fmt::format(

@@ -73,7 +73,7 @@ class Options {
     return value.integer() == nullptr ? 0 : *value.integer();
   }
 
-  /// What a rank has of an axis that `key` of [source], the number of ranks, cuts.
+  /// A rank's share of an axis that `key` of [source], the number of ranks, cuts.
   Index share_of_rank(char const* key, Index ranks, std::string const& axis) const {
     Index const whole = std::max<Index>(size(axis.c_str()), 1);
     if (whole % ranks != 0)

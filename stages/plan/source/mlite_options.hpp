@@ -10,7 +10,7 @@
 
 namespace reshard {
 
-/// What a checkpoint of Megatron Lite does not state and its names and shapes show
+/// Options that a checkpoint of Megatron Lite does not state and its names and shapes show
 /// (mlite_keys.hpp).
 
 /// Whether a map has Megatron Lite's names: it lists the options of mlite_options().

@@ -10,7 +10,7 @@
 
 namespace reshard::mlite {
 
-// What those who read Megatron Lite's names have in common.
+// Words for all readers of Megatron Lite's names.
 
 inline constexpr std::string_view layers = "layers.";
 inline constexpr std::array<std::string_view, 2> embeddings = {"embed.embedding.weight",

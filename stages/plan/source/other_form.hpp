@@ -20,8 +20,8 @@ std::string quantised_by(Json const& config);
 std::string unnamed_beside(std::string_view weight, NameTable const& stored,
                            std::span<StoredName const> names, StoredTable const& table, int levels);
 
-/// What can be done with a source whose weights have a form that no map describes, as two sentences
-/// without the last dot: `beside` is of unnamed_beside(), `method` of quantised_by().
+/// Ways out for a source whose weights have a form that no map describes, as two sentences without
+/// the last dot: `beside` is of unnamed_beside(), `method` of quantised_by().
 std::string other_form_words(std::string const& beside, std::string const& method);
 
 /// The same where the scales of a weight are there, and its blocks do not fit its axes: `fault` is

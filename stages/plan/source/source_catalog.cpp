@@ -93,7 +93,7 @@ class CatalogBuilder {
     std::size_t name = 0;                 ///< among those of the chunk
     EntryLayout const* layout = nullptr;  ///< of the share before, whose shape was right
   };
-  /// What shares with equal tables have alike.
+  /// The common part of shares with equal tables.
   struct KnownTable {
     std::vector<KnownTensor> tensors;
     std::vector<std::pair<std::size_t, std::string>> dropped;
@@ -188,7 +188,7 @@ class CatalogBuilder {
     return result;
   }
 
-  /// What messages about a tensor name.
+  /// The file in messages about a tensor.
   std::string const& file_of(StoredTensor const& tensor) const {
     if (in_chunks()) return source_.place;
     return catalog_.files[source_.stored.chunks[tensor.first_chunk].item.file];
@@ -426,8 +426,8 @@ class CatalogBuilder {
     unknown_form_ = true;
   }
 
-  /// What is known of a weight that is not stored as the map expects; "" for nothing. `levels` are
-  /// of unnamed_beside().
+  /// The known form of a weight that is not stored as the map expects; "" for none. `levels` are of
+  /// unnamed_beside().
   std::string other_form(StoredShare const& share, std::vector<StoredName> const& names,
                          StoredName const& name, int levels) {
     if (std::string const fault = quantised_fault(model_, side_, name, share.place,
@@ -469,7 +469,8 @@ class CatalogBuilder {
     return side_.box_pieces(name, begin, end);
   }
 
-  /// What stands beside a weight that is stored as it is has no part in its values.
+  /// Leaves out quantisers' numbers beside a weight that is stored as it is: they have no part in
+  /// its values.
   void leave_out_beside(StoredShare const& share, StoredName const& name) {
     if (model_.schemes().empty()) return;
     for (QuantMatch const& match :

@@ -63,7 +63,7 @@ class FactsReader {
   bool in_shares() const { return source_.storage == Storage::shares; }
   std::string place() const { return source_.folder.string(); }
 
-  /// What describes an adapter, and the config.json of the model that it belongs to.
+  /// Finds the adapter's description, and the config.json of the model that it belongs to.
   void find_base() {
     result_.adapter = "?";  // which names it has is found with the map
     if (!result_.files) result_.files.emplace();

@@ -5,9 +5,10 @@
 
 namespace reshard {
 
-/// What a source and its job say of the model before a map is chosen: the stored names, args,
-/// config.json and the files beside it, the reference, what names tell. Errors: source (an adapter
-/// alone, nothing that says how large the model is), usage (a source that needs source.config).
+/// Reads the facts that a source and its job have about the model before a map is chosen: the
+/// stored names, args, config.json and the files beside it, the reference, forms that names tell.
+/// Errors: source (an adapter alone, no fact about how large the model is), usage (a source that
+/// needs source.config).
 void read_facts(Checkpoint const& source, PlanRequest const& request, SourceModel& result);
 
 /// Whether a family's config.json decides about the model's axes.

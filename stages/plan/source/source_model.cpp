@@ -372,7 +372,7 @@ class SourceReader {
     return tensors;
   }
 
-  /// What a program does not save, though a model of the family has it.
+  /// Warns of tensors that a program does not save, though a model of the family has them.
   void warn_of_lacking(std::vector<TensorId> const& asked) {
     std::vector<std::string> lacking;
     for (TensorId const tensor : asked)
@@ -398,7 +398,8 @@ class SourceReader {
           listed(copies, 4)));
   }
 
-  /// What a family requires must be there, even where Megatron models in general may lack it.
+  /// The side that settles what must be there: a family may require tensors that Megatron models in
+  /// general may lack.
   Side const& settling(Side const& side) const {
     return result_.family_side ? *result_.family_side : side;
   }

@@ -71,7 +71,8 @@ void refuse_odd_sizes(MapFile const& table, Json const& made, Checkpoint const& 
 
 bool is_number(Json const& value) { return value.integer() != nullptr || value.real() != nullptr; }
 
-/// What the family's class takes for a member that is left out; null where the map does not say.
+/// The default of the family's class for a member that is left out; null where the map does not
+/// say.
 Json default_of(MapFile const& family, std::string const& member) {
   for (NamedExpression const& one : family.defaults) {
     if (one.name != member) continue;
@@ -115,7 +116,7 @@ void check_settings(Checkpoint const& checkpoint, MapFile const& family, Model c
 Json stated_args(Checkpoint const& checkpoint, MapLibrary const& library) {
   Json stored = args_of(checkpoint);
   if (describe_a_model(stored)) return stored;
-  // What a run of another program leaves beside its state describes no model.
+  // Settings that a run of another program leaves beside its state describe no model.
   if (!checkpoint.shape) return checkpoint.names == NameOwner::megatron ? stored : Json();
   FoundShape const& shape = *checkpoint.shape;
   if (shape.facts.is_null()) return stored.is_null() ? stored : Json();

@@ -21,8 +21,8 @@ bool from_settings(Checkpoint const& checkpoint);
 void check_settings(Checkpoint const& checkpoint, MapFile const& family, Model const& described,
                     MapLibrary const& library);
 
-/// What a user can do where a checkpoint states no model, as the end of a sentence: "Set
-/// source.config to the config.json of the same model (args.json: model = Qwen/Qwen3-4B)".
+/// Advice for a checkpoint that states no model, as the end of a sentence: "Set source.config to
+/// the config.json of the same model (args.json: model = Qwen/Qwen3-4B)".
 std::string way_to_a_config(Checkpoint const& checkpoint);
 
 }  // namespace reshard

@@ -131,8 +131,9 @@ class TableMaker {
     }
   }
 
-  /// What the ranks of a mesh have of an axis of the shape: equal parts of its size, padding
-  /// counted. Where they are more than its indices, and the map says so, equal parts of the rows.
+  /// Adds the shares of the ranks of a mesh in an axis of the shape: equal parts of its size,
+  /// padding counted. Where they are more than its indices, and the map says so, equal parts of the
+  /// rows.
   void add_held(StoredShare const& share, std::uint32_t number, SideEntry const& entry,
                 ElementRule& rule) const {
     for (AxisId const axis : entry.shape_axes) {

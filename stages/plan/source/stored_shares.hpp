@@ -15,7 +15,7 @@ namespace reshard {
 /// Stored names and their numbers in StoredTable::tensors; borrows the names.
 using NameTable = std::unordered_map<std::string_view, std::size_t>;
 
-/// What one place of a source holds: all of it, or a rank's share of one pipeline chunk.
+/// The content of one place of a source: all of it, or a rank's share of one pipeline chunk.
 struct StoredShare {
   SidePlace place;
   std::size_t chunk = 0;         ///< in model order; 0 for a source without shares

@@ -14,8 +14,8 @@ namespace reshard {
 /// where the pattern does not fit.
 std::optional<std::string_view> star_of(std::string_view pattern, std::string_view name);
 
-/// What a trainer calls a part of a model, and what Hugging Face does, by one [kept.NAME] of a map.
-/// Of several patterns that fit the longest is meant.
+/// A trainer's name of a part of a model, and Hugging Face's, by one [kept.NAME] of a map. Of
+/// several patterns that fit the longest is meant.
 struct PartName {
   MapKeptName const* by = nullptr;
   std::string_view star;

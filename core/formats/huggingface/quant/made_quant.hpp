@@ -11,7 +11,7 @@
 
 namespace reshard::huggingface {
 
-/// What target.quant and the keys beside it mean together.
+/// Meaning of target.quant and the keys beside it, together.
 struct QuantRecipe {
   MadeQuant form = MadeQuant::none;
   QuantFor library = QuantFor::compressed_tensors;  ///< never automatic
