@@ -4,6 +4,7 @@
 #   scripts/install_peers.sh empty     the environment without its libraries: enough for CMake, so that they can be installed while the program is compiled
 #   scripts/install_peers.sh RELEASE   a release of tests/peers/releases.txt, such as megatron-core==0.19.2, over the libraries of .cache/peers:
 #                                      .cache/peers-megatron-core-0.19.2
+#   scripts/install_peers.sh vllm      .cache/peers-vllm, an environment of its own with tests/peers/vllm.txt
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -48,6 +49,26 @@ install_release() {
   echo "$made_from" >"$overlay/made-from.txt"
 }
 
+# The wheels of torchvision and its like on PyPI are for torch with CUDA, and vLLM takes any that is there.
+install_vllm() {
+  local own=$environment-vllm list=tests/peers/vllm.txt made_from
+  made_from="$PWD $(python3 --version) $(sha256sum "$list")"
+  if [[ -f $own/made-from.txt && $(<"$own/made-from.txt") == "$made_from" ]]; then
+    echo "peers: $own is up to date"
+    return
+  fi
+  echo "peers: making $own"
+  python3 -m venv --clear "$own"
+  "$own/bin/python" -m pip --disable-pip-version-check install --quiet "$(grep -E '^torch==' "$list")"
+  "$own/bin/python" -m pip --disable-pip-version-check install --quiet -r "$list"
+  "$own/bin/python" -m pip --disable-pip-version-check uninstall --quiet --yes torchvision torchaudio torchcodec
+  echo "$made_from" >"$own/made-from.txt"
+}
+
+if [[ ${1:-} == vllm ]]; then
+  install_vllm
+  exit 0
+fi
 if [[ ${1:-} == *==* ]]; then
   install_release "$1"
   exit 0
@@ -75,7 +96,7 @@ case "${1:-}" in
   "") ;;
   empty) exit 0 ;;
   *)
-    echo "install_peers.sh: '$1' is no word: choose empty, a release such as megatron-core==0.19.2, or nothing" >&2
+    echo "install_peers.sh: '$1' is no word: choose empty, vllm, a release such as megatron-core==0.19.2, or nothing" >&2
     exit 2
     ;;
 esac

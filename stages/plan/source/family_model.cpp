@@ -17,6 +17,13 @@ void add_divisor(ModelFacts& facts, Json const& args) {
   if (!divisor.is_null()) facts.facts.set("make_vocab_size_divisible_by", divisor);
 }
 
+/// The place of the facts, for messages: without any config.json one is made from the args.
+std::string origin_of(Checkpoint const& source, SourceModel const& read) {
+  bool const made =
+      source.config.is_null() && !read.files && !read.reference && !read.args.is_null();
+  return made ? "args" : "config.json";
+}
+
 class FamilyModel {
  public:
   FamilyModel(Checkpoint const& source, PlanRequest const& request, MapFile const* names,
@@ -24,7 +31,7 @@ class FamilyModel {
       : source_(source), request_(request), names_(names), has_(has), read_(read) {}
 
   void make() {
-    ModelFacts facts{read_.config, "config.json", request_.read.true_vocab_size};
+    ModelFacts facts{read_.config, origin_of(source_, read_), request_.read.true_vocab_size};
     if (logical() && !to_huggingface(request_))
       facts.true_vocab_size = carried_vocab(source_, request_, read_);
     if (logical()) add_divisor(facts, read_.args);
@@ -135,7 +142,7 @@ void carry_vocab_rows(Checkpoint const& source, PlanRequest const& request, Sour
     return;
   check_vocab(source, request, read);
   if (read.args.is_null()) read.recorded_vocab = *vocab.integer();
-  ModelFacts facts{read.config, "config.json", carried_vocab(source, request, read)};
+  ModelFacts facts{read.config, origin_of(source, read), carried_vocab(source, request, read)};
   add_divisor(facts, read.args);
   Json const depth = read.model->value("M");
   if (depth.integer() != nullptr) facts.prediction_layers = *depth.integer();
