@@ -1,5 +1,6 @@
 # cmake -DOUT=file.cpp -DSOURCES_DIR=pipeline/view/page -P embed_texts.cmake: the files of the pages as one C++ file.
 set(layout_parts common.js palette.js layout_data.js layout_list.js layout_owners.js layout_boxes.js layout_table.js layout_flows.js layout.js)
+set(difference_parts common.js difference_grid.js difference_table.js difference.js)
 
 function(read_all result)
   set(text "")
@@ -14,12 +15,12 @@ function(read_all result)
 endfunction()
 
 read_all(style style.css)
-read_all(layout_body layout.html)
-read_all(layout_script ${layout_parts})
 
-set(cpp "#include \"pipeline/view/view_assets.hpp\"\n\nnamespace reshard {\n\nPageAssets page_assets() {\n  return {\n")
-foreach(part style layout_body)
-  string(APPEND cpp "    R\"PAGE(${${part}})PAGE\",\n")
+set(cpp "#include \"pipeline/view/view_assets.hpp\"\n\nnamespace reshard {\n\n")
+foreach(page layout difference)
+  read_all(body ${page}.html)
+  read_all(script ${${page}_parts})
+  string(APPEND cpp "PageAssets ${page}_assets() {\n  return {\n    R\"PAGE(${style})PAGE\",\n    R\"PAGE(${body})PAGE\",\n")
+  string(APPEND cpp "    R\"PAGE('use strict';\n(() => {\n${script}})();\n)PAGE\"};\n}\n\n")
 endforeach()
-string(APPEND cpp "    R\"PAGE('use strict';\n(() => {\n${layout_script}})();\n)PAGE\"};\n}\n\n}  // namespace reshard\n")
-file(WRITE ${OUT} "${cpp}")
+file(WRITE ${OUT} "${cpp}}  // namespace reshard\n")

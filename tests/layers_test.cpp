@@ -67,7 +67,7 @@ std::map<std::string, std::set<std::string>> const allowed_rooms = {
     {"verify", {"job", "records"}},
     {"extract", {"job", "publication", "verify"}},
     {"run", {"job", "journal", "messages", "publication", "records", "verify"}},
-    {"view", {"job"}},
+    {"view", {"job", "run", "verify"}},
     {"cli", {"job", "messages"}},
     {"describe", {"cli", "job", "records", "verify"}},
     {"nightly", {"describe", "job", "publication", "records"}},

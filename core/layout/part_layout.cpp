@@ -84,8 +84,11 @@ class PartMaker {
   }
 
   [[noreturn]] void straddles(Index block, std::string const& what, Index size) const {
-    fail(ErrorKind::usage, "'{}': blocks of {} straddle {} (extent {})", weight_.text, block, what,
-         size);
+    fail(
+        ErrorKind::usage,
+        "'{}': blocks of {} straddle {} (extent {}): the value of a block, such as a scale, is that "
+        "of more than one of them, and cannot be cut where the weight is",
+        weight_.text, block, what, size);
   }
 
   static std::string first_axis(Factor const& factor) {

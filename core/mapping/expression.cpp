@@ -160,7 +160,7 @@ class Evaluation {
     std::int64_t const remainder = a % b;  // of the sign of a
     if (symbol == "%") return remainder < 0 ? remainder + b : remainder;
     if (remainder != 0 && scope_.exact_division)
-      mistake("{} / {} is not a whole number. The configuration does not fit this map.", a, b);
+      mistake("{} / {} is not a whole number. {}", a, b, misfit_advice);
     return a / b - (remainder < 0 ? 1 : 0);
   }
 

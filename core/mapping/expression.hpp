@@ -12,6 +12,9 @@
 
 namespace reshard {
 
+/// The last sentence of an Error whose cause is the configuration, not the map.
+inline constexpr std::string_view misfit_advice = "The configuration does not fit this map.";
+
 /// Meanings of the words of an expression. Values are JSON values; null is "absent".
 struct ExpressionScope {
   /// The value of a key (dots included: "text_config.hidden_size", "layer.moe"); nothing when no

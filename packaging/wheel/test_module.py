@@ -59,6 +59,9 @@ def commands():
     assert reshard.diff(SOURCE, "from-python")["same"] is True
     assert reshard.suspects("from-python") == []
     reshard.view("from-python", "page.html")
+    reshard.view("from-python", "difference.html", "from-python")
+    assert "difference" in Path("difference.html").read_text()
+    assert "from-python" in repr(reshard.open("from-python"))
     assert Path("page.html").read_text(encoding="utf-8").startswith("<!")
     told = []
     reshard.run(JOB, set={"target.path": "told"}, progress=told.append)

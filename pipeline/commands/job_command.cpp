@@ -20,7 +20,6 @@
 namespace reshard {
 namespace {
 
-constexpr int most_planned_ranks = 1'000'000;
 constexpr std::uint64_t largest_job_bytes = 4U << 20;
 
 ProgressStyle progress_style(std::string_view word) {

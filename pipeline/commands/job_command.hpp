@@ -14,6 +14,9 @@ namespace reshard {
 
 // Shared by `run`, `plan` and `nightly`.
 
+/// Of --ranks.
+constexpr int most_planned_ranks = 1'000'000;
+
 struct JobOptions {
   std::string job_file;
   std::vector<std::string> overrides;

@@ -4,8 +4,8 @@
 
 #include "pipeline/cli/standard_output.hpp"
 #include "pipeline/commands/all_commands.hpp"
+#include "pipeline/commands/two_checkpoints.hpp"
 #include "pipeline/job/job_field.hpp"
-#include "pipeline/verify/compare/compare.hpp"
 #include "pipeline/verify/compare/file_comparison.hpp"
 #include "pipeline/verify/self_check/self_check.hpp"
 #include "pipeline/verify/verify_one.hpp"
@@ -50,26 +50,11 @@ class VerifyCommand : public Command {
         ->required()
         ->expected(diff ? 2 : 1, 2)
         ->type_name("");
-    add_map(*sub, map_);
-    sub->add_option("--map-a", map_a_, "the map of A alone, where the two need others")
-        ->type_name("MAP");
-    sub->add_option("--map-b", map_b_, "the same for B")->type_name("MAP");
-    sub->add_option("--config-a", config_a_,
-                    "config.json or its folder, if A has none (default: B's)")
-        ->type_name("PATH");
-    sub->add_option("--config-b", config_b_, "the same for B (default: A's)")->type_name("PATH");
-    sub->add_option("--prefix-a", prefix_a_,
-                    "what A's stored names begin with beside the model's own, as source.prefix of "
-                    "a job; names without it are left out (default: as B's reshard.json says where "
-                    "B was made from A)")
-        ->type_name("TEXT");
-    sub->add_option("--prefix-b", prefix_b_, "the same for B")->type_name("TEXT");
+    add_map(*sub, sides_.map);
+    sides_.add_to(*sub);
     sub->add_option("--limit", limit_, "rows to show; totals are complete (default: 50)")
         ->type_name("N");
     sub->add_flag("--json", json_, "one JSON document on stdout, with all rows");
-    sub->add_option("--adapter", adapter_,
-                    "the folder of a LoRA adapter: compare as if it were merged into A")
-        ->type_name("PATH");
     if (diff)
       sub->add_flag("--histogram", histogram_,
                     "count differing elements by powers of ten; --json always has this");
@@ -107,18 +92,14 @@ class VerifyCommand : public Command {
   }
 
   std::string mistake() const override {
-    for (auto const& [option, map] : {std::pair("--map-a", &map_a_), std::pair("--map-b", &map_b_)})
-      if (*map == "none")
-        return fmt::format(
-            "{} none: stored names are those of both, or of neither. Give --map none instead.",
-            option);
-    if (paths_.size() == 1 && !(config_b_.empty() && map_b_.empty() && prefix_b_.empty()))
+    if (std::string mistake = sides_.mistake(); !mistake.empty()) return mistake;
+    if (paths_.size() == 1 && sides_.says_b())
       return "--config-b, --map-b and --prefix-b say how B is read. Give two paths, or say of the one "
              "with --config-a, --map and --prefix-a how it is.";
     if (paths_.size() == 2 && replicas_)
       return "--replicas checks one checkpoint. Give one path, or leave it out: all replicas in B "
              "are compared in any case.";
-    if (files_ && (paths_.size() == 1 || !adapter_.empty()))
+    if (files_ && (paths_.size() == 1 || !sides_.adapter.empty()))
       return "--files compares the files of two folders as they are. Give two paths, and no "
              "--adapter.";
     if (!subset_.empty() && (paths_.size() == 2 || replicas_))
@@ -127,7 +108,7 @@ class VerifyCommand : public Command {
       return "--record needs --subset. Add the part to read, such as --subset auto, or leave "
              "--record out.";
     if (self_check_ > 0 &&
-        (paths_.size() == 1 || files_ || weights_only_ || replicas_ || !adapter_.empty()))
+        (paths_.size() == 1 || files_ || weights_only_ || replicas_ || !sides_.adapter.empty()))
       return "--self-check compares elements of two checkpoints. Give two paths, and none of "
              "--files, --weights-only, --replicas and --adapter.";
     if (self_check_ == 0 && seed_)
@@ -136,7 +117,7 @@ class VerifyCommand : public Command {
     if (weights_only_ && (files_ || paths_.size() == 1))
       return "--weights-only compares the tensors of two checkpoints. Give two paths, and no "
              "--files.";
-    if (paths_.size() == 1 && !adapter_.empty())
+    if (paths_.size() == 1 && !sides_.adapter.empty())
       return "--adapter belongs to a comparison of two checkpoints: the one it was merged into, and "
              "the merged one. Give both paths, or leave it out.";
     return "";
@@ -153,9 +134,9 @@ class VerifyCommand : public Command {
   int verify_alone(Surroundings const& surroundings, Comm const& comm) const {
     DigestQuery query;
     query.path = paths_.front();
-    query.map = map_a_.empty() ? map_ : map_a_;
-    query.config = config_a_;
-    query.prefix = prefix_a_;
+    query.map = sides_.map_a.empty() ? sides_.map : sides_.map_a;
+    query.config = sides_.config_a;
+    query.prefix = sides_.prefix_a;
     query.config_option = "--config-a";
     query.scope = replicas_ ? DigestScope::all : DigestScope::distinct;
     query.library = surroundings.library;
@@ -193,19 +174,10 @@ class VerifyCommand : public Command {
   }
 
   CompareRequest compare_request(Surroundings const& surroundings) const {
-    CompareRequest request;
-    request.a = paths_.front();
-    request.b = paths_.back();
-    request.comparison = comparison_;
-    request.terms_a = {
-        .map = map_a_.empty() ? map_ : map_a_, .config = config_a_, .prefix = prefix_a_};
-    request.terms_b = {
-        .map = map_b_.empty() ? map_ : map_b_, .config = config_b_, .prefix = prefix_b_};
-    request.adapter = adapter_;
+    CompareRequest request = sides_.request(paths_, comparison_, surroundings.library);
     request.weights_only = weights_only_;
     request.histogram = histogram_;
     request.row_limit = limit_;
-    request.library = surroundings.library;
     return request;
   }
 
@@ -217,14 +189,7 @@ class VerifyCommand : public Command {
 
   Comparison comparison_;
   std::vector<std::string> paths_;  ///< one or two
-  std::string map_ = "auto";
-  std::string map_a_;     ///< "": as map_
-  std::string map_b_;     ///< the same
-  std::string config_a_;  ///< config.json or its folder; "" for none
-  std::string config_b_;
-  std::string prefix_a_;  ///< "" for none
-  std::string prefix_b_;
-  std::string adapter_;     ///< "" for none
+  TwoCheckpoints sides_;
   std::size_t limit_ = 50;  ///< rows of the text
   bool files_ = false;      ///< compare files, not tensors
   bool weights_only_ = false;

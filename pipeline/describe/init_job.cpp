@@ -16,6 +16,7 @@
 #include "pipeline/cli/command_table.hpp"
 #include "pipeline/job/plan_request.hpp"
 #include "stages/plan/job_plan.hpp"
+#include "stages/plan/source/source_names.hpp"
 #include "stages/plan/source/state_policy.hpp"
 #include "stages/read/open_source.hpp"
 
@@ -248,7 +249,18 @@ class Draft {
         "\n[source]\n" + comment_lines(fmt::format("Found: {}; {}.", found_text(), chosen.tensors));
     for (std::string const& warning : source_.warnings) text += comment_lines(shown_line(warning));
     text += fmt::format("path = {}\n", json_quoted(chosen.job.source.path));
-    return text + optimizer_policy(chosen) + rng_policy(chosen);
+    return text + prefix_hint() + optimizer_policy(chosen) + rng_policy(chosen);
+  }
+
+  /// Of a state dict of transformers that was saved below a key.
+  std::string prefix_hint() const {
+    bool behind = source_.names == NameOwner::family;
+    bool twice = false;
+    each_stored(source_, view_of(source_), [&](std::string const& name, auto const&) {
+      behind = behind && name.starts_with("model.");
+      twice = twice || name.starts_with("model.model.");
+    });
+    return behind && twice ? "# prefix = \"model.\"  # names are then those of transformers\n" : "";
   }
 
   /// A message of one line: names in it may hold anything.

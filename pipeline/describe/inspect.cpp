@@ -10,6 +10,7 @@
 #include "core/formats/model_files.hpp"
 #include "core/formats/shapes.hpp"
 #include "core/mapping/config_defaults.hpp"
+#include "core/mapping/expression.hpp"
 #include "pipeline/describe/look.hpp"
 #include "pipeline/describe/run_table.hpp"
 #include "pipeline/job/option_words.hpp"
@@ -84,8 +85,19 @@ void add_shape(Inspection& result, std::optional<FoundShape> const& shape) {
   result.json.set("shape", std::move(json));
 }
 
+/// Such a file is shown as a folder of it alone would be.
+bool is_weight_file(fs::path const& path) {
+  std::error_code none;
+  return path.extension() == ".safetensors" && fs::is_regular_file(path, none);
+}
+
 Inspection inspect_one(fs::path const& given, megatron::UserSizes const& user,
                        std::string const& misfit) {
+  if (is_weight_file(given)) {
+    Inspection result = format_of(FormatId::huggingface).describe(given, user);
+    add_findings(result);
+    return result;
+  }
   fs::path const path = folder_of_weights(given);
   std::optional<ListedFolders> listed_weights;
   if (path != given) listed_weights.emplace(path);
@@ -151,9 +163,11 @@ std::string config_misfit(CheckpointQuery const& query) {
   if (capture([&] { format = choose_format(query.path).id(); }) || format != FormatId::huggingface)
     return "";
   Reading const reading = reading_of(query);
-  bool const misfit =
-      reading.known && reading.failed && reading.failed->kind() == ErrorKind::source;
-  return misfit ? reading.failed->sentence() : "";
+  if (!reading.known || !reading.failed) return "";
+  std::string const sentence = reading.failed->sentence();
+  bool const misfit = reading.failed->kind() == ErrorKind::source ||
+                      sentence.find(misfit_advice) != std::string::npos;
+  return misfit ? sentence : "";
 }
 
 void add_reading(Inspection& result, CheckpointQuery const& query) {

@@ -123,6 +123,10 @@ class Checker {
   void check_local(Given const& given, std::string const& path) {
     if (path == "~" || path.starts_with("~/"))
       add(given, "'~' is not known, because HOME is not set. Write your home folder out");
+    if (path.starts_with('$') && path.find_first_not_of('/', 1) == 1)
+      add(given,
+          "begins with an environment variable, and a job file replaces none. Write the path out, "
+          "or give it with --set, where the shell replaces it");
     std::string_view const scheme = std::string_view(path).substr(0, path.find("://"));
     if (scheme.size() < path.size() && scheme.find('/') == std::string_view::npos)
       add(given,

@@ -1,16 +1,20 @@
 #include "pipeline/view/view.hpp"
 
 #include <algorithm>
-#include <map>
+#include <tuple>
 
 #include "core/base/file.hpp"
 #include "core/base/paths.hpp"
 #include "core/base/shown_name.hpp"
+#include "core/transport/nccl/host_identity.hpp"
 #include "core/transport/shared_sight.hpp"
 #include "pipeline/job/key_places.hpp"
 #include "pipeline/job/option_words.hpp"
 #include "pipeline/job/plan_request.hpp"
+#include "pipeline/run/planned_job.hpp"
+#include "pipeline/run/report/report_parts.hpp"
 #include "pipeline/version.hpp"
+#include "pipeline/view/job_figures.hpp"
 #include "pipeline/view/view_model.hpp"
 #include "stages/plan/job_plan.hpp"
 #include "stages/read/open_source.hpp"
@@ -76,6 +80,8 @@ ViewSide target_side(JobSpec const& job, JobPlan const& plan) {
   return side;
 }
 
+std::string made_by() { return "reshard " + version_number(); }
+
 std::string last_name(fs::path const& path) { return normal_path(path).filename().string(); }
 
 LayoutView checkpoint_view(ViewQuery const& query, Comm const& comm) {
@@ -108,26 +114,23 @@ LayoutView checkpoint_view(ViewQuery const& query, Comm const& comm) {
 
 LayoutView job_view(ViewQuery const& query, Comm const& comm) {
   JobSpec const& job = *query.job;
-  Checkpoint source = open_source(job.source.path, job.source.format, open_choice(job), comm);
-  if (!job.source.adapter.empty()) add_adapter(source, job.source.adapter, comm);
-  for (std::string const& path : job.source.average)
-    add_averaged(source, path, job.source.format, open_choice(job), comm);
-  PlanRequest const request = plan_request(job, query.library);
-  PlanLimits limits;
-  limits.digests = false;
-  JobPlan plan;
-  together_seeing(comm, [&] { plan = make_job_plan(source, request, limits); });
+  PlannedJob const planned = plan_job(job, query.library, query.ranks, comm);
+  std::vector<std::string> hosts = comm.all_gather(host_name());
+  if (comm.size() != planned.ranks) hosts.clear();
   LayoutView view;
   together(comm, [&] {
     if (comm.rank() != 0) return;
+    JobPlan const& plan = planned.plan;
     view.title = fmt::format("{} → {}", last_name(job.source.path), last_name(job.target.path));
     view.map = plan.map_name;
     view.stored_names = plan.stored_names;
-    view.warnings = plan.warnings;
-    view.sides.push_back(side_of(source, job.source.path, "source"));
+    view.sides.push_back(side_of(planned.source, job.source.path, "source"));
     view.sides.push_back(target_side(job, plan));
     add_tensors(view, *plan.model, {&plan.source, &plan.target});
     view.flows = flows_of(plan.plan, plan.source);
+    RunReport const report = report_of_plan(job, planned, comm);
+    view.warnings = report.warnings;
+    view.job = job_figures(report, round_terms(job, planned, comm), hosts, query.measured);
   });
   return view;
 }
@@ -139,18 +142,55 @@ std::vector<fs::path> taken_places(ViewQuery const& query) {
     places.emplace_back(query.job->source.path);
     return places;
   }
+  if (query.compare) return {query.compare->a, query.compare->b};
   return {query.path};
 }
 
-std::string document(ViewQuery const& query, Comm const& comm, std::string& title) {
+/// With the names of their folders where their own are the same.
+std::string pair_title(fs::path const& a, fs::path const& b) {
+  std::string one = last_name(a);
+  std::string other = last_name(b);
+  auto const with_folder = [](fs::path const& path, std::string const& name) {
+    return last_name(normal_path(path).parent_path()) + "/" + name;
+  };
+  if (one == other) std::tie(one, other) = std::pair(with_folder(a, one), with_folder(b, other));
+  return fmt::format("{} ↔ {}", one, other);
+}
+
+/// What is shown: the document, and what there is to say of it.
+struct Shown {
+  std::string title;
+  std::string json;     ///< on rank 0
+  std::string summary;  ///< a line, or ""
+};
+
+Shown shown_difference(CompareRequest const& request, Comm const& comm) {
+  CompareReport report = compare_checkpoints(request, comm);
+  Shown shown;
+  together(comm, [&] {
+    if (comm.rank() != 0) return;
+    std::string const title = pair_title(request.a, request.b);
+    shown.title = title + " · difference";
+    shown.summary = *report.json.find("summary")->text() + "\n";
+    shown.json = Json()
+                     .set("reshard_view", 1)
+                     .set("kind", "difference")
+                     .set("title", title)
+                     .set("made_by", made_by())
+                     .set("difference", std::move(report.json))
+                     .dump();
+  });
+  return shown;
+}
+
+Shown shown_layout(ViewQuery const& query, Comm const& comm) {
   LayoutView view;
   if (query.job)
     with_key_places(*query.job, [&] { view = job_view(query, comm); });
   else
     view = checkpoint_view(query, comm);
-  view.made_by = "reshard " + version_number();
-  title = view.title + " · layout";
-  return comm.rank() == 0 ? layout_json(view) : std::string();
+  view.made_by = made_by();
+  return {view.title + " · layout", comm.rank() == 0 ? layout_json(view) : "", ""};
 }
 
 }  // namespace
@@ -161,20 +201,21 @@ ViewOutput view(ViewQuery const& query, Comm const& comm) {
   together(comm, [&] {
     if (comm.rank() == 0 && to_file) file.emplace(*query.output, taken_places(query));
   });
-  std::string title;
   ViewOutput out;
-  std::string const json = document(query, comm, title);
+  Shown const shown =
+      query.compare ? shown_difference(*query.compare, comm) : shown_layout(query, comm);
   together(comm, [&] {
     if (comm.rank() != 0) return;
-    if (query.json) out.text = json + "\n";
+    if (query.json) out.text = shown.json + "\n";
     if (!query.output) return;
-    std::string const html = page_html(title, json, query.data);
+    std::string const html = page_html(query.compare ? difference_assets() : layout_assets(),
+                                       shown.title, shown.json, query.data);
     if (!to_file) out.text = html;
     if (!file) return;
     file->write(html);
     if (!query.json)
-      out.text = fmt::format("{}: {}. Open it in a browser.\n", shown_name(query.output->string()),
-                             human_bytes(html.size()));
+      out.text = fmt::format("{}{}: {}. Open it in a browser.\n", shown.summary,
+                             shown_name(query.output->string()), human_bytes(html.size()));
   });
   return out;
 }

@@ -8,9 +8,10 @@ namespace reshard {
 /// program.
 struct PageAssets {
   std::string_view style;
-  std::string_view layout_body;
-  std::string_view layout_script;
+  std::string_view body;
+  std::string_view script;
 };
-PageAssets page_assets();
+PageAssets layout_assets();
+PageAssets difference_assets();
 
 }  // namespace reshard

@@ -1,6 +1,5 @@
 #include <fmt/ranges.h>
 
-#include "core/base/json.hpp"
 #include "pipeline/view/view_model.hpp"
 
 namespace reshard {
@@ -22,6 +21,7 @@ class Writer {
     list("sides", view_.sides, [this](ViewSide const& side) { add(side); });
     list("stored", view_.stored, [this](std::string const& text) { out_ += json_quoted(text); });
     list("tensors", view_.tensors, [this](ViewTensor const& tensor) { add(tensor); });
+    if (!view_.job.is_null()) out_ += fmt::format("\"job\":{},", view_.job.dump());
     list("flows", view_.flows, [this](ViewFlow const& flow) {
       number_list({flow.from, flow.to, flow.bytes});
     });

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/base/dtype.hpp"
+#include "core/base/json.hpp"
 #include "core/layout/axis.hpp"
 #include "core/layout/mesh.hpp"
 #include "core/plan/catalog.hpp"
@@ -83,6 +84,7 @@ struct LayoutView {
   std::vector<std::string> stored;
   std::vector<ViewTensor> tensors;  ///< those without a layer first, then layer by layer
   std::vector<ViewFlow> flows;      ///< of two sides, by source and target
+  Json job = {};                    ///< of a job: job_figures()
 };
 
 /// The indices of one axis that a piece has, in units of `axis.div`.

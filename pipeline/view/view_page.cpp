@@ -10,7 +10,6 @@
 #include "core/base/paths.hpp"
 #include "core/base/sha256.hpp"
 #include "core/formats/format.hpp"
-#include "pipeline/view/view_assets.hpp"
 
 namespace reshard {
 namespace {
@@ -65,21 +64,21 @@ std::string data_element(std::string_view json, PageData data) {
 
 }  // namespace
 
-std::string page_html(std::string_view title, std::string_view json, PageData data) {
-  PageAssets const assets = page_assets();
+std::string page_html(PageAssets const& assets, std::string_view title, std::string_view json,
+                      PageData data) {
   std::string html(page_beginning);
   html += "<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n";
   html += fmt::format(
       "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; script-src {}; style-src {}; base-uri 'none'; form-action "
       "'none'\">\n",
-      policy_hash(assets.layout_script), policy_hash(assets.style));
+      policy_hash(assets.script), policy_hash(assets.style));
   html +=
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<meta name=\"color-scheme\" content=\"light dark\">\n";
   html += fmt::format("<title>{}</title>\n<style>{}</style>\n</head>\n<body>\n", html_text(title),
                       assets.style);
-  html += assets.layout_body;
+  html += assets.body;
   html += data_element(json, data);
-  html += fmt::format("<script>{}</script>\n</body>\n</html>\n", assets.layout_script);
+  html += fmt::format("<script>{}</script>\n</body>\n</html>\n", assets.script);
   return html;
 }
 

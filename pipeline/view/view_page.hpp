@@ -5,6 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "pipeline/view/view_assets.hpp"
+
 namespace reshard {
 
 /// How the data lies in a page.
@@ -13,10 +15,10 @@ enum class PageData {
   plain,      ///< JSON, for browsers that cannot decompress (older than 2023)
 };
 
-/// One self-contained page: style, script and `json` in it, nothing else is loaded. Names from
+/// One self-contained page: the assets and `json` in it, nothing else is loaded. Names from
 /// files may hold anything: they reach the browser as JSON whose markup characters are escaped, and
 /// the title as escaped HTML; a content security policy lets no other script run.
-std::string page_html(std::string_view title, std::string_view json,
+std::string page_html(PageAssets const& assets, std::string_view title, std::string_view json,
                       PageData data = PageData::automatic);
 
 /// A place for a page, checked before any work: its folder is there, and its name is free or an

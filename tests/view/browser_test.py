@@ -6,6 +6,7 @@ Exit code 77 (skipped) where there is no Chromium. RESHARD_VIEW_PICTURES=FOLDER 
 import json
 import os
 import shutil
+import struct
 import sys
 import tempfile
 import unittest
@@ -119,6 +120,20 @@ class Layouts(BrowserTest):
         self.assertEqual(self.text("#found"), "51")
         self.expect_sound()
 
+    def test_figures_of_a_job(self):
+        report = self.folder / "measured.json"
+        run = {"bytes_written": 2**21, "bytes_verified": 2**22, "seconds": {"copy": 2.0, "verify": 1.0}}
+        report.write_text(json.dumps({"type": "result", "ranks": 2, "run": run}))
+        exchanging = ["--set", "run.transport=mpi", "--ranks", "4", "--measured", report]
+        self.page.open(self.write("exchanging", self.job, *exchanging))
+        for part in ("between ranks", "mpirun … reshard view", "4 ranks", "busiest: rank", "copies 1.00 MiB/s, reads back 4.00 MiB/s: as ",
+                     "measured with 2 ranks and 2.00 MiB"):
+            self.assertIn(part, self.text("#figures"))
+        self.page.open(self.write("plan", self.job))
+        self.assertIn("each rank reads and writes by itself", self.text("#figures"))
+        self.assertNotIn("time at", self.text("#figures"))
+        self.expect_sound()
+
     def test_keys(self):
         self.page.open(self.write("plan", self.job), "#embed")
         self.assertEqual(self.text("#tensor-name"), "embed")
@@ -218,6 +233,80 @@ class Layouts(BrowserTest):
         self.assertIn("--plain", self.text(".failure"))
         self.page.open(self.write("plain", source, "--map", "none", "--plain"))
         self.assertEqual(self.text("#found"), "2,000")
+        self.expect_sound()
+
+
+def bf16(*values):
+    """Powers of two and zero, as BF16."""
+    return b"".join(struct.pack("<f", value)[2:] for value in values)
+
+
+class Differences(BrowserTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        names = [f"model.layers.{layer}.{kind}.weight" for layer in range(12) for kind in ("attn", "experts.0.up", "experts.1.up")]
+        cls.a = cls.folder / "a"
+        cls.a.mkdir()
+        samples.write_safetensors(cls.a / "model.safetensors", [("embed.weight", [8, 4]), *((name, [8, 4]) for name in names)])
+        row = [1.0, 0.5, 0.25, 2.0]
+        cls.b = samples.changed_copy(cls.a, cls.folder / "b", {
+            "embed.weight": bf16(*row * 8),
+            "model.layers.3.attn.weight": bf16(*[0] * 31, 0.125),
+            "model.layers.5.experts.0.up.weight": bf16(*[0] * 28, *row),
+            "model.layers.5.experts.1.up.weight": bf16(*[0] * 31, float("nan")),
+            "model.layers.7.attn.weight": None,
+        })
+
+    def test_difference_at_all_sizes(self):
+        self.page.open(self.write("difference", self.a, self.b))
+        self.assertEqual(self.text("#summary"), "different: 5 of 37 tensors (4 by their elements, 1 missing in b), 2.2 KiB compared")
+        rows = "[...document.querySelectorAll('#names div')].map((node) => node.textContent)"
+        self.assertEqual(self.page.run(rows), ["embed.weight", "model.layers.*.attn.weight", "model.layers.*.experts.*.up.weight"])
+        self.assertIn("missing in bmodel.layers.7.attn.weight", self.text("#headers tbody"))
+        self.assertTrue(self.text("#tensors tbody tr").startswith("model.layers.5.experts.1.up.weight"))  # NaN first
+        self.assertTrue(self.text("#sizes .bars").startswith("equal1,"))
+        self.look_at_all_sizes("difference")
+
+    def cell(self, column, row):
+        """The middle of a cell."""
+        left, top, width, height = self.page.run("(() => { const box = document.querySelector('#cells').getBoundingClientRect();"
+                                                 "return [box.left, box.top, box.width, box.height]; })()")
+        size = self.page.run("parseFloat(getComputedStyle(document.documentElement).fontSize)")
+        head = round(size * 1.35)
+        return left + (column + 0.5) * (width - 2) / 13, top + head + (row + 0.5) * (height - head - 2) / 3
+
+    def test_cells_tell_what_differs(self):
+        self.page.look(1280, 800)
+        self.page.open(self.write("difference", self.a, self.b))
+        self.page.point(*self.cell(4, 1))
+        self.assertEqual(self.text("#tip"), "model.layers.*.attn.weight, layer 31 of 32 (3.125 %) differmax |a-b| 0.125, max rel 1")
+        self.page.point(*self.cell(8, 1))
+        self.assertIn("missing in b", self.text("#tip"))
+        self.page.point(*self.cell(6, 2))
+        self.assertIn("2 tensors5 of 64", self.text("#tip"))
+        self.page.run("document.querySelector('#cells').focus()")
+        for key, code in (("ArrowDown", 40), ("ArrowRight", 39), ("ArrowDown", 40)):
+            self.page.key(key, code)
+        self.assertEqual(self.text("#tensors-title"), "embed.weight")  # no cell lies right of it
+        self.page.key("Escape")
+        self.assertEqual(self.text("#tensors-title"), "4 tensors differ")
+        self.expect_sound()
+
+    def test_equal_checkpoints(self):
+        self.page.open(self.write("equal", self.a, self.a))
+        self.assertEqual(self.text("#summary"), "All 37 tensors are equal")
+        self.assertTrue(self.page.run("document.querySelector('#tensors').hidden"))
+        self.assertTrue(self.page.run("document.querySelector('#headers').hidden"))
+        self.expect_sound()
+
+    def test_names_stay_names(self):
+        source = samples.hostile_folder(self.folder / "hostile")
+        other = samples.changed_copy(source, self.folder / "changed", {name: bf16(*[1.0] * 32) for name in samples.HOSTILE})
+        self.page.open(self.write("names", source, other))
+        shown = self.page.run("[...document.querySelectorAll('#tensors td:first-child')].map((node) => node.textContent)")
+        self.assertEqual(sorted(shown), sorted(samples.HOSTILE))
+        self.assertEqual(self.page.run("document.querySelectorAll('img, svg, iframe').length"), 0)
         self.expect_sound()
 
 

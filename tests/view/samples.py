@@ -50,6 +50,25 @@ def write_safetensors(path, tensors):
     path.write_bytes(struct.pack("<Q", len(text)) + text + bytes(at))
 
 
+def changed_copy(folder, copy, changes):
+    """A copy of a folder with one safetensors file; `changes` gives the new bytes of some tensors, None takes a tensor out."""
+    copy.mkdir()
+    data = (folder / "model.safetensors").read_bytes()
+    size = struct.unpack("<Q", data[:8])[0]
+    header, body, bytes_of = json.loads(data[8:8 + size]), data[8 + size:], b""
+    for name in [name for name, change in changes.items() if change is None]:
+        del header[name]
+    for name, one in header.items():
+        begin, end = one["data_offsets"]
+        values = changes.get(name) or body[begin:end]
+        one["data_offsets"] = [len(bytes_of), len(bytes_of) + len(values)]
+        bytes_of += values
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    (copy / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + bytes_of)
+    return copy
+
+
 def hostile_folder(folder):
     folder.mkdir()
     write_safetensors(folder / "model.safetensors", [(name, [4, 8]) for name in HOSTILE])

@@ -123,6 +123,16 @@ std::string with_short_form(std::uint64_t count) {
                                : fmt::format("{} ({:.2f} billion)", count, number / 1e9);
 }
 
+/// One file of weights as a folder of it alone: config.json and index are of all files.
+Folder folder_of_file(fs::path const& file) {
+  Folder folder;
+  folder.path = file.parent_path();
+  folder.files = {file.filename()};
+  folder.warnings = {fmt::format("one file alone: `reshard inspect {}` shows its folder",
+                                 folder.path.empty() ? "." : folder.path.string())};
+  return folder;
+}
+
 /// The method that config.json names; "none" where it names none.
 std::string quantisation_of(Json const& config) {
   Json const* const settings = config.find("quantization_config");
@@ -135,7 +145,8 @@ std::string quantisation_of(Json const& config) {
 
 Inspection HuggingFaceFormat::describe(fs::path const& path,
                                        megatron::UserSizes const& /*sizes*/) const {
-  Folder const folder = open_folder(path);
+  bool const is_file = fs::is_regular_file(path);
+  Folder const folder = is_file ? folder_of_file(path) : open_folder(path);
   IndexCheck const check(folder);
   std::map<std::string, DTypeTotal> dtypes;
   std::vector<std::string> notes = folder.warnings;
@@ -176,6 +187,7 @@ Inspection HuggingFaceFormat::describe(fs::path const& path,
   bool const adapter = !folder.adapter.is_null();
   std::string const model_type = type != nullptr && type->text() != nullptr ? *type->text()
                                  : adapter ? adapter_summary(folder.adapter)
+                                 : is_file ? "unknown (one file)"
                                            : "unknown (no config.json)";
   auto const array = [](std::vector<std::string> const& items) {
     Json::Array list(items.begin(), items.end());

@@ -50,11 +50,12 @@ FormatOptions<NameOptions> name_options() {
                                       FormatId::fsdp_dtensor};
   return {
       {here,
-       keys::text("names", &NameOptions::names,
-                  "Megatron formats: the names of a vision part. Those of a trainer that the "
-                  "family's map knows (\"bridge\", \"swift\", …), or\n\"huggingface\": its own "
-                  "names, beside a language model without a prefix. \"auto\": the source's "
-                  "names, else those of the\nmap's first trainer.")},
+       keys::text(
+           "names", &NameOptions::names,
+           "Megatron formats: how the tensors of a vision part are named. A trainer that the "
+           "family's map knows (\"bridge\", \"swift\", …):\nas that trainer does. "
+           "\"huggingface\": as in the Hugging Face folder, and the language model beside "
+           "it has no prefix.\n\"auto\": as in the source, else as the map's first trainer does.")},
       {here,
        keys::one_of<NameOptions, std::string>(
            "transformer_impl", &NameOptions::transformer_impl,

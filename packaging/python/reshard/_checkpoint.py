@@ -67,6 +67,9 @@ class Checkpoint(Mapping[str, "numpy.ndarray[Any, Any]"]):
             one["name"]: TensorInfo(one["name"], one["dtype"], tuple(one["shape"]), tuple(one.get("axes", ()))) for one in listed["tensors"]
         }
 
+    def __repr__(self) -> str:
+        return f"<reshard.Checkpoint {self.path!r}: {self.format}, {len(self)} tensors>"
+
     def __iter__(self) -> Iterator[str]:
         return iter(self.tensors)
 

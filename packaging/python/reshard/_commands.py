@@ -37,7 +37,7 @@ def inspect(
     expert_parallel_size: int | None = None,
     expert_tensor_parallel_size: int | None = None,
 ) -> dict[str, Any]:
-    """What a checkpoint is, with the evidence. `result["sound"]` is False where something is missing or disagrees."""
+    """What a checkpoint is, with the evidence. `result["sound"]` is False where headers lack something or disagree; `verify` reads values."""
     sizes = {
         "tensor": tensor_parallel_size,
         "pipeline": pipeline_parallel_size,
@@ -116,9 +116,9 @@ def nightly(
     return _with_job("nightly", job, set, [], ranks, launcher, progress)
 
 
-def view(path: Path, output: Path) -> None:
-    """Draws a checkpoint, or the job of a file, as an HTML page."""
-    command(["view", os.fspath(path), "-o", os.fspath(output)])
+def view(path: Path, output: Path, other: Path | None = None) -> None:
+    """Draws a checkpoint, the job of a file, or where two checkpoints differ (`other`), as an HTML page."""
+    command(["view", *(os.fspath(one) for one in (path, other) if one is not None), "-o", os.fspath(output)])
 
 
 def version() -> dict[str, Any]:

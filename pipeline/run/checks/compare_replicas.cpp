@@ -18,10 +18,15 @@ std::uint64_t compare_small(JobSpec const& spec, PlannedJob const& job, CatalogR
       compare_small_replicas(*job.plan.model, job.plan.source, read, comm);
   together(comm, [&] {
     if (findings.faults.empty()) return;
-    fail(ErrorKind::source,
-         "{}: {}. Nothing was written. Ranks that diverged in training, or a damaged file, cause "
-         "this: choose another checkpoint, or set source.replicas = \"first\" to use one of each.",
-         spec.source.path, listed(findings.faults, 4));
+    // The record tells which of the files is as it was written.
+    std::string const record =
+        job.manifest ? fmt::format(" `reshard verify {}` names damaged files.", spec.source.path)
+                     : "";
+    fail(
+        ErrorKind::source,
+        "{}: {}. Nothing was written. Ranks that diverged in training, or a damaged file, cause "
+        "this: choose another checkpoint, or set source.replicas = \"first\" to use one of each.{}",
+        spec.source.path, listed(findings.faults, 4), record);
   });
   return findings.compared;
 }

@@ -15,8 +15,10 @@ namespace {
 using PerRank = std::vector<std::uint64_t>;
 
 RankSpread spread_of(PerRank const& figures) {
-  auto const [least, most] = std::ranges::minmax(figures);
-  return {least, std::reduce(figures.begin(), figures.end()) / figures.size(), most};
+  auto const least = std::ranges::min_element(figures);
+  auto const most = std::ranges::max_element(figures);
+  return {*least, std::reduce(figures.begin(), figures.end()) / figures.size(), *most,
+          static_cast<int>(most - figures.begin())};
 }
 
 /// Adds what each rank reads of a cell.
@@ -59,6 +61,28 @@ RankLoads rank_loads(RoundTerms const& terms) {
   }
   PerRank const rounds = rounds_of_ranks(terms);
   return {spread_of(read), spread_of(written), spread_of(rounds), spread_of(staging)};
+}
+
+SentBytes sent_bytes(RoundTerms const& terms, std::vector<std::string> const& hosts) {
+  SentBytes sent;
+  if (!terms.exchanging) return sent;
+  Plan const& plan = terms.plan;
+  std::vector<int> const readers = readers_of_files(terms);
+  RankCells const parts(plan, terms.ranks);
+  for (int writer = 0; writer < terms.ranks; ++writer) {
+    CellRange const cells = parts.of(writer);
+    for (std::size_t i = cells.begin; i < cells.end; ++i)
+      for (Region const& region : plan.regions_of(plan.cells[i])) {
+        int const reader = readers[region.src_file];
+        if (reader == writer) continue;
+        std::uint64_t const bytes = bytes_of(region, plan.dims_of(region));
+        sent.in_all += bytes;
+        bool const apart = !hosts.empty() && hosts[static_cast<std::size_t>(reader)] !=
+                                                 hosts[static_cast<std::size_t>(writer)];
+        if (apart) sent.between_hosts += bytes;
+      }
+  }
+  return sent;
 }
 
 Json loads_json(RankLoads const& loads) {

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "core/base/json.hpp"
 
@@ -13,6 +15,7 @@ struct RankSpread {
   std::uint64_t least = 0;
   std::uint64_t mean = 0;
   std::uint64_t most = 0;
+  int busiest = 0;  ///< the first rank with the most
 };
 
 /// How a plan's work is spread over the ranks: bytes of the model that a rank reads, payload that
@@ -28,6 +31,16 @@ struct RankLoads {
 /// ranks exchange, bytes of a cell that come from several files count for their readers by the
 /// files' shares of the cell.
 RankLoads rank_loads(RoundTerms const& terms);
+
+/// Payload that ranks send each other.
+struct SentBytes {
+  std::uint64_t in_all = 0;
+  std::uint64_t between_hosts = 0;
+};
+
+/// For all ranks of the terms; `hosts` are theirs, in rank order, or none where they are not known.
+/// 0 where ranks do not exchange: each reads and writes by itself.
+SentBytes sent_bytes(RoundTerms const& terms, std::vector<std::string> const& hosts);
 
 /// {"read_bytes": {"min", "mean", "max"}, "written_bytes", "rounds", "staging_bytes"}
 Json loads_json(RankLoads const& loads);

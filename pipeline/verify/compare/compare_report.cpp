@@ -169,7 +169,8 @@ class JsonReport {
                        .set("kind", name(difference.fault))
                        .set("tensor", difference.tensor)
                        .set("a", difference.a)
-                       .set("b", difference.b));
+                       .set("b", difference.b)
+                       .set("parts", difference.parts));
     Json tensors = Json::array();
     if (rows_.values())
       for (ComparedRow const& row : rows_.all()) tensors.push(row_json(row));

@@ -97,6 +97,21 @@ const cssValue = (name) => getComputedStyle(document.documentElement).getPropert
 const canvasFont = (size, weight = 400) => `${weight} ${(size * rootSize()).toFixed(1)}px system-ui, sans-serif`;
 const rootSize = () => parseFloat(getComputedStyle(document.documentElement).fontSize);
 
+/* Figures at the top of a page: [name, value, what else there is to say]. */
+function fillFigures(figures) {
+  const items = figures.map(([name, value, more]) => el('li', '', el('span', 'muted', name), el('b', '', value), el('span', 'muted', more)));
+  byId('figures').replaceChildren(...items);
+}
+
+/* A test of texts: a glob when there is '*' or '?', else a part of the text. */
+function matcherOf(query) {
+  const wanted = query.trim().toLowerCase();
+  if (!/[*?]/.test(wanted)) return (text) => text.toLowerCase().includes(wanted);
+  const escaped = wanted.replace(/[.+^${}()|[\]\\]/g, '\\$&').replace(/\*/g, '.*').replace(/\?/g, '.');
+  const pattern = new RegExp(`^${escaped}$`);
+  return (text) => pattern.test(text.toLowerCase());
+}
+
 /* Calls `draw` when the window or the colour scheme changes, at most once a frame. */
 function onLookChange(draw) {
   let waiting = false;

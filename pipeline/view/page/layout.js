@@ -43,6 +43,44 @@ function showHead(doc) {
   notes.lastElementChild.replaceChildren(...doc.warnings.map((text) => el('li', '', text)));
 }
 
+const secondsText = (seconds) => {
+  if (seconds < 99.5) return `${fixed(seconds, seconds < 9.95 ? 1 : 0)} s`;
+  const minutes = Math.round(seconds / 60);
+  return minutes < 100 ? `${minutes} min` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+};
+
+/* The expected time, by what an earlier run has measured: never by anything else. */
+function timeFigure(expected) {
+  const rates = [`copies ${bytesText(expected.copy_bytes_per_second)}/s`];
+  if (expected.verify_seconds !== undefined) rates.push(`reads back ${bytesText(expected.verify_bytes_per_second)}/s`);
+  const of = `as ${expected.measured} measured with ${plural(expected.measured_ranks, 'rank')} and ${bytesText(expected.measured_bytes)}`;
+  return ['time at measured rates', secondsText(expected.copy_seconds + (expected.verify_seconds || 0)), `${rates.join(', ')}: ${of}`];
+}
+
+function linksText(job) {
+  if (!job.exchanging) return 'each rank reads and writes by itself';
+  if (job.hosts === null) return 'on which links is known only where the ranks are: mpirun … reshard view';
+  return `${bytesText(job.sent_bytes - job.sent_between_hosts)} inside hosts, ${bytesText(job.sent_between_hosts)} between hosts`;
+}
+
+/* What people look for first in a plan. */
+function showJob(job) {
+  byId('job').hidden = job === undefined;
+  if (!job) return;
+  const { per_rank: ranks } = job;
+  const figures = [
+    ['reads', bytesText(job.read_bytes), `${bytesText(ranks.read_bytes.max)} by the rank that reads most`],
+    ['writes', bytesText(job.written_bytes), `${plural(job.ranks, 'rank')}${job.hosts === null ? '' : ` on ${plural(job.hosts, 'host')}`}`],
+  ];
+  figures.push(['between ranks', job.exchanging ? bytesText(job.sent_bytes) : 'none', linksText(job)]);
+  const { mean, min, max } = ranks.written_bytes;
+  figures.push([`busiest: rank ${job.busiest_rank}`, `${bytesText(max)} written`, `${bytesText(mean)} is the mean, ${bytesText(min)} the least`]);
+  figures.push(['memory of a rank', bytesText(ranks.staging_bytes.max + job.program_bytes_per_rank),
+    `at most: ${bytesText(ranks.staging_bytes.max)} staging, ${bytesText(job.program_bytes_per_rank)} program and plan`]);
+  if (job.expected) figures.push(timeFigure(job.expected));
+  fillFigures(figures);
+}
+
 const option = (value, text) => Object.assign(el('option', '', text), { value });
 
 function fillLayers(doc) {
@@ -63,6 +101,7 @@ class LayoutPage {
     this.state = new LayoutState(doc);
     this.state.changed = () => this.ownerChanged();
     showHead(doc);
+    showJob(doc.job);
     fillLayers(doc);
     fillColours(doc);
     byId('work').classList.toggle('two', doc.sides.length === 2);

@@ -79,15 +79,6 @@ function tensorFlows(tensor) {
   return [...bytes].map(([key, moved]) => [...key.split(' ').map(Number), moved]);
 }
 
-/* A test of texts: a glob when there is '*' or '?', else a part of the text. */
-function matcherOf(query) {
-  const wanted = query.trim().toLowerCase();
-  if (!/[*?]/.test(wanted)) return (text) => text.toLowerCase().includes(wanted);
-  const escaped = wanted.replace(/[.+^${}()|[\]\\]/g, '\\$&').replace(/\*/g, '.*').replace(/\?/g, '.');
-  const pattern = new RegExp(`^${escaped}$`);
-  return (text) => pattern.test(text.toLowerCase());
-}
-
 /* The numbers of the tensors that a query, a layer and an owner leave. A query looks at the tensors' names and at those in the files. */
 function foundTensors(doc, { query, layer, owner }) {
   const matches = matcherOf(query);

@@ -138,6 +138,21 @@ TEST(CommandLine, NamesACommandThatDoesNotExist) {
   EXPECT_TRUE(says(mistake({"help", "veriyf"}), "Did you mean verify?"));
 }
 
+TEST(CommandLine, AViewIsOfOneThing) {
+  auto const view = [](std::vector<char const*> words) {
+    words.insert(words.begin(), "view");
+    words.insert(words.end(), {"-o", "x.html"});
+    return mistake(words);
+  };
+  EXPECT_TRUE(says(view({}), "no input given"));
+  EXPECT_TRUE(says(view({"a", "job.toml"}), "a job file is shown alone"));
+  EXPECT_TRUE(says(view({"a", "--prefix-b", "x"}), "belong to two checkpoints"));
+  EXPECT_TRUE(says(view({"a", "b", "--prefix", "x"}), "Give --config-a"));
+  EXPECT_TRUE(says(view({"a", "b", "--map-b", "none"}), "--map-b none"));
+  EXPECT_TRUE(says(view({"a", "b", "--ranks", "4"}), "belong to a job file"));
+  EXPECT_TRUE(says(view({"job.toml", "--map-a", "x"}), "names its own map"));
+}
+
 TEST(CommandLine, HelpIsACommandToo) {
   EXPECT_EQ(printed({"help"}).text, printed({"--help"}).text);
   EXPECT_EQ(printed({"help"}).code, 0);

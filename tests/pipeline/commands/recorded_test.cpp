@@ -53,10 +53,12 @@ TEST_F(Recorded, MoeThroughEveryFormat) {
         {"extract", "out/megatron", "experts.*", "--at", "layer=2,expert=1", "-o",
          "arrays/one.safetensors", "--json"},
         "arrays");
+  check("inspect-file", {"inspect", "out/hf/model-00001-of-00007.safetensors"});
   check("ls-logical", {"ls", "out/megatron", "--logical", "--json"});
   check("inspect-verbose", {"inspect", "out/megatron", "--verbose"});
   check("diff", {"diff", "out/hf", "out/hdf5", "--json"});
   check("diff-text", {"diff", "out/hf", "out/hf-made"});
+  check("view-of-two", {"view", "out/hf", "out/hf-made", "--json"});
 }
 
 TEST_F(Recorded, DenseAndTied) {

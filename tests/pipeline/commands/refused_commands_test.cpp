@@ -2,12 +2,14 @@
 
 #include <cstdio>
 #include <fstream>
+#include <regex>
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include "core/base/capture.hpp"
+#include "core/base/file.hpp"
 #include "pipeline/cli/standard_output.hpp"
 #include "tests/support/program_run.hpp"
 #include "tests/support/scratch_folder.hpp"
@@ -109,6 +111,33 @@ TEST_F(RefusedCommands, ReadNoFilesAgainThatWereNotReadBack) {
   ASSERT_EQ(test::run_words({"run", "read.toml"}).code, 0);
   expect({"verify", "out/read", "--subset", "1/3", "--record", "out/read/record"}, 2,
          "the record of what was read must not be inside the checkpoint");
+}
+
+TEST_F(RefusedCommands, ShowPicturesOfWhatTheyAreGiven) {
+  test::make_llama_folder("llama", false);
+  job("once", "llama", "");
+  expect({"view", "llama", "llama", "-o", "llama/x.html"}, 2, "into which nothing is written");
+  expect({"view", "once.toml", "--measured", "llama/config.json", "-o", "x.html"}, 2,
+         "llama/config.json: has no run.bytes_written and run.seconds.copy above 0");
+  EXPECT_FALSE(fs::exists("x.html"));
+}
+
+TEST_F(RefusedCommands, InspectSaysWhichConfigNoWeightsFit) {
+  test::make_llama_folder("llama", false);
+  std::string text = read_text_file("llama/config.json", 1 << 20);
+  text = std::regex_replace(text, std::regex("\"num_attention_heads\": [0-9]+"),
+                            "\"num_attention_heads\": 3");
+  std::ofstream("llama/config.json") << text;
+  EXPECT_NE(test::run_words({"inspect", "llama"}).out.find("a job would refuse it: "),
+            std::string::npos);
+}
+
+TEST_F(RefusedCommands, InitNamesAKeyThatTransformersDoesNotExpect) {
+  test::write_safetensors(
+      "folder/model.safetensors",
+      {{"model.model.norm.weight", DType::bf16, {4}}, {"model.lm_head.weight", DType::bf16, {4}}});
+  EXPECT_NE(test::run_words({"init", "folder"}).out.find("# prefix = \"model.\""),
+            std::string::npos);
 }
 
 }  // namespace

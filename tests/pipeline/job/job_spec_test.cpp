@@ -296,6 +296,7 @@ TEST(JobSpec, RefusesATargetThatIsOrHoldsOrLiesInTheSource) {
                    "the source \"out/deep\" is inside it"));
   EXPECT_TRUE(says(refusal(small_megatron, {"target.path="}), "the string is empty"));
   EXPECT_TRUE(says(refusal(small_megatron, {"source.path=s3://b/x"}), "only local paths"));
+  EXPECT_TRUE(says(refusal(small_megatron, {"target.path=$HOME/x"}), "environment variable"));
   EXPECT_EQ(refusal(small_megatron, {"target.path=in2"}), "");
 }
 

@@ -212,5 +212,22 @@ TEST(FilesToRead, AViewStandsForWhatItIsComputedFrom) {
   EXPECT_EQ(files_to_read(terms_of(job, 0, 1, false)), (std::set<std::uint32_t>{4, 6, 9}));
 }
 
+TEST(SentBytes, AreThoseThatAnotherRankReads) {
+  test::SmallJob const job = test::small_job(test::small_limits(false));
+  RoundTerms const terms = terms_of(job, 0, 3, true);
+  SentBytes const sent = sent_bytes(terms, {"x", "y", "z"});
+  EXPECT_GT(sent.in_all, 0U);
+  EXPECT_EQ(sent.between_hosts, sent.in_all);
+  std::uint64_t inside = 0;  // two ranks on a host, each pair once
+  for (std::vector<std::string> const& hosts :
+       {std::vector<std::string>{"x", "x", "y"}, {"x", "y", "x"}, {"y", "x", "x"}})
+    inside += sent.in_all - sent_bytes(terms, hosts).between_hosts;
+  EXPECT_EQ(inside, sent.in_all);
+  EXPECT_EQ(sent_bytes(terms, {"x", "x", "x"}).between_hosts, 0U);
+  EXPECT_EQ(sent_bytes(terms, {}).in_all, sent.in_all);
+  EXPECT_EQ(sent_bytes(terms_of(job, 0, 1, true), {"x"}).in_all, 0U);
+  EXPECT_EQ(sent_bytes(terms_of(job, 0, 3, false), {"x", "y", "y"}).in_all, 0U);
+}
+
 }  // namespace
 }  // namespace reshard

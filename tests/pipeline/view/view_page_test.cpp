@@ -72,7 +72,7 @@ TEST(LayoutJson, GivesTheElementsOfBoxesWithGaps) {
 }
 
 TEST(Page, LetsNoNameBecomeMarkup) {
-  std::string const html = page_html(hostile, layout_json(hostile_view()));
+  std::string const html = page_html(layout_assets(), hostile, layout_json(hostile_view()));
   EXPECT_EQ(html.find("<img"), std::string::npos);
   EXPECT_EQ(html.find("<!-- <script>"), std::string::npos);
   EXPECT_NE(html.find("<title>&lt;/script&gt;&lt;img"), std::string::npos);
@@ -82,7 +82,7 @@ TEST(Page, LetsNoNameBecomeMarkup) {
 }
 
 TEST(Page, AllowsItsOwnScriptAndStyleAndNothingElse) {
-  std::string const html = page_html("t", "{}");
+  std::string const html = page_html(layout_assets(), "t", "{}");
   std::string const policy = between(html, "Content-Security-Policy\" content=\"", "\"");
   EXPECT_TRUE(policy.starts_with("default-src 'none'; script-src 'sha256-")) << policy;
   EXPECT_EQ(policy.find("unsafe"), std::string::npos);
@@ -102,10 +102,10 @@ TEST(Page, AllowsItsOwnScriptAndStyleAndNothingElse) {
 
 TEST(Page, CompressesLongDataUnlessAskedNotTo) {
   std::string const json = "[\"" + std::string(200'000, '<') + "\"]";
-  std::string const packed = page_html("t", json);
+  std::string const packed = page_html(layout_assets(), "t", json);
   EXPECT_EQ(between(packed, "<script id=\"data\" type=\"text/x-deflate-base64\">", "</script>"),
             base64(deflated(json)));
-  std::string const plain = page_html("t", json, PageData::plain);
+  std::string const plain = page_html(layout_assets(), "t", json, PageData::plain);
   EXPECT_EQ(parse_json(between(plain, "type=\"application/json\">", "</script>"), "page"),
             parse_json(json, "json"));
 }
@@ -123,7 +123,8 @@ std::string refusal(fs::path const& path, std::vector<fs::path> const& taken = {
 TEST(PageFile, ReplacesPagesAndNothingElse) {
   ScratchFolder const folder("view_page");
   fs::path const page = folder.path() / "layout.html";
-  for (char const* title : {"first", "second"}) PageFile(page).write(page_html(title, "{}"));
+  for (char const* title : {"first", "second"})
+    PageFile(page).write(page_html(layout_assets(), title, "{}"));
   EXPECT_NE(read_text_file(page, 1 << 20).find("<title>second</title>"), std::string::npos);
   EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), {}), 1);  // nothing beside it
   fs::path const weights = folder.file("weights", std::vector<std::byte>(100, std::byte{7}));
