@@ -146,7 +146,7 @@ struct Checkpoint {
   Index prediction_layers = 0;  ///< NameOwner::logical
 
   /// An adapter that is merged into the weights while they are read. Its files are the last of
-  /// `files`.
+  /// `files`, or all of them (adapter_inside()).
   std::shared_ptr<Checkpoint const> adapter;
   /// Checkpoints with the same tensors in the same boxes: what is read is the mean of all. Their
   /// files are the last of `files`, in this order.
@@ -174,9 +174,13 @@ struct Checkpoint {
   /// Frees all names, dtypes and places of its tensors.
   void forget_tensors();
 
+  /// Whether the adapter is in its own files: that of a model which peft has wrapped.
+  bool adapter_inside() const {
+    return adapter && !adapter->files.empty() && adapter->files.front() == files.front();
+  }
   /// How many of `files` are its own.
   std::size_t own_files() const {
-    std::size_t others = adapter ? adapter->files.size() : 0;
+    std::size_t others = adapter && !adapter_inside() ? adapter->files.size() : 0;
     for (auto const& one : averaged) others += one->files.size();
     return files.size() - others;
   }

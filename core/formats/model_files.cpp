@@ -119,6 +119,7 @@ huggingface::Folder described_by(fs::path const& path) {
 
 /// The files found by the format, else those at the places of the folder's shape.
 static std::optional<huggingface::Folder> own_files(Checkpoint const& source) {
+  if (source.beside && !source.beside->adapter.is_null()) return source.beside;
   std::optional<huggingface::Folder> found = source.format->model_files(source);
   if (found || !source.shape) return found;
   for (fs::path const& place : source.shape->configs)

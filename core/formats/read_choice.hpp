@@ -15,6 +15,10 @@ namespace reshard {
 /// byte for byte, or are left out.
 enum class Unmapped { refuse, keep, drop };
 
+/// The treatment of an adapter (LoRA): as it is; merged into the weights; of a model that peft has
+/// wrapped, left out, or taken alone.
+enum class AdapterUse { keep, merge, drop, only };
+
 /// The keys of a job about its source and the model.
 struct ReadChoice {
   MapLibrary library;            ///< the maps

@@ -40,12 +40,15 @@ struct Factor {
 };
 
 /// The addend of an adapter for a matrix [out, in]: scale * B * A. A is transposed, [in, rank].
+/// With a magnitude (DoRA) each row of the sum gets that length: it is divided by its own.
 struct LowRankPair {
   std::string name;  ///< of the adapted module, for messages
   Index rank = 0;
   float scale = 1;
   Factor b;
   Factor a;
+  Factor magnitude = {};  ///< [out, 1]; without rows: none
+  Factor weight = {};     ///< with a magnitude: the matrix itself, [out, in], for the lengths
 };
 
 /// A dimension of a part of a merged weight: `count` elements, `stride` apart in the stored tensor,

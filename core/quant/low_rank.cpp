@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 
@@ -131,13 +132,27 @@ bool any_not_finite(std::byte const* weights, Index stride, Index count) {
   return (seen & carry) != 0;
 }
 
-template <class Format>
-void add_block(std::byte* weights, Index stride, Index count, float const* delta, float scale) {
+/// The addends of a row, and what the sums are multiplied by.
+struct Addends {
+  float const* delta = nullptr;
+  float scale = 1;
+  float const* factors = nullptr;  ///< nullptr: none
+  Index factor_step = 0;
+  Addends from(Index i) const {
+    return {delta + i, scale, factors == nullptr ? nullptr : factors + i * factor_step,
+            factor_step};
+  }
+};
+
+template <class Format, bool Normalised>
+void add_block(std::byte* weights, Index stride, Index count, Addends const& of) {
   using Stored = typename Format::Stored;
-  auto const add = [delta, scale](std::byte* at, Index i) {
+  auto const add = [of](std::byte* at, Index i) {
     Stored stored;
     std::memcpy(&stored, at, sizeof stored);
-    stored = Format::rounded(Format::value(stored) + scale * delta[i]);
+    float sum = Format::value(stored) + of.scale * of.delta[i];
+    if constexpr (Normalised) sum = of.factors[i * of.factor_step] * sum;
+    stored = Format::rounded(sum);
     std::memcpy(at, &stored, sizeof stored);
   };
   constexpr auto size = static_cast<Index>(sizeof(Stored));
@@ -148,8 +163,7 @@ void add_block(std::byte* weights, Index stride, Index count, float const* delta
 }
 
 template <class Format>
-std::optional<Index> add_as(std::byte* weights, Index stride, Index count, float const* delta,
-                            float scale) {
+std::optional<Index> add_as(std::byte* weights, Index stride, Index count, Addends const& of) {
   using Stored = typename Format::Stored;
   constexpr Index block = 512;
   std::array<Stored, block> before;
@@ -163,7 +177,10 @@ std::optional<Index> add_as(std::byte* weights, Index stride, Index count, float
     else
       for (Index i = 0; i < here; ++i)
         std::memcpy(&before[static_cast<std::size_t>(i)], at + i * step, sizeof(Stored));
-    add_block<Format>(at, stride, here, delta + begin, scale);
+    if (of.factors == nullptr)
+      add_block<Format, false>(at, stride, here, of.from(begin));
+    else
+      add_block<Format, true>(at, stride, here, of.from(begin));
     if (first || !any_not_finite<Format>(at, stride, here)) continue;
     for (Index i = 0; !first && i < here; ++i) {
       Stored after;
@@ -226,14 +243,34 @@ void widen(DType dtype, std::byte const* from, Index from_stride, Index count, f
   }
 }
 
-std::optional<Index> add_scaled(DType dtype, std::byte* weights, Index stride, Index count,
-                                float const* delta, float scale) {
+static std::optional<Index> add_to(DType dtype, std::byte* weights, Index stride, Index count,
+                                   Addends const& of) {
   RESHARD_EXPECT(mergeable(dtype));
   switch (dtype) {
-    case DType::f32: return add_as<Float32>(weights, stride, count, delta, scale);
-    case DType::bf16: return add_as<BFloat16>(weights, stride, count, delta, scale);
-    default: return add_as<Float16>(weights, stride, count, delta, scale);
+    case DType::f32: return add_as<Float32>(weights, stride, count, of);
+    case DType::bf16: return add_as<BFloat16>(weights, stride, count, of);
+    default: return add_as<Float16>(weights, stride, count, of);
   }
+}
+
+std::optional<Index> add_scaled(DType dtype, std::byte* weights, Index stride, Index count,
+                                float const* delta, float scale) {
+  return add_to(dtype, weights, stride, count, {delta, scale});
+}
+
+std::optional<Index> add_normalised(DType dtype, std::byte* weights, Index stride, Index count,
+                                    float const* delta, float scale, float const* factors,
+                                    Index factor_step) {
+  return add_to(dtype, weights, stride, count, {delta, scale, factors, factor_step});
+}
+
+float length_of_sum(float const* weights, float const* delta, Index count, float scale) {
+  double squares = 0;
+  for (Index i = 0; i < count; ++i) {
+    auto const sum = static_cast<double>(weights[i] + scale * delta[i]);
+    squares += sum * sum;
+  }
+  return static_cast<float>(std::sqrt(squares));
 }
 
 }  // namespace reshard::quant

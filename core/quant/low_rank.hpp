@@ -56,4 +56,13 @@ void widen(DType dtype, std::byte const* from, Index from_stride, Index count, f
 std::optional<Index> add_scaled(DType dtype, std::byte* weights, Index stride, Index count,
                                 float const* delta, float scale);
 
+/// As add_scaled, and each sum is multiplied by factors[i * factor_step], rounded to F32 as well.
+std::optional<Index> add_normalised(DType dtype, std::byte* weights, Index stride, Index count,
+                                    float const* delta, float scale, float const* factors,
+                                    Index factor_step);
+
+/// The length of the row that add_normalised multiplies: the squares of the sums weight + scale *
+/// delta, each rounded to F32, are added in F64 in order, and the root is rounded to F32.
+float length_of_sum(float const* weights, float const* delta, Index count, float scale);
+
 }  // namespace reshard::quant

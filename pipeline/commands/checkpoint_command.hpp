@@ -4,6 +4,7 @@
 
 #include "pipeline/cli/command.hpp"
 #include "pipeline/cli/standard_output.hpp"
+#include "pipeline/commands/job_command.hpp"
 #include "pipeline/messages/log.hpp"
 
 namespace reshard {
@@ -15,6 +16,7 @@ class CheckpointCommand : public Command {
  public:
   int run(Surroundings const& surroundings, Comm const& comm) final {
     query_.library = surroundings.library;
+    follow_job(comm);
     return answer(comm);
   }
 
@@ -25,11 +27,12 @@ class CheckpointCommand : public Command {
   void add_path(CLI::App& command) {
     command.add_option("PATH", query_.path, "a checkpoint")->required()->type_name("");
   }
-  /// --map, --config and --prefix.
+  /// --map, --config and --prefix, or --source.
   void add_reading(CLI::App& command) {
     add_map(command, query_.map);
     add_config(command, query_.config);
     add_prefix(command, query_.prefix);
+    add_source_job(command, source_job_);
   }
   void add_json_choice(CLI::App& command) { add_json(command, json_); }
 
@@ -41,9 +44,22 @@ class CheckpointCommand : public Command {
     write_to_stdout(json_ ? answer.json.dump(2) + "\n" : answer.text);
   }
 
+  void add_source(CLI::App& command) { add_source_job(command, source_job_); }
+
   Query query_;
 
  private:
+  void follow_job(Comm const& comm) {
+    if (source_job_.empty()) return;
+    if (query_.map != "auto" || !query_.config.empty() || !query_.prefix.empty())
+      fail(ErrorKind::usage, "{}", source_job_alone);
+    query_.job = read_source_job(source_job_, query_.library, comm);
+    query_.map = query_.job->model.map;
+    query_.config = query_.job->source.config;
+    query_.prefix = query_.job->source.prefix;
+  }
+
+  std::string source_job_;  ///< "" for none
   bool json_ = false;
 };
 

@@ -1,4 +1,5 @@
 #include "pipeline/commands/job_command.hpp"
+#include "pipeline/verify/checkpoint_query.hpp"
 
 #include <array>
 #include <cstdio>
@@ -147,7 +148,23 @@ JobSpec read_job(std::string const& file, std::vector<std::string> const& overri
     job = parse_job_spec(text, file == "-" ? "standard input" : file, overrides, use,
                          [&library] { return library.mesh_axes(); });
   });
-  check_same_folder(comm, job);
+  if (use != JobUse::source) check_same_folder(comm, job);
+  return job;
+}
+
+void add_source_job(CLI::App& command, std::string& into) {
+  command
+      .add_option(
+          "--source", into,
+          "a job file whose [source] and [model] say how the checkpoint is read: source.format, "
+          "prefix and config, model.map and adapter and the like; its source.path does not count")
+      ->type_name("JOB.toml");
+}
+
+std::shared_ptr<JobSpec const> read_source_job(std::string const& file, MapLibrary const& library,
+                                               Comm const& comm) {
+  auto job = std::make_shared<JobSpec const>(read_job(file, {}, JobUse::source, library, comm));
+  check_reading(*job);
   return job;
 }
 

@@ -53,6 +53,16 @@ void add_running_options(CLI::App& sub, JobOptions& options, bool may_write = tr
 JobSpec read_job(std::string const& file, std::vector<std::string> const& overrides, JobUse use,
                  MapLibrary const& library, Comm const& comm);
 
+/// --source of commands that read a checkpoint.
+void add_source_job(CLI::App& command, std::string& into);
+/// Why it stands alone.
+inline constexpr char const* source_job_alone =
+    "--source says how the checkpoint is read: set the keys of --map, --config and --prefix in that "
+    "file, or leave --source out.";
+/// The job file, of which [source] and [model] count. Collective. Errors of kind usage.
+std::shared_ptr<JobSpec const> read_source_job(std::string const& file, MapLibrary const& library,
+                                               Comm const& comm);
+
 /// On rank 0, when the options name a file for events; collective.
 std::unique_ptr<EventFile> open_events(JobOptions const& options, JobSpec const& job,
                                        Comm const& comm);

@@ -19,6 +19,7 @@ class LsCommand : public CheckpointCommand<ListQuery> {
         ->type_name("MAP");
     add_config(*sub, query_.config);
     add_prefix(*sub, query_.prefix);
+    add_source(*sub);
     add_json_choice(*sub);
     return sub;
   }

@@ -4,6 +4,7 @@
 
 #include "pipeline/cli/standard_output.hpp"
 #include "pipeline/commands/all_commands.hpp"
+#include "pipeline/commands/job_command.hpp"
 #include "pipeline/commands/two_checkpoints.hpp"
 #include "pipeline/job/job_field.hpp"
 #include "pipeline/verify/compare/file_comparison.hpp"
@@ -93,8 +94,12 @@ class VerifyCommand : public Command {
 
   std::string mistake() const override {
     if (std::string mistake = sides_.mistake(); !mistake.empty()) return mistake;
-    if (paths_.size() == 1 && sides_.says_b())
-      return "--config-b, --map-b and --prefix-b say how B is read. Give two paths, or say of the one "
+    if ((files_ || self_check_ > 0 || !subset_.empty()) &&
+        !(sides_.a.source.empty() && sides_.b.source.empty()))
+      return "--source-a and --source-b say how tensors are read, which --files, --self-check and "
+             "--subset do not do by jobs. Leave them out.";
+    if (paths_.size() == 1 && sides_.b.is_given())
+      return "--config-b, --map-b, --prefix-b and --source-b say how B is read. Give two paths, or say of the one "
              "with --config-a, --map and --prefix-a how it is.";
     if (paths_.size() == 2 && replicas_)
       return "--replicas checks one checkpoint. Give one path, or leave it out: all replicas in B "
@@ -134,10 +139,20 @@ class VerifyCommand : public Command {
   int verify_alone(Surroundings const& surroundings, Comm const& comm) const {
     DigestQuery query;
     query.path = paths_.front();
-    query.map = sides_.map_a.empty() ? sides_.map : sides_.map_a;
-    query.config = sides_.config_a;
-    query.prefix = sides_.prefix_a;
+    query.map = sides_.a.map.empty() ? sides_.map : sides_.a.map;
+    query.config = sides_.a.config;
+    query.prefix = sides_.a.prefix;
     query.config_option = "--config-a";
+    if (!sides_.a.source.empty()) {
+      query.job = read_source_job(sides_.a.source, surroundings.library, comm);
+      if (query.job->model.adapter != AdapterUse::keep)
+        fail(ErrorKind::usage,
+             "[model] adapter: a checkpoint is verified as it was written. Remove the key from {}.",
+             sides_.a.source);
+      query.map = query.job->model.map;
+      query.config = query.job->source.config;
+      query.prefix = query.job->source.prefix;
+    }
     query.scope = replicas_ ? DigestScope::all : DigestScope::distinct;
     query.library = surroundings.library;
     VerifyReport const report = verify_one(std::move(query), comm);
@@ -159,7 +174,7 @@ class VerifyCommand : public Command {
 
   int compare_elements(Surroundings const& surroundings, Comm const& comm) const {
     SelfCheckRequest const request{
-        compare_request(surroundings), self_check_, seed_.value_or(1), {}};
+        compare_request(surroundings, comm), self_check_, seed_.value_or(1), {}};
     SelfCheckResult const result = self_check(request, comm);
     if (!result.why_not.empty() && result.why_kind != ErrorKind::usage)
       fail(result.why_kind, "{}", result.why_not);
@@ -173,8 +188,8 @@ class VerifyCommand : public Command {
     return result.sound() ? 0 : code_of_difference;
   }
 
-  CompareRequest compare_request(Surroundings const& surroundings) const {
-    CompareRequest request = sides_.request(paths_, comparison_, surroundings.library);
+  CompareRequest compare_request(Surroundings const& surroundings, Comm const& comm) const {
+    CompareRequest request = sides_.request(paths_, comparison_, surroundings.library, comm);
     request.weights_only = weights_only_;
     request.histogram = histogram_;
     request.row_limit = limit_;
@@ -182,7 +197,8 @@ class VerifyCommand : public Command {
   }
 
   int compare(Surroundings const& surroundings, Comm const& comm) const {
-    CompareReport const report = compare_checkpoints(compare_request(surroundings), comm);
+    CompareRequest request = compare_request(surroundings, comm);
+    CompareReport const report = compare_checkpoints(request, comm);
     if (comm.rank() == 0) write_to_stdout(json_ ? report.json.dump(2) + "\n" : report.text);
     return report.same ? 0 : code_of_difference;
   }

@@ -72,7 +72,7 @@ class ViewCommand : public Command {
       return "view: --config and --prefix say how one checkpoint is read. Give --config-a, "
              "--config-b, --prefix-a or --prefix-b.";
     if (!is_pair() && sides_.is_given())
-      return "view: --map-a, --config-a, --prefix-a, those of b and --adapter belong to two "
+      return "view: --map-a, --config-a, --prefix-a, --source-a, those of b and --adapter belong to two "
              "checkpoints. Give two, or use --map, --config and --prefix.";
     return sides_.mistake();
   }
@@ -85,7 +85,7 @@ class ViewCommand : public Command {
     } else if (is_pair()) {
       TwoCheckpoints sides = sides_;
       sides.map = query.map;
-      query.compare = sides.request(subjects_, Comparison::values, surroundings.library);
+      query.compare = sides.request(subjects_, Comparison::values, surroundings.library, comm);
     } else {
       query.path = subjects_.front();
     }

@@ -168,7 +168,7 @@ void list_stored(Lister& lister, Checkpoint const& source) {
 TensorList list_tensors(ListQuery const& query, Comm const& comm) {
   OpenChoice choice;
   choice.without_heads = query.listing == Listing::stored;
-  Checkpoint source = open_source(query.path, FormatId::automatic, choice, comm);
+  Checkpoint source = open_query(query, choice, comm);
   std::string_view const format = source.format->name();
   std::vector<std::string> notes;
   if (!source.newer_saves.empty()) notes.push_back(source.newer_saves);

@@ -45,7 +45,7 @@ class Extraction {
     std::vector<AxisIndex> const at =
         query_.at.empty() ? std::vector<AxisIndex>() : parse_axis_indices(query_.at);
     together_seeing(comm_, [&] { check_checkpoint_folder(query_.path); });
-    checkpoint_ = open_source(query_.path, FormatId::automatic, {}, comm_);
+    checkpoint_ = open_query(query_, {}, comm_);
     together(comm_, [&] {
       if (comm_.rank() == 0) check_place();
     });

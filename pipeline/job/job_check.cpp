@@ -183,13 +183,10 @@ class Checker {
           "a job of its own");
   }
 
-  /// The two keys of a merge stand together.
+  /// An adapter that is named is merged.
   void check_adapter() {
-    bool const merges = spec_.model.adapter == AdapterChoice::merge;
-    bool const named = !spec_.source.adapter.empty();
-    if (merges && !named)
-      add(*find("model.adapter"), "needs the adapter's folder. Set source.adapter as well");
-    if (named && !merges)
+    bool const merges = spec_.model.adapter == AdapterUse::merge;
+    if (!spec_.source.adapter.empty() && spec_.model.adapter == AdapterUse::keep)
       add(*find("source.adapter"),
           "is only read to be merged. Set model.adapter = \"merge\", or remove the key");
     if (merges && spec_.model.map == "none")

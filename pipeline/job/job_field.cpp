@@ -46,7 +46,8 @@ void add_source(std::vector<Field>& out) {
        keys::text(
            "adapter", &Source::adapter,
            "With model.adapter = \"merge\": the folder of the adapter (LoRA) whose weights are merged "
-           "into the source's."),
+           "into the source's. Where the source is a model that peft has wrapped: its "
+           "adapter_config.json, if it is not beside the weights."),
        keys::texts(
            "average", &Source::average,
            "Further checkpoints of the same model, in the source's format and layout: every weight of the target is the mean of the source's and "
@@ -101,9 +102,10 @@ void add_model(std::vector<Field>& out) {
            "quant", &Model::quant, {"keep", "dequantise-bf16"},
            "Quantised weights of the source: keep every byte, or compute BF16 values. target.quant quantises those of the target."),
        keys::choice(
-           "adapter", &Model::adapter, {"keep", "merge"},
-           "\"merge\" adds the LoRA adapter in source.adapter to the weights, computed in F32 and "
-           "rounded once. \"keep\" changes no weight."),
+           "adapter", &Model::adapter, {"keep", "merge", "drop", "only"},
+           "\"merge\" adds the LoRA adapter in source.adapter, or the one in a source that peft has "
+           "wrapped (DCP, FSDP), to the weights, computed in F32 and rounded once. Of such a source "
+           "\"drop\" takes the base model alone, and \"only\" the adapter. \"keep\" changes no weight."),
        keys::choice(
            "foreign_classes", &Model::foreign_classes, {"refuse", "keep", "drop"},
            "Pickled settings and objects that name a class not known to be plain data: \"refuse\" "

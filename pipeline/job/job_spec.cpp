@@ -178,12 +178,14 @@ class JobReader {
 
   JobSpec finish() {
     for (Field const& field : job::fields())
-      if (field.required() && !seen_.contains(field.key()))
+      if (use_ != JobUse::source && field.required() && !seen_.contains(field.key()))
         add({}, file_name_,
             fmt::format("[{}] {} is missing. Add it, such as {} = {}", field.table, field.name,
                         field.name, field.example));
     std::vector<Given> given;
-    for (auto const& [key, value] : taken_) given.push_back(value);
+    for (auto const& [key, value] : taken_)
+      if (use_ != JobUse::source || key.starts_with("source.") || key.starts_with("model."))
+        given.push_back(value);
     for (std::string& sentence : job::contradictions(spec_, given))
       mistakes_.push_back({.sentence = std::move(sentence)});
     if (!mistakes_.empty()) report();
@@ -250,7 +252,7 @@ class JobReader {
         words != nullptr && job::is_path(field.key()))
       for (std::string& word : *words) word = job::with_home(std::move(word));
     Given given{.field = &field, .value = std::move(value), .place = std::move(place)};
-    if (field.table == job::nightly_table && use_ != JobUse::nightly)
+    if (field.table == job::nightly_table && use_ == JobUse::run)
       return mistakes_.push_back(
           {position,
            job::label(given) +

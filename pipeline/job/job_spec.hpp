@@ -21,8 +21,6 @@ enum class StatePolicy { refuse, drop };
 enum class SourceObjects { look, unread };
 /// Quantised weights: their bytes are kept, or they become BF16.
 enum class QuantChoice { keep, dequantise_bf16 };
-/// Adapters: they are what the checkpoint holds, or become a part of the weights.
-enum class AdapterChoice { keep, merge };
 enum class TransportChoice { automatic, mpi, nccl };
 /// How weights are read and written: as a trial says, or by the engines in the order of
 /// io_engines().
@@ -119,7 +117,7 @@ struct JobSpec {
     std::string frozen;      ///< "a.*; b.*": patterns of Megatron's names; "" for none
     std::string lora_alpha;  ///< of an adapter whose checkpoint does not state it; "": as it says
     QuantChoice quant = QuantChoice::keep;
-    AdapterChoice adapter = AdapterChoice::keep;
+    AdapterUse adapter = AdapterUse::keep;
     ForeignClasses foreign_classes = ForeignClasses::refuse;
     friend bool operator==(Model const&, Model const&) = default;
   };
@@ -182,8 +180,9 @@ inline constexpr std::string_view no_previous = "none";
 /// usual ones.
 using MeshAxisNames = std::function<std::vector<std::string>()>;
 
-/// The use of a job file: its table [nightly] has a meaning for one command only.
-enum class JobUse { run, nightly };
+/// The use of a job file: its table [nightly] has a meaning for one command only; for `source`
+/// only [source] and [model] have one, and the rest may be missing.
+enum class JobUse { run, nightly, source };
 
 /// Reads a job file's text. Overrides are "key=value" with the key's full name ("run.memory=1
 /// GiB"); they win over the file, later ones over earlier.

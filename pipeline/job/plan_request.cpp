@@ -28,6 +28,14 @@ OpenChoice open_choice(JobSpec const& job) {
   return choice;
 }
 
+WrappedChoice wrapped_choice(JobSpec const& job) {
+  return {.use = job.model.adapter,
+          .prefix = job.source.prefix,
+          .config = job.source.adapter,
+          .lora_alpha = job.model.lora_alpha,
+          .drop_optimizer = job.source.optimizer == StatePolicy::drop};
+}
+
 PlanRequest plan_request(JobSpec const& job, MapLibrary const& library) {
   Format const& format = format_of(job.target.format);
   auto const& layout = job.target.layout;

@@ -6,6 +6,7 @@
 
 #include "core/formats/format.hpp"
 #include "core/formats/target.hpp"
+#include "core/formats/wrapped/wrapped_model.hpp"
 #include "core/mapping/map_library.hpp"
 #include "pipeline/job/job_spec.hpp"
 
@@ -20,6 +21,8 @@ std::vector<std::string> frozen_patterns(JobSpec const& job);
 
 /// How a job's source is opened: optimizer state of rank files is read where the target takes it.
 OpenChoice open_choice(JobSpec const& job);
+/// What it takes of an adapter.
+WrappedChoice wrapped_choice(JobSpec const& job);
 
 /// A request for a checkpoint's logical tensors and for no target. `map` is as in a job file;
 /// `config`: config.json or its folder, where the checkpoint has none.

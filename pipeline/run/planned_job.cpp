@@ -50,7 +50,7 @@ Checkpoint read_source(JobSpec const& spec, Comm const& comm) {
   begin_phase("reading headers");
   Checkpoint source = open_source(spec.source.path, spec.source.format, open_choice(spec), comm);
   if (spec.source.verify == SourceVerify::files) check_source_files(spec, source, comm);
-  if (!spec.source.adapter.empty()) add_adapter(source, spec.source.adapter, comm);
+  settle_adapter(source, wrapped_choice(spec), comm);
   for (std::string const& path : spec.source.average)
     add_averaged(source, path, spec.source.format, open_choice(spec), comm);
   if (spec.source.objects == SourceObjects::look && format_of(spec.target.format).target().objects)

@@ -1,9 +1,13 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <string>
 
+#include "core/formats/format.hpp"
 #include "core/mapping/map_library.hpp"
+#include "core/transport/comm.hpp"
+#include "pipeline/job/job_spec.hpp"
 
 namespace reshard {
 
@@ -14,6 +18,19 @@ struct CheckpointQuery {
   std::filesystem::path config = {};  ///< config.json or its folder, where the checkpoint has none
   std::string prefix = {};            ///< of stored names: only those are read, and it is cut off
   MapLibrary library = {};
+  /// A job whose [source] and [model] say how it is read; map, config and prefix are its own. null:
+  /// none.
+  std::shared_ptr<JobSpec const> job = {};
 };
+
+/// The job, as far as it says how a checkpoint is read. An Error of kind usage for keys that
+/// compute values of several checkpoints, or of quantised ones.
+void check_reading(JobSpec const& job);
+
+/// Opens the checkpoint of a query, and takes what its job wants of an adapter. Collective.
+Checkpoint open_query(CheckpointQuery const& query, OpenChoice choice, Comm const& comm);
+/// The same for a path, where the job may be null.
+Checkpoint open_by_job(std::filesystem::path const& path, JobSpec const* job, OpenChoice choice,
+                       Comm const& comm);
 
 }  // namespace reshard

@@ -61,6 +61,14 @@ JobPlan open_logical(Checkpoint const& checkpoint, DigestQuery const& query, Com
   request.read.frozen = query.frozen;
   request.read.true_rows = true;
   request.read.true_vocab_size = query.vocab;
+  if (query.job) {
+    request.read.tp = query.job->source.tp;
+    request.read.etp = query.job->source.etp;
+    request.read.lora_alpha = query.job->model.lora_alpha;
+    request.read.true_vocab_size = query.job->model.true_vocab_size;
+    request.read.frozen = frozen_patterns(*query.job);
+    request.read.drop_optimizer = query.job->source.optimizer == StatePolicy::drop;
+  }
   JobPlan plan;
   together_seeing(comm, [&] {
     with_option_words(query.config_option,
@@ -70,7 +78,7 @@ JobPlan open_logical(Checkpoint const& checkpoint, DigestQuery const& query, Com
 }
 
 void follow(DigestQuery& query, Manifest const& manifest) {
-  if (query.map != "auto" || !query.config.empty()) return;
+  if (query.map != "auto" || !query.config.empty() || query.job) return;
   ReadingTerms const terms = terms_of_target(manifest, query.library);
   query.map = manifest.map == "none" ? "none" : terms.map;
   if (query.prefix.empty()) query.prefix = terms.prefix;
@@ -81,6 +89,7 @@ void follow(DigestQuery& query, Manifest const& manifest) {
 std::optional<Manifest> follow_own_manifest(DigestQuery& query, Checkpoint const& checkpoint,
                                             std::vector<std::string>& notes, Comm const& comm) {
   std::optional<Manifest> manifest;
+  if (query.job && query.job->model.adapter != AdapterUse::keep) return manifest;
   together_seeing(comm, [&] {
     manifest = own_manifest(query.path, checkpoint, notes);
     if (manifest) follow(query, *manifest);
@@ -136,7 +145,7 @@ DigestedCheckpoint digest_checkpoint(DigestQuery const& query, Comm const& comm)
   together_seeing(comm, [&] { check_checkpoint_folder(query.path); });
   OpenChoice choice;
   choice.rank_states = query.states;
-  return digest_opened(open_source(query.path, FormatId::automatic, choice, comm), query, comm);
+  return digest_opened(open_query(query, choice, comm), query, comm);
 }
 
 namespace {
@@ -197,7 +206,7 @@ void leave_states_out(Manifest& manifest, JobPlan const& catalogue) {
 Checkpoint open_for_digest(DigestQuery const& query, std::vector<std::string>& notes,
                            Comm const& comm) {
   together_seeing(comm, [&] { check_checkpoint_folder(query.path); });
-  Checkpoint checkpoint = open_source(query.path, comm);
+  Checkpoint checkpoint = open_query(query, {}, comm);
   if (!checkpoint.newer_saves.empty()) notes.push_back(checkpoint.newer_saves);
   if (query.weights_only || query.map == "none") return checkpoint;
   RankStateLook look = look_at_rank_states(query.path, checkpoint, comm);
@@ -215,7 +224,9 @@ DigestReport digest_report(DigestQuery query, Comm const& comm) {
   Checkpoint checkpoint = open_for_digest(query, notes, comm);
   std::optional<Manifest> manifest = follow_own_manifest(query, checkpoint, notes, comm);
   std::vector<TensorHashes> hashes;
-  DigestedCheckpoint const found = query.sha256
+  // Merged weights are in no file.
+  bool const merged = query.job && query.job->model.adapter == AdapterUse::merge;
+  DigestedCheckpoint const found = query.sha256 || merged
                                        ? ordered_digests(std::move(checkpoint), query, hashes, comm)
                                        : digest_opened(std::move(checkpoint), query, comm);
   if (!found.catalogue.prefix_note.empty()) notes.push_back(found.catalogue.prefix_note);

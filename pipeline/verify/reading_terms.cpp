@@ -68,6 +68,16 @@ ReadingTerms terms_of_source(Manifest const& manifest) {
   return terms;
 }
 
+ReadingTerms terms_of_job(JobSpec const& job) {
+  return {.map = job.model.map,
+          .config = job.source.config,
+          .prefix = job.source.prefix,
+          .vocab = job.model.true_vocab_size,
+          .frozen = frozen_patterns(job),
+          .tp = job.source.tp,
+          .etp = job.source.etp};
+}
+
 bool is_made_from(Manifest const& manifest, fs::path const& path) {
   Json const* source = manifest.source.find("path");
   return source != nullptr && source->text() != nullptr &&

@@ -7,6 +7,7 @@
 
 #include "core/formats/manifest/manifest.hpp"
 #include "core/mapping/map_library.hpp"
+#include "pipeline/job/job_spec.hpp"
 
 namespace reshard {
 
@@ -27,6 +28,9 @@ struct ReadingTerms {
 /// its names where config.json does not tell it. A record whose job cannot be read says nothing,
 /// and neither do files that are gone.
 ReadingTerms terms_of_target(Manifest const& manifest, MapLibrary const& library);
+
+/// How a job reads its source.
+ReadingTerms terms_of_job(JobSpec const& job);
 
 /// Whether the map of this name describes a family; a map of names alone describes one side of a
 /// job.

@@ -182,7 +182,7 @@ std::vector<std::string> file_faults(fs::path const& path, Checkpoint const& che
 VerifyReport verify_one(DigestQuery query, Comm const& comm) {
   together_seeing(comm, [&] { check_checkpoint_folder(query.path); });
   Checkpoint checkpoint;
-  auto const unreadable = capture([&] { checkpoint = open_source(query.path, comm); });
+  auto const unreadable = capture([&] { checkpoint = open_query(query, {}, comm); });
   if (unreadable) return verify_unreadable(query.path, *unreadable, comm);
   bool const replicas = query.scope == DigestScope::all;
   std::optional<OwnRecord> own;

@@ -17,6 +17,7 @@
 #include "core/formats/model_files.hpp"
 #include "core/formats/object_gate.hpp"
 #include "core/formats/target_parts.hpp"
+#include "stages/plan/adapter/named_adapter.hpp"
 #include "stages/plan/averaged_weights.hpp"
 #include "stages/plan/config/config_conflicts.hpp"
 #include "stages/plan/config/expected_names.hpp"
@@ -60,6 +61,7 @@ class IdentityPlanner {
     if (!holds_objects()) files = reference();
     settle_dtypes(files ? files : files_of(source_));
     make_source();
+    merge_named_adapter(source_, request_, job_);
     if (files) check_names(*files);
     note_config(files ? files : files_of(source_));
     warn_of_adapter();
@@ -83,6 +85,7 @@ class IdentityPlanner {
 
   JobPlan run_source() {
     make_source();
+    merge_named_adapter(source_, request_, job_);
     note_config(files_of(source_, request_.read.config));
     return std::move(job_);
   }
@@ -309,8 +312,8 @@ class IdentityPlanner {
   void check_names(huggingface::Folder const& files) {
     bool const own = source_.storage == Storage::whole && source_.names == NameOwner::family &&
                      source_.folder == files.path;
-    bool const as_they_were =
-        own && request_.read.prefix.empty() && request_.options.dcp.prefix.empty();
+    bool const as_they_were = !files.adapter.is_null() || (own && request_.read.prefix.empty() &&
+                                                           request_.options.dcp.prefix.empty());
     if (as_they_were) return;
     std::set<std::string, std::less<>> names;
     for (NamedTensor const& tensor : tensors_)
@@ -321,13 +324,8 @@ class IdentityPlanner {
       if (!held.copy_of.empty()) note_copy(name, held.copy_of);
     if (expected->lacking.empty()) return;
     std::string text = origin() + ": " + lacking_sentence(*expected, names, config_name_of(files));
-    bool const refused = expected->most_lack() || expected->wrapped > 0;
-    if (!refused || request_.read.map == "none") return job_.warnings.push_back(std::move(text));
-    if (expected->wrapped > 0)
-      fail(ErrorKind::source,
-           "{}. Merge the adapter, or take the model out of peft (unload), before it is saved; or "
-           "set model.map = \"none\" to write the names unchanged.",
-           text);
+    if (!expected->most_lack() || request_.read.map == "none")
+      return job_.warnings.push_back(std::move(text));
     fail(ErrorKind::source,
          "{}. Convert the checkpoint that these were made from, remove a prefix with "
          "source.prefix, name a map with the source's names, or set model.map = \"none\" to write "

@@ -16,6 +16,7 @@
 #include "core/mapping/map_library.hpp"
 #include "stages/plan/adapter/adapter_places.hpp"
 #include "stages/plan/adapter/merged_adapter.hpp"
+#include "stages/plan/adapter/named_adapter.hpp"
 #include "stages/plan/adapter/shared_matrices.hpp"
 #include "stages/plan/averaged_weights.hpp"
 #include "stages/plan/bridge/run_settings.hpp"
@@ -342,7 +343,8 @@ JobPlan make_job_plan(Checkpoint const& source, PlanRequest const& request,
                       PlanLimits const& limits, std::function<void()> const& tensors_read) {
   check_quantisable(source, request);
   bool const named = keeps_names(source, request);
-  if (named && source.adapter)
+  check_wrapped(source, request, named);
+  if (named && source.adapter && !source.adapter_inside())
     fail(
         ErrorKind::usage,
         "[model] adapter = \"merge\": names are kept in this job, so it is not known which weights "
@@ -392,6 +394,7 @@ JobPlan catalogue(Checkpoint const& source, PlanRequest const& request, Masters 
     job.prefix_note = found->note;
     return job;
   }
+  check_wrapped(source, request, false);
   SourceModel model = read_described(source, request, !source.adapter);
   merge_adapter(source, request, model);
   if (masters == Masters::apart) split_masters(source, model);

@@ -37,6 +37,19 @@ void add_adapter(Checkpoint& source, std::filesystem::path const& adapter, Comm 
   add_files(*source.adapter, source);
 }
 
+void settle_adapter(Checkpoint& source, WrappedChoice const& choice, Comm const& comm) {
+  together_seeing(comm, [&] {
+    bool const taken = take_wrapped(source, choice);
+    if (!taken && choice.use != AdapterUse::keep && choice.config.empty())
+      fail(ErrorKind::usage,
+           "[model] adapter: {} holds no model that peft has wrapped an adapter around. {}.",
+           source.place,
+           choice.use == AdapterUse::merge ? "Name the adapter's folder with source.adapter"
+                                           : "Remove the key");
+  });
+  if (choice.use == AdapterUse::merge && !source.adapter) add_adapter(source, choice.config, comm);
+}
+
 void add_averaged(Checkpoint& source, std::filesystem::path const& path, FormatId wanted,
                   OpenChoice const& choice, Comm const& comm) {
   source.averaged.push_back(

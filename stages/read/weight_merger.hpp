@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <span>
 #include <vector>
 
@@ -22,9 +23,15 @@ class WeightMerger {
  private:
   void merge(LowRankPair const& pair, MergedBlock const& block, SourceView const& view,
              std::byte* at);
+  /// What the rows [first, first + count) of a pair's sums are multiplied by: magnitude / length.
+  std::span<float const> factors(LowRankPair const& pair, Index first, Index count);
+  void find_factors(LowRankPair const& pair, Index row, std::vector<float>& to);
 
   FactorTiles& tiles_;
   std::vector<float> products_;
+  std::vector<float> sums_;                                   ///< of rows whose lengths are found
+  std::map<LowRankPair const*, std::vector<float>> factors_;  ///< NaN: not found yet
+  std::size_t held_factors_ = 0;
 };
 
 }  // namespace reshard

@@ -5,7 +5,7 @@ import json
 import torch
 from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM, LlamaConfig, Qwen3MoeConfig
+from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2MoeConfig, Qwen3MoeConfig
 
 SIZES = {"hidden_size": 48, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 16, "num_hidden_layers": 4, "vocab_size": 101,
          "max_position_embeddings": 64, "tie_word_embeddings": False}
@@ -20,6 +20,12 @@ def llama(dtype, **changes):
 def qwen3_moe(dtype, **changes):
     more = {"intermediate_size": 80, "moe_intermediate_size": 40, "num_experts": 6, "num_experts_per_tok": 2, "norm_topk_prob": True}
     return Qwen3MoeConfig(**(SIZES | more | changes)), dtype
+
+
+def qwen2_moe(dtype):
+    more = {"intermediate_size": 80, "moe_intermediate_size": 40, "shared_expert_intermediate_size": 56, "num_experts": 4, "num_experts_per_tok": 2}
+    sizes = {name: size for name, size in SIZES.items() if name != "head_dim"}
+    return Qwen2MoeConfig(**(sizes | more)), dtype
 
 
 def save_base(folder, model, seed=1):

@@ -153,6 +153,17 @@ def test_rank_stabilised_adapters(program, scratch):
     assert code == 1 and differing(document) == {f"model.layers.{layer}.self_attn.q_proj.weight" for layer in (1, 3)}
 
 
+def test_shared_experts_are_merged_and_converted(program, scratch):
+    base = save_base(scratch / "base", lora_models.qwen2_moe(torch.bfloat16))
+    adapter = adapter_of(scratch / "adapter", base, r=4, lora_alpha=8, target_modules=r".*shared_expert\.(gate|up|down)_proj")
+    target = merge(program, base, adapter, scratch / "target")
+    assert_same(tensors_of(target), lora_models.merged_tensors(base, adapter, lambda module, rank: 8 / rank))
+    layout = {"layout": "{ tp = 2, pp = 2 }"}
+    tree = program.run(adapter, scratch / "tree", "megatron", source_options={"config": base}, target_options=layout)
+    back = program.to_hf(tree, scratch / "back")
+    assert_same(tensors_of(back), tensors_of(adapter))
+
+
 def test_a_changed_value_is_found(program, scratch):
     base, adapter, _ = every_linear_layer(scratch)
     target = merge(program, base, adapter, scratch / "merged")
@@ -313,7 +324,7 @@ def test_what_cannot_be_merged_is_refused(program, scratch):
 
     first = "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"
     target = scratch / "target"
-    refuse(program, base, changed(use_dora=True), target, "use_dora", "DoRA")
+    refuse(program, base, changed(use_dora=True), target, "use_dora", "no magnitudes")
     refuse(program, base, changed(modules_to_save=["lm_head"]), target, "modules_to_save")
     refuse(program, base, changed(bias="lora_only"), target, "bias", "lora_only")
     refuse(program, base, changed(peft_type="IA3"), target, "IA3", "LORA")

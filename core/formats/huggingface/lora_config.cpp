@@ -121,10 +121,12 @@ LoraConfig::LoraConfig(Json config, std::string place, LoraUse use)
     fail(ErrorKind::source,
          "{}: peft_type is {}, and only adapters of the type \"LORA\" can be read. {}", place_,
          shown(type), merge_with_peft);
+  // In Megatron's formats there is no name for its magnitudes.
+  normalised_ = use == LoraUse::merge && says(config_.find("use_dora"));
   for (Refused const& one : refused)
-    if (says(config_.find(one.member)))
+    if (says(config_.find(one.member)) && !(normalised_ && one.member == "use_dora"))
       fail(ErrorKind::source,
-           "{}: {} = {}: {}. This version reads only adapters that add a product of two "
+           "{}: {} = {}: {}. This job can have only adapters that add a product of two "
            "matrices to weights. {}",
            place_, one.member, shown(config_.find(one.member)), one.meaning, merge_with_peft);
   check_types();
@@ -163,7 +165,8 @@ void LoraConfig::check_types() const {
            "adapter again.",
            place_, member, shown(value));
   for (auto const& [member, value] : *config_.members())
-    if (member.starts_with("use_") && member != "use_rslora" && says(&value))
+    if (member.starts_with("use_") && member != "use_rslora" && member != "use_dora" &&
+        says(&value))
       fail(ErrorKind::source, "{}: {} = {}: this program does not know this variant of LoRA. {}",
            place_, member, shown(&value), merge_with_peft);
 }

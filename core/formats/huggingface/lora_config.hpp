@@ -45,6 +45,8 @@ class LoraConfig {
   /// Whether it states a rank; that of an adapter whose alpha a job gave does not.
   bool states_rank() const { return config_.find("r") != nullptr; }
   std::string const& place() const { return place_; }
+  /// Whether each row of a merged weight gets a length that is stored beside the factors (DoRA).
+  bool normalised() const { return normalised_; }
   /// Whether the adapted weights are stored [in, out] (GPT-2's Conv1D).
   bool transposed() const { return transposed_; }
   /// Parameters that are adapted as such, not as the weight of a module: the last words of their
@@ -60,6 +62,7 @@ class LoraConfig {
   std::string place_;
   bool transposed_ = false;
   bool by_root_ = false;
+  bool normalised_ = false;
   std::vector<std::string> parameters_;
   std::vector<std::string> warnings_;
 };

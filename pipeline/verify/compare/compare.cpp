@@ -3,6 +3,7 @@
 #include "core/base/activity.hpp"
 #include "core/base/counted.hpp"
 #include "core/plan/round_sizes.hpp"
+#include "core/transport/rank_threads.hpp"
 #include "pipeline/verify/compare/compare_match.hpp"
 #include "pipeline/verify/compare/compare_report.hpp"
 #include "pipeline/verify/compare/compare_sides.hpp"
@@ -62,7 +63,13 @@ class Comparer {
     begin_phase("comparing");
     FileSet a_files(sides_.a.checkpoint.files, FileSet::Access::read);
     FileSet b_files(sides_.b.checkpoint.files, FileSet::Access::read);
-    ExtentReader reader(b_files, matched_.b.views);
+    // What is computed while it is read takes longer than reading.
+    std::size_t const threads = rank_threads(comm_);
+    auto const threads_for = [threads](Catalog const& catalog) {
+      return catalog.views.empty() ? 1 : threads;
+    };
+    Catalog const& a = sides_.a.catalogue.source;
+    ExtentReader reader(b_files, matched_.b.views, {}, threads_for(matched_.b));
     together(comm_, [&] {
       StoredPlaces const places(*sides_.a.catalogue.model, matched_.b);
       ExtentComparer comparer(matched_.b, places, request_.comparison,
@@ -70,8 +77,8 @@ class Comparer {
                                 reader.read(extents, memory);
                               });
       CompareSink sink(comparer);
-      stream_own_cells({plan_, sides_.a.catalogue.source.views, request_.memory_bytes}, a_files,
-                       sink, comm_);
+      stream_own_cells({plan_, a.views, request_.memory_bytes, threads_for(a)}, a_files, sink,
+                       comm_);
       stats_ = std::move(comparer.stats());
     });
     merge_stats(comm_, stats_);

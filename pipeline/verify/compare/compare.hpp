@@ -2,11 +2,13 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <string>
 
 #include "core/base/json.hpp"
 #include "core/mapping/map_library.hpp"
 #include "core/transport/comm.hpp"
+#include "pipeline/job/job_spec.hpp"
 #include "pipeline/verify/reading_terms.hpp"
 #include "stages/verify/extent_comparer.hpp"
 
@@ -21,6 +23,9 @@ struct CompareRequest {
   /// too, and rows of a vocabulary count for both.
   ReadingTerms terms_a = {};
   ReadingTerms terms_b = {};
+  /// Jobs whose [source] and [model] say how a side is read, beside its terms; null for none.
+  std::shared_ptr<JobSpec const> job_a = {};
+  std::shared_ptr<JobSpec const> job_b = {};
   bool by_records = true;         ///< what these leave open is as the records of a and b say
   std::filesystem::path adapter;  ///< that is merged into a's weights while they are read; empty
                                   ///< for none

@@ -6,6 +6,7 @@
 #include "core/base/text.hpp"
 #include "core/transport/shared_sight.hpp"
 #include "pipeline/job/option_words.hpp"
+#include "pipeline/verify/checkpoint_query.hpp"
 #include "pipeline/verify/compare/header_members.hpp"
 #include "pipeline/verify/compare/matched_casts.hpp"
 #include "pipeline/verify/compare/matched_quant.hpp"
@@ -56,14 +57,16 @@ ComparedSides open_sides(CompareRequest const& request, Comm const& comm) {
   ComparedSides sides;
   sides.a.path = request.a;
   sides.b.path = request.b;
-  for (ComparedSide* side : {&sides.a, &sides.b}) side->checkpoint = open_source(side->path, comm);
+  sides.a.checkpoint = open_by_job(request.a, request.job_a.get(), {}, comm);
+  sides.b.checkpoint = open_by_job(request.b, request.job_b.get(), {}, comm);
   std::vector<ReadingChoice> choices;
   together_seeing(comm, [&] { choices = reading_choices(request, sides); });
   // What it holds is the same with and without a prefix that a record states.
   sides.a.terms = choices.back().a;
   sides.b.terms = choices.back().b;
   if (!request.adapter.empty()) add_adapter(sides.a.checkpoint, request.adapter, comm);
-  if (request.adapter.empty() && !request.weights_only) read_rank_states(sides, comm);
+  if (request.adapter.empty() && !request.weights_only && !request.job_a && !request.job_b)
+    read_rank_states(sides, comm);
   for (ComparedSide* side : {&sides.a, &sides.b})
     if (side->recorded_rows > 0) side->checkpoint.vocab = side->recorded_rows;
   together_seeing(comm, [&] {

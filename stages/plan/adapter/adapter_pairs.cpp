@@ -12,8 +12,9 @@ namespace {
 
 class PairReader {
  public:
-  PairReader(SourceModel const& adapter, Model const& model, std::uint32_t first_file)
-      : adapter_(adapter), model_(model), first_file_(first_file) {}
+  PairReader(SourceModel const& adapter, Model const& model, std::uint32_t first_file,
+             Magnitudes const* magnitudes)
+      : adapter_(adapter), model_(model), first_file_(first_file), magnitudes_(magnitudes) {}
 
   LowRankPairs run(AdapterTerms const& terms) {
     std::map<std::pair<TensorId, Index>, AdaptedTensor> adapted;
@@ -44,8 +45,12 @@ class PairReader {
       auto& pieces = matrix->matrix == AdapterMatrix::a ? one.a : one.b;
       TensorPieces const& stored = adapter_.catalog.tensors[t];
       for (std::size_t i = 0; i < stored.size(); ++i)
-        if (!stored.is_copy(i))
-          pieces.push_back(factor(stored[i], adapter_.catalog.blobs[stored.blob(i)], one));
+        if (!stored.is_copy(i)) {
+          Blob const& blob = adapter_.catalog.blobs[stored.blob(i)];
+          pieces.push_back(factor(stored[i], blob, one));
+          if (magnitudes_ != nullptr && matrix->matrix == AdapterMatrix::b)
+            one.magnitude.push_back(magnitudes_->beside(pieces.back(), blob, one.rank));
+        }
     }
     LowRankPairs pairs(model_);
     for (auto const& [key, one] : adapted) pairs.add(one);
@@ -79,13 +84,15 @@ class PairReader {
   SourceModel const& adapter_;
   Model const& model_;
   std::uint32_t first_file_;
+  Magnitudes const* magnitudes_;
 };
 
 }  // namespace
 
 LowRankPairs adapter_pairs(SourceModel const& adapter, Model const& model,
-                           AdapterTerms const& terms, std::uint32_t first_file) {
-  return PairReader(adapter, model, first_file).run(terms);
+                           AdapterTerms const& terms, std::uint32_t first_file,
+                           Magnitudes const* magnitudes) {
+  return PairReader(adapter, model, first_file, magnitudes).run(terms);
 }
 
 }  // namespace reshard

@@ -39,14 +39,14 @@ void add_once(FactorPart part, std::vector<FactorPart>& parts) {
 }
 
 void check_factor(AdaptedTensor const& one, std::string const& weight, std::string_view factor,
-                  Index rows, std::vector<FactorPart> const& parts) {
+                  Index rows, Index rank, std::vector<FactorPart> const& parts) {
   Index held = 0;
   for (FactorPart const& part : parts) held += volume(part);
-  if (held != rows * one.rank)
+  if (held != rows * rank)
     fail(ErrorKind::source,
          "adapter '{}': its {} holds {} numbers of '{}', which has {} x {} there. A file of "
          "the adapter is missing, or the adapter is of another model: copy the adapter again.",
-         one.module, factor, held, weight, rows, one.rank);
+         one.module, factor, held, weight, rows, rank);
 }
 
 }  // namespace
@@ -98,8 +98,10 @@ void LowRankPairs::add_parts(Adapted const& adapted, FactorPiece const& piece, R
     if (axis.role == role) {
       part.row += digit.first * step;
       part.dims.push_back({digit.count, digit.stride, step, 0});
+    } else if (axis.role != Role::matrix) {  // of the weight itself, whose columns are ranks
+      part.rank += digit.first * step;
+      part.dims.push_back({digit.count, digit.stride, 0, step});
     } else {
-      RESHARD_EXPECT(axis.role == Role::matrix);
       first_matrix += digit.first * step;
       stacked.push_back({{digit.count, digit.stride, 0, 0}, step});
     }
@@ -127,10 +129,15 @@ void LowRankPairs::add(AdaptedTensor const& one) {
   std::map<Index, std::vector<FactorPart>> b;
   for (FactorPiece const& piece : one.a) add_parts(all, piece, Role::in, a);
   for (FactorPiece const& piece : one.b) add_parts(all, piece, Role::out, b);
+  std::map<Index, std::vector<FactorPart>> magnitudes;
+  for (FactorPiece const& piece : one.magnitude) add_parts(all, piece, Role::out, magnitudes);
   for (auto& [matrix, parts] : a) {
     std::vector<FactorPart>& of_b = b[matrix];
-    check_factor(one, weight, "A", all.in, parts);
-    check_factor(one, weight, "B", all.out, of_b);
+    check_factor(one, weight, "A", all.in, one.rank, parts);
+    check_factor(one, weight, "B", all.out, one.rank, of_b);
+    auto const magnitude = magnitudes.find(matrix);
+    if (magnitude != magnitudes.end())
+      check_factor(one, weight, "magnitude", all.out, 1, magnitude->second);
     std::uint32_t& pair = all.pairs->at(static_cast<std::size_t>(matrix));
     if (pair != no_pair)
       fail(ErrorKind::source,
@@ -144,6 +151,8 @@ void LowRankPairs::add(AdaptedTensor const& one) {
                       terms.scale,
                       {all.out, std::move(of_b)},
                       {all.in, std::move(parts)}});
+    if (magnitude != magnitudes.end())
+      pairs_.back().magnitude = {all.out, std::move(magnitude->second)};
   }
 }
 
@@ -218,11 +227,36 @@ void LowRankPairs::check_weights(TensorId tensor, Catalog const& catalog) const 
            catalog.blobs[blob].name);
 }
 
+/// The lengths of rows are those of complete rows, which may lie in several files.
+void LowRankPairs::add_weights(Adapted const& adapted, TensorId tensor, Catalog const& catalog,
+                               std::vector<LowRankPair>& pairs) const {
+  auto const normalised = [&](std::uint32_t pair) {
+    return pair != no_pair && pairs[pair].magnitude.rows > 0;
+  };
+  if (std::ranges::none_of(*adapted.pairs, normalised)) return;
+  std::map<Index, std::vector<FactorPart>> parts;
+  TensorPieces const& all = catalog.tensors[index(tensor)];
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    Blob const& blob = catalog.blobs[all.blob(i)];
+    if (!all.is_copy(i))
+      add_parts(adapted, {blob.file, blob.offset_bytes, blob.dtype, all[i]}, Role::out, parts);
+  }
+  for (auto& [matrix, of_matrix] : parts) {
+    std::uint32_t const pair = (*adapted.pairs)[static_cast<std::size_t>(matrix)];
+    if (normalised(pair)) pairs[pair].weight = {adapted.out, std::move(of_matrix)};
+  }
+}
+
 void LowRankPairs::merge_into(Catalog& catalog) const {
-  auto const pairs = std::make_shared<std::vector<LowRankPair> const>(pairs_);
+  auto made = std::make_shared<std::vector<LowRankPair>>(pairs_);
+  for (auto const& [tensor, adapted] : adapted_) {
+    check_weights(tensor, catalog);
+    add_weights(adapted, tensor, catalog, *made);
+  }
+  std::shared_ptr<std::vector<LowRankPair> const> const pairs = std::move(made);
   std::set<std::uint32_t> files;
-  for (LowRankPair const& pair : pairs_)
-    for (Factor const* factor : {&pair.a, &pair.b})
+  for (LowRankPair const& pair : *pairs)
+    for (Factor const* factor : {&pair.a, &pair.b, &pair.magnitude, &pair.weight})
       for (FactorPart const& part : factor->parts) files.insert(part.file);
   struct BlobWork {
     MergedWeight merged;
@@ -231,7 +265,6 @@ void LowRankPairs::merge_into(Catalog& catalog) const {
   };
   std::map<std::uint32_t, BlobWork> blobs;
   for (auto const& [tensor, adapted] : adapted_) {
-    check_weights(tensor, catalog);
     TensorPieces const& all = catalog.tensors[index(tensor)];
     for (std::size_t i = 0; i < all.size(); ++i) {
       MergedPart part = merged_part(adapted, all[i], catalog.blobs[all.blob(i)].name);

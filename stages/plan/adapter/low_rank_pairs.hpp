@@ -42,6 +42,7 @@ struct AdaptedTensor {
   std::function<MatrixTerms(MatrixPlace const&)> terms;
   std::vector<FactorPiece> a;
   std::vector<FactorPiece> b;
+  std::vector<FactorPiece> magnitude = {};  ///< DoRA's, over the axes of B alone; empty: none
 };
 
 /// What an adapter adds to the weights of a model.
@@ -79,6 +80,8 @@ class LowRankPairs {
   Adapted& adapted(AdaptedTensor const& one);
   void add_parts(Adapted const& adapted, FactorPiece const& piece, Role role,
                  std::map<Index, std::vector<FactorPart>>& parts) const;
+  void add_weights(Adapted const& adapted, TensorId tensor, Catalog const& catalog,
+                   std::vector<LowRankPair>& pairs) const;
   MergedPart merged_part(Adapted const& adapted, Piece const& piece, std::string const& name) const;
   bool touches(Adapted const& adapted, MergedPart const& part) const;
   MatrixPlace place_of(Adapted const& adapted, Index matrix) const;

@@ -8,6 +8,7 @@
 #include "core/formats/manifest/file_records.hpp"
 #include "stages/plan/adapter/adapter_pairs.hpp"
 #include "stages/plan/adapter/adapter_terms.hpp"
+#include "stages/plan/adapter/magnitudes.hpp"
 #include "stages/plan/adapter/peft_adapter.hpp"
 #include "stages/plan/source/source_model.hpp"
 
@@ -29,22 +30,6 @@ Json files_json(Checkpoint const& adapter) {
                    .set("xxh3", fingerprint));
   }
   return files;
-}
-
-Json adapter_record(Checkpoint const& adapter, LowRankPairs const& pairs) {
-  std::set<std::string> modules;
-  std::set<float> scales;
-  for (LowRankPair const& pair : pairs.pairs()) {
-    modules.insert(pair.name);
-    scales.insert(pair.scale);
-  }
-  Json shown = Json::array();
-  for (float const scale : scales) shown.push(static_cast<double>(scale));
-  return Json()
-      .set("path", adapter.root.string())
-      .set("modules", static_cast<std::int64_t>(modules.size()))
-      .set("scale", scales.size() == 1 ? shown.items()->front() : shown)
-      .set("files", files_json(adapter));
 }
 
 /// The adapter as a source of its own, of the same model.
@@ -81,10 +66,18 @@ huggingface::LoraConfig config_of(std::optional<huggingface::Folder> const& file
 LowRankPairs pairs_of(Checkpoint const& source, PlanRequest const& request,
                       SourceModel const& read) {
   Checkpoint const& adapter = *source.adapter;
-  auto const first_file = narrow<std::uint32_t>(source.own_files());
+  auto const first_file = source.adapter_inside() ? 0 : narrow<std::uint32_t>(source.own_files());
   MapFile const* const family = read.maps.family ? &*read.maps.family : nullptr;
-  auto const pairs = [&](SourceModel const& from, huggingface::LoraConfig const& config) {
-    return adapter_pairs(from, *read.model, AdapterTerms(config, *read.model, family), first_file);
+  auto const pairs = [&](SourceModel const& from, huggingface::LoraConfig const& config,
+                         Magnitudes const* magnitudes = nullptr) {
+    if ((magnitudes == nullptr) == config.normalised())
+      fail(ErrorKind::source,
+           "{}: states use_dora = {}, and the adapter has {} (lora_magnitude_vector). The two "
+           "files belong to different adapters: copy both from one.",
+           config.place(), config.normalised(),
+           magnitudes == nullptr ? "no magnitudes" : "magnitudes");
+    return adapter_pairs(from, *read.model, AdapterTerms(config, *read.model, family), first_file,
+                         magnitudes);
   };
   if (adapter.names == NameOwner::megatron) {
     SourceModel const from = read_adapter(source, request, read);
@@ -94,10 +87,29 @@ LowRankPairs pairs_of(Checkpoint const& source, PlanRequest const& request,
   auto const has = [&](std::string_view name) {
     return source.names == NameOwner::family && read.view.weights.contains(std::string(name));
   };
-  return pairs(peft_adapter(adapter, read, config, has), config);
+  Magnitudes const magnitudes(adapter);
+  if (magnitudes.none()) return pairs(peft_adapter(adapter, read, config, has), config);
+  return pairs(peft_adapter(magnitudes.others(), read, config, has), config, &magnitudes);
 }
 
 }  // namespace
+
+Json adapter_record(Checkpoint const& source, LowRankPairs const& pairs) {
+  Checkpoint const& adapter = *source.adapter;
+  std::set<std::string> modules;
+  std::set<float> scales;
+  for (LowRankPair const& pair : pairs.pairs()) {
+    modules.insert(pair.name);
+    scales.insert(pair.scale);
+  }
+  Json shown = Json::array();
+  for (float const scale : scales) shown.push(static_cast<double>(scale));
+  return Json()
+      .set("path", adapter.root.string())
+      .set("modules", static_cast<std::int64_t>(modules.size()))
+      .set("scale", scales.size() == 1 ? shown.items()->front() : shown)
+      .set("files", source.adapter_inside() ? Json::array() : files_json(adapter));
+}
 
 void merge_adapter(Checkpoint const& source, PlanRequest const& request, SourceModel& read) {
   if (!source.adapter) return;
@@ -111,7 +123,7 @@ void merge_adapter(Checkpoint const& source, PlanRequest const& request, SourceM
   RESHARD_EXPECT(read.maps.family || adapter.names == NameOwner::megatron);  // make_model() chose
   LowRankPairs const pairs = pairs_of(source, request, read);
   pairs.merge_into(read.catalog);
-  read.merged_adapter = adapter_record(adapter, pairs);
+  read.merged_adapter = adapter_record(source, pairs);
 }
 
 }  // namespace reshard

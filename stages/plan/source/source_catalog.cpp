@@ -219,7 +219,6 @@ class CatalogBuilder {
     if (!side_.part(name.entry).empty()) fail_lacking_part(share, name, names);
     if (source_.storage != Storage::shares) {
       fail_behind_prefix(share, name);
-      fail_wrapped(share, name);
     }
     std::string const form = other_form(share, names, name, levels_of(share, name));
     if (unknown_form_) check_rest(share, names);
@@ -290,18 +289,6 @@ class CatalogBuilder {
          "take the original folder or quantise again; or set model.map = \"none\" to keep the "
          "stored tensors as they are, in a Hugging Face folder, DCP or HDF5.",
          share.where, name.name, there, expected);
-  }
-
-  /// The Error where peft has put a layer around the module.
-  void fail_wrapped(StoredShare const& share, StoredName const& name) const {
-    std::size_t const dot = name.name.rfind('.');
-    if (dot == std::string::npos) return;
-    std::string const wrapped = name.name.substr(0, dot) + ".base_layer" + name.name.substr(dot);
-    if (share.tensors.find(wrapped) == share.tensors.end()) return;
-    fail(ErrorKind::source,
-         "{}: '{}' is stored as '{}', as peft wraps a module that it adapts. Merge the adapter, or "
-         "take the model out of peft (unload), and save it again.",
-         share.where, name.name, wrapped);
   }
 
   /// The Error where this name is there behind a prefix that other keys have too.

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <random>
@@ -134,6 +135,88 @@ TEST(WeightMerger, SeveralThreadsGiveTheSameBitsWithTheSameReads) {
     ASSERT_EQ(found, wanted) << threads;
     if (threads == 1) calls = reader.stats().calls;
     EXPECT_EQ(reader.stats().calls, calls);
+  }
+}
+
+/// With magnitudes (DoRA), and the weights in F32.
+struct MagnitudeCase {
+  World world;
+  std::vector<float> w, a, b, m;
+  SourceView view;
+  Index rows = 70, columns = 50, rank = 3;
+
+  explicit MagnitudeCase(bool transposed) {
+    auto const add = [&](Index count, std::vector<float>& values) {
+      return world.add(static_cast<std::size_t>(count), DType::f32, values);
+    };
+    Index const row_stride = transposed ? 1 : columns;
+    Index const column_stride = transposed ? rows : 1;
+    view.kind = ViewKind::merge;
+    view.name = "w";
+    view.dtype = DType::f32;
+    view.shape = {rows * columns};
+    view.stored = {0, add(rows * columns, w), DType::f32, view.shape};
+    LowRankPair pair{"m", rank, 0.7F, {rows, {}}, {columns, {}}};
+    std::uint64_t const at_a = add(rank * columns, a);
+    std::uint64_t const at_b = add(rows * rank, b);
+    std::uint64_t const at_m = add(rows, m);
+    pair.a.parts = {{0, at_a, DType::f32, 0, 0, {{rank, columns, 0, 1}, {columns, 1, 1, 0}}}};
+    pair.b.parts = {{0, at_b, DType::f32, 0, 0, {{rows, rank, 1, 0}, {rank, 1, 0, 1}}}};
+    pair.magnitude = {rows, {{0, at_m, DType::f32, 0, 0, {{rows, 1, 1, 0}}}}};
+    pair.weight = {rows,
+                   {{0,
+                     view.stored.offset_bytes,
+                     DType::f32,
+                     0,
+                     0,
+                     {{rows, row_stride, 1, 0}, {columns, column_stride, 0, 1}}}}};
+    MergedWeight weight;
+    weight.pairs = std::make_shared<std::vector<LowRankPair> const>(1, pair);
+    std::vector<MergedDim> dims{{rows, row_stride, 1, 0, 0}, {columns, column_stride, 0, 1, 0}};
+    EXPECT_TRUE(nest(dims));
+    weight.parts.push_back({0, 0, 0, 0, dims, {}});
+    weight.parts[0].pairs =
+        std::make_shared<std::vector<std::uint32_t> const>(std::vector<std::uint32_t>{0});
+    view.merged = std::make_shared<MergedWeight const>(std::move(weight));
+    wanted.resize(w.size());
+    for (Index i = 0; i < rows; ++i) {
+      double squares = 0;
+      std::vector<float> sums;
+      for (Index j = 0; j < columns; ++j) {
+        auto const at = static_cast<std::size_t>(i * row_stride + j * column_stride);
+        sums.push_back(merged(w[at], 0.7F, b, a, rank, columns, i, j));
+        squares += static_cast<double>(sums.back()) * static_cast<double>(sums.back());
+      }
+      float const volatile factor =
+          m[static_cast<std::size_t>(i)] / static_cast<float>(std::sqrt(squares));
+      for (Index j = 0; j < columns; ++j)
+        wanted[static_cast<std::size_t>(i * row_stride + j * column_stride)] =
+            factor * sums[static_cast<std::size_t>(j)];
+    }
+  }
+  std::vector<float> wanted;
+};
+
+TEST(WeightMerger, GivesRowsTheirMagnitudesInAnyCut) {
+  for (bool const transposed : {false, true}) {
+    MagnitudeCase const one(transposed);
+    ScratchFolder const folder("merge");
+    FileSet files({folder.file("all", one.world.bytes)}, FileSet::Access::read);
+    std::mt19937_64 random(3);
+    for (std::uint64_t const most : {std::uint64_t{30}, std::uint64_t{3500}}) {
+      ReadStats stats;
+      std::vector<SourceView> const views{one.view};
+      FactorTiles tiles(files, stats);
+      KeptScales scales;
+      ViewReader reader(files, views, stats, tiles, scales);
+      std::vector<float> found(one.wanted.size());
+      for (std::size_t first = 0; first < found.size();) {
+        std::size_t const count = std::min<std::size_t>(found.size() - first, 1 + random() % most);
+        reader.read(0, 4 * first, std::as_writable_bytes(std::span(found).subspan(first, count)));
+        first += count;
+      }
+      ASSERT_EQ(found, one.wanted) << transposed;
+    }
   }
 }
 

@@ -50,7 +50,9 @@ TEST(LoraConfig, TakesTheFirstPatternThatFitsTheEndOfAName) {
 }
 
 TEST(LoraConfig, RefusesWhatIsMoreThanAProduct) {
-  EXPECT_NE(refusal(R"(, "use_dora": true)").find("DoRA"), std::string::npos);
+  EXPECT_NE(refusal(R"(, "use_dora": true)", LoraUse::carry).find("DoRA"), std::string::npos);
+  EXPECT_TRUE(config(R"(, "use_dora": true)").normalised());
+  EXPECT_FALSE(config(R"(, "use_dora": false)").normalised());
   EXPECT_NE(refusal(R"(, "modules_to_save": ["lm_head"])").find("lm_head"), std::string::npos);
   EXPECT_NE(refusal(R"(, "init_lora_weights": "pissa")").find("pissa"), std::string::npos);
   EXPECT_NE(refusal(R"(, "kasa_config": {"a": 1})").find("KaSA"), std::string::npos);
@@ -59,7 +61,6 @@ TEST(LoraConfig, RefusesWhatIsMoreThanAProduct) {
   for (LoraUse const use : {LoraUse::merge, LoraUse::carry}) {
     EXPECT_THROW(LoraConfig(parse_json(R"({"peft_type": "LOHA"})", "x"), "x", use), Error);
     EXPECT_THROW(LoraConfig(parse_json("{}", "x"), "x", use), Error);
-    EXPECT_NE(refusal(R"(, "use_dora": true)", use).find("DoRA"), std::string::npos);
     EXPECT_NE(refusal(R"(, "bias": "all")", use).find("bias = \"all\""), std::string::npos);
   }
   EXPECT_THROW(config(R"(, "rank_pattern": {"(": 3})").rank("q"), Error);

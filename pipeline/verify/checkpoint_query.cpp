@@ -1,0 +1,34 @@
+#include "pipeline/verify/checkpoint_query.hpp"
+
+#include "core/base/error.hpp"
+#include "pipeline/job/plan_request.hpp"
+#include "stages/read/open_source.hpp"
+
+namespace reshard {
+
+void check_reading(JobSpec const& job) {
+  if (!job.source.average.empty())
+    fail(ErrorKind::usage,
+         "[source] average: this command reads one checkpoint, not the mean of several. Name a job "
+         "without the key, or the target of the job.");
+  if (job.model.quant == QuantChoice::dequantise_bf16)
+    fail(
+        ErrorKind::usage,
+        "[model] quant = \"dequantise-bf16\": this command reads the bytes of quantised weights, not "
+        "their values. Name a job without the key, or the target of the job.");
+}
+
+Checkpoint open_by_job(std::filesystem::path const& path, JobSpec const* job, OpenChoice choice,
+                       Comm const& comm) {
+  if (job == nullptr) return open_source(path, FormatId::automatic, choice, comm);
+  choice.prefix = job->source.prefix;
+  Checkpoint source = open_source(path, job->source.format, choice, comm);
+  settle_adapter(source, wrapped_choice(*job), comm);
+  return source;
+}
+
+Checkpoint open_query(CheckpointQuery const& query, OpenChoice choice, Comm const& comm) {
+  return open_by_job(query.path, query.job.get(), std::move(choice), comm);
+}
+
+}  // namespace reshard
