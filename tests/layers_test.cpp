@@ -65,7 +65,7 @@ std::map<std::string, std::set<std::string>> const allowed_rooms = {
     {"records", {"job"}},
     {"publication", {"job", "journal", "records"}},
     {"verify", {"job", "records"}},
-    {"extract", {"job", "publication", "verify"}},
+    {"extract", {"job", "publication", "records", "verify"}},
     {"run", {"job", "journal", "messages", "publication", "records", "verify"}},
     {"view", {"job", "run", "verify"}},
     {"cli", {"job", "messages"}},

@@ -16,9 +16,9 @@ CODE = re.compile(r"(^```.*?^```$|`[^`\n]+`)", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#\s:]+)(#[^)\s]*)?\)")
 LANGUAGES = {".toml": "toml", ".sh": "bash", ".sbatch": "bash", ".py": "python"}
 SECTIONS = {
-    "Start": ["quick-start", "installing", "commands", "job-spec", "running-on-slurm", "gpu"],
+    "Start": ["quick-start", "installing", "commands", "python", "job-spec", "running-on-slurm", "gpu"],
     "Recipes": ["recipes/*"],
-    "Operate": ["nightly", "while-a-job-runs", "interrupted-runs", "troubleshooting", "digest", "layout-pictures"],
+    "Operate": ["nightly", "while-a-job-runs", "interrupted-runs", "troubleshooting", "digest", "layout-pictures", "python-reader"],
     "What to expect": ["guarantees", "limits", "comparison", "measurements", "scaling", "threat-model", "glossary"],
     "Models": ["model-families", "adding-a-model", "model-maps", "megatron-args", "peers", "cards/*"],
     "Formats": ["formats/*"],

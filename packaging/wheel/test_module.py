@@ -4,9 +4,12 @@ it does not test reshard.open."""
 import importlib.util
 import json
 import os
+import pickle
+import shutil
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import reshard
@@ -115,6 +118,96 @@ def tensors():
             raise AssertionError("a tensor that is not there was read")
 
 
+def reader():
+    """One process reads for a checkpoint; what ends it, and what is asked of it wrongly."""
+    import numpy
+
+    bits = lambda array: array.view("u1").tobytes()
+    with reshard.open(SOURCE) as opened:
+        process = opened._reader._running[0].child
+        whole = opened["embed"]
+        for index in (slice(3, 5), 7, -1, (slice(None), slice(0, 9, 4)), (Ellipsis, 0), (slice(2, 2),), (slice(-3, None), 5)):
+            assert bits(opened.get_slice("embed")[index].copy()) == bits(whole[index].copy()), index
+        part = opened.get_slice("layer.3.experts.gate")
+        assert part.get_shape() == list(opened["layer.3.experts.gate"].shape) and part.get_dtype() == "BF16"
+        assert bits(part[2, 1:3].copy()) == bits(opened["layer.3.expert.2.experts.gate"][1:3].copy())
+        for wrong, index in ((IndexError, 10**6), (IndexError, (0, 0, 0)), (ValueError, slice(None, None, -1)), (TypeError, "a")):
+            try:
+                opened.get_slice("embed")[index]
+            except wrong:
+                pass
+            else:
+                raise AssertionError(index)
+        told = Path(f"/proc/{process.pid}/io")
+        read_so_far = lambda: int(told.read_text().split("rchar: ")[1].split()[0])
+        before = read_so_far()
+        rows = opened.get_slice("embed")[4:6]
+        cost = read_so_far() - before  # the free memory is read as well
+        assert rows.nbytes <= cost < rows.nbytes + 4096 < whole.nbytes, (rows.nbytes, cost)
+        assert opened._reader._running[0].child is process
+
+        with ThreadPoolExecutor(2) as pool:
+            for array in pool.map(lambda _: opened["embed"], range(8)):
+                assert bits(array) == bits(whole)
+        child = os.fork()
+        if child == 0:
+            right = bits(opened["embed"]) == bits(whole) and opened._reader._running[0].child.pid != process.pid
+            opened.close()
+            os._exit(0 if right else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        with pickle.loads(pickle.dumps(opened)) as again:
+            assert bits(again["embed"]) == bits(whole)
+
+        process.kill()
+        raises(reshard.InterruptedError, 75, "SIGKILL", opened.read, "embed")
+        assert bits(opened["embed"]) == bits(whole)
+        process = opened._reader._running[0].child
+        opened._reader._running[0].socket.send(b"\xff\xff\xff\xff")
+        raises(reshard.JobError, 2, "4294967295 bytes", opened.read, "embed")
+        assert process.returncode == 2
+        for request in ({"read": []}, {"read": [1]}, {"read": ["embed"], "at": 1}, {"read": ["embed"], "cut": [[0]]}, {"read": ["embed"], "cut": [[5, 3]]},
+                        {"read": ["embed"], "cut": [[0, 10**9]]}, {"read": ["embed"], "cut": [[0, 1]] * 9}, {"stored": 1}, {"read": "embed"}, {}):
+            if request:
+                raises(reshard.JobError, 2, "", opened._reader.ask, request)
+        assert bits(opened["embed"]) == bits(whole)
+        process = opened._reader._running[0].child
+    assert process.returncode == 0
+    raises(reshard.JobError, 2, "closed", opened.read, "embed")
+    assert bits(whole) == bits(reshard.open(SOURCE)["embed"])
+    raises(reshard.SourceError, 3, "nowhere", reshard.open, "nowhere")
+    by_hand = subprocess.run([reshard.program_path(), "extract", SOURCE, "--serve"], check=False, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    assert by_hand.returncode == 2 and "Python module" in by_hand.stderr, by_hand
+    helped = subprocess.run([reshard.program_path(), "extract", "--help"], check=True, capture_output=True, text=True)
+    assert "--serve" not in helped.stdout
+
+
+def damage():
+    """What is not as it was saved raises: by the CRC-32 of a torch record, by the digest in reshard.json, by the stamp of a file."""
+    shutil.copytree(SOURCE, "torch")
+    for folder, said in (("torch", "CRC-32"), ("from-python", "reshard.json")):
+        opened = reshard.open(folder)
+        row = opened.get_slice("embed")[0].tobytes()
+        right = {name: opened[name].tobytes() for name in opened}
+        damaged = [file for file in Path(folder).rglob("*") if file.is_file() and row in file.read_bytes()]
+        for file in damaged:
+            content = bytearray(file.read_bytes())
+            content[content.find(row) + 5] ^= 1
+            status = file.stat()
+            file.write_bytes(content)
+            os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+        raises(reshard.InputOutputError, 5, "open it again", opened.read, "embed")
+        with reshard.open(folder) as again:
+            assert again.get_slice("embed")[1:2].tobytes() == right["embed"][len(row) : 2 * len(row)]
+            for name in again:
+                if name == "embed":
+                    raises(reshard.SourceError, 3, said, again.read, name)
+                else:
+                    assert again[name].tobytes() == right[name], name
+        for file in damaged:
+            os.truncate(file, file.stat().st_size - 1000)
+        raises(reshard.SourceError, 3, "", lambda: reshard.open(folder).read("embed"))
+
+
 def mpi_choice():
     """Which libmpi is taken, with installations that are only files."""
     for prefix in ("env", "site", "module"):
@@ -166,3 +259,5 @@ with tempfile.TemporaryDirectory() as folder:
         print("test_module: reshard.open was not tested: this program has no command extract")
     else:
         tensors()
+        reader()
+        damage()

@@ -199,7 +199,8 @@ class Parser {
       return help_of(table_, std::span(words).subspan(1));
     if (words.size() > 1 && words.front() == asked_by_shells)
       return printed(candidates(words[1], std::span(words).subspan(2), table_, map_folders()));
-    std::string const unknown = unknown_word(table_, words, std::array<std::string, 1>{"man"});
+    std::string const unknown =
+        unknown_word(table_, words, std::array<std::string, 2>{"man", "--serve"});
     if (!unknown.empty()) return mistake("command line: " + unknown);
     try {
       app_.parse(std::vector<std::string>(words.rbegin(),

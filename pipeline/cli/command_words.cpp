@@ -60,16 +60,20 @@ std::string unknown_command(CommandTable const& table, std::string const& word) 
 
 std::string unknown_word(CommandTable const& table, std::span<std::string const> words,
                          std::span<std::string const> hidden) {
+  auto const is_hidden = [&](std::string const& word) {
+    return std::find(hidden.begin(), hidden.end(), word) != hidden.end();
+  };
   CommandFacts const* command = &table.front();
   for (std::size_t i = 0; i < words.size(); ++i) {
     std::string const& word = words[i];
     if (word == "--") return "";
     if (is_option(word)) {
       OptionFacts const* option = option_named(*command, name_in(word));
+      if (option == nullptr && is_hidden(word)) continue;
       if (option == nullptr) return unknown_option(*command, word);
       if (takes_next_word(*option, word)) ++i;
     } else if (command == &table.front()) {
-      if (std::find(hidden.begin(), hidden.end(), word) != hidden.end()) return "";
+      if (is_hidden(word)) return "";
       command = command_named(table, word);
       if (command == nullptr) return unknown_command(table, word);
     }

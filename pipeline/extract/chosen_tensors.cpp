@@ -7,6 +7,7 @@
 
 #include <fmt/ranges.h>
 
+#include "core/base/counted.hpp"
 #include "core/base/shown_name.hpp"
 #include "core/base/text.hpp"
 #include "core/mapping/quant.hpp"
@@ -50,8 +51,8 @@ void add_index(std::vector<AxisIndex>& at, AxisIndex one, std::string_view place
 class Chooser {
  public:
   Chooser(Model const& model, Catalog const& catalog, std::span<std::string const> patterns,
-          std::span<AxisIndex const> at)
-      : model_(model), catalog_(catalog), patterns_(patterns), at_(at) {}
+          std::span<AxisIndex const> at, std::span<HalfOpen<Index> const> cuts)
+      : model_(model), catalog_(catalog), patterns_(patterns), at_(at), cuts_(cuts) {}
 
   std::vector<ChosenTensor> run() {
     for (std::size_t t = 0; t < model_.tensors().size(); ++t)
@@ -162,14 +163,38 @@ class Chooser {
     chosen.part_of = weight;
     bool empty = false;
     for (std::size_t d = 0; d < domain.size(); ++d) {
+      if (!fixed[d] && chosen.shape.size() < cuts_.size())
+        cut(domain[d], cuts_[chosen.shape.size()], chosen.name);
       Index const size = extent(domain[d].runs);
       empty = empty || size == 0;
       if (fixed[d]) continue;
       chosen.shape.push_back(size);
       chosen.axes.push_back(domain[d]);
     }
+    if (chosen.shape.size() < cuts_.size())
+      fail(ErrorKind::usage, "'{}': has {}, and {} were to be cut. Give no more ranges than that.",
+           shown_name(chosen.name), counted(chosen.shape.size(), "dimension"), cuts_.size());
     if (!empty) chosen.pieces = row_major_pieces(domain, model_, id);
     chosen_.push_back(std::move(chosen));
+  }
+
+  /// Leaves the indices of an axis that an array of `name` has at these places.
+  static void cut(DomainAxis& axis, HalfOpen<Index> places, std::string const& name) {
+    Index const size = extent(axis.runs);
+    if (places.begin < 0 || places.end < places.begin || size < places.end)
+      fail(ErrorKind::usage,
+           "'{}': [{}, {}) is no part of a dimension of {}. Choose indices within it.",
+           shown_name(name), places.begin, places.end, size);
+    std::vector<Run> left;
+    Index before = 0;
+    for (Run const& run : axis.runs) {
+      Run part = run;
+      part.begin = std::max(run.begin, run.begin + places.begin - before);
+      part.end = std::min(run.end, run.begin + places.end - before);
+      if (part.begin < part.end) left.push_back(part);
+      before += run.end - run.begin;
+    }
+    axis.runs = std::move(left);
   }
 
   /// Notes the indices of the named tensors along an axis, for an Error.
@@ -216,6 +241,7 @@ class Chooser {
   Catalog const& catalog_;
   std::span<std::string const> patterns_;
   std::span<AxisIndex const> at_;
+  std::span<HalfOpen<Index> const> cuts_;
   std::vector<ChosenTensor> chosen_;
   std::vector<std::string> names_;
   std::set<std::string> matched_;  ///< patterns that name a tensor
@@ -253,8 +279,9 @@ std::vector<AxisIndex> parse_axis_indices(std::string_view text) {
 
 std::vector<ChosenTensor> choose_tensors(Model const& model, Catalog const& catalog,
                                          std::span<std::string const> patterns,
-                                         std::span<AxisIndex const> at) {
-  return Chooser(model, catalog, patterns, at).run();
+                                         std::span<AxisIndex const> at,
+                                         std::span<HalfOpen<Index> const> cuts) {
+  return Chooser(model, catalog, patterns, at, cuts).run();
 }
 
 }  // namespace reshard

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/base/integers.hpp"
+#include "core/base/range.hpp"
 #include "core/mapping/model.hpp"
 #include "core/plan/catalog.hpp"
 
@@ -33,10 +34,12 @@ struct ChosenTensor {
 /// The tensors whose names match one of the patterns (matches_glob) and which have every index in
 /// `at`, in the order of the model. A pattern that matches a quantised weight means its parts. One
 /// that begins with axes and indices means the parts there, each as an array: "layer.3.experts.*",
-/// "layer.*.attn.q".
-/// Errors: usage (a pattern or an index that nothing has, an axis that a tensor counts in blocks).
+/// "layer.*.attn.q". `cuts`: of each array only these indices of its first dimensions.
+/// Errors: usage (a pattern or an index that nothing has, an axis that a tensor counts in blocks, a
+/// cut that leaves the array).
 std::vector<ChosenTensor> choose_tensors(Model const& model, Catalog const& catalog,
                                          std::span<std::string const> patterns,
-                                         std::span<AxisIndex const> at);
+                                         std::span<AxisIndex const> at,
+                                         std::span<HalfOpen<Index> const> cuts = {});
 
 }  // namespace reshard

@@ -10,7 +10,8 @@ for the page.
     slurm                   the commands need a Slurm cluster: programs that stand for it run them here; tests/slurm has a real one
     not run: REASON         nobody can run the block in a test, because …
 
-Kinds: `sh` commands to run, `toml` a file, `text` what the commands above print: "…" stands for anything, a line "…" for any lines.
+Kinds: `sh` commands to run, `python` a cell of the page's one Python session, `toml` a file, `text` what the block above prints: "…" stands for anything,
+a line "…" for any lines.
 """
 
 import re
@@ -57,8 +58,8 @@ class Block:
         """Why this block cannot stand on the page as it is."""
         if self.reason is not None:
             return None if len(self.reason) >= SHORTEST_REASON else f"'{self.reason}' is no reason for not running a block"
-        if self.kind not in ("sh", "toml", "text"):
-            return f"a block of kind '{self.kind}' has no mark: use sh, toml or text, or say in a comment why it is not run"
+        if self.kind not in ("sh", "python", "toml", "text"):
+            return f"a block of kind '{self.kind}' has no mark: use sh, python, toml or text, or say in a comment why it is not run"
         if self.kind == "toml" and not self.file:
             return "a toml block has no mark <!-- test: file=NAME -->"
         if self.kind == "sh" and re.search(r"\b(sbatch|srun|scrontab|squeue|scancel)\b", self.text) and not self.slurm:

@@ -1,9 +1,11 @@
 """Somebody who does what a page says, in a folder of his own."""
 
+import json
 import os
 import re
 import shutil
 import subprocess
+import sys
 import tarfile
 import time
 from pathlib import Path
@@ -11,6 +13,21 @@ from pathlib import Path
 HERE = Path(__file__).parent
 REPOSITORY = HERE.parents[1]
 TIMEOUT_SECONDS = float(os.environ.get("RESHARD_TEST_TIMEOUT", "240"))
+
+
+# Reads a cell as a line of JSON, and answers with what it printed and the traceback.
+SESSION = """
+import contextlib, io, json, sys, traceback
+cells = {"__name__": "__main__"}
+for line in sys.stdin:
+    said, failed = io.StringIO(), ""
+    with contextlib.redirect_stdout(said):
+        try:
+            exec(compile(json.loads(line), "cell", "exec"), cells)
+        except BaseException:
+            failed = traceback.format_exc()
+    print(json.dumps([said.getvalue(), failed]), flush=True)
+"""
 
 
 class Mismatch(AssertionError):
@@ -35,6 +52,7 @@ class Reader:
         for name in ("configs", "packaging", "scripts", "slurm", "tests"):  # pages are read in a source tree
             (self.folder / name).symlink_to(REPOSITORY / name)
         self.said = None
+        self.session = None
         self.build_world()
 
     def build_world(self):
@@ -74,6 +92,9 @@ class Reader:
             elif block.kind == "text":
                 self.compare(block)
                 block.result = "as printed"
+            elif block.kind == "python":
+                self.execute(block)
+                block.result = "passes"
             else:
                 self.say(block)
                 block.result = "passes with a stand-in for Slurm" if block.slurm else "passes"
@@ -90,6 +111,26 @@ class Reader:
         self.said = done.stdout.replace(str(self.world), "").replace(str(self.folder), "")
         if done.returncode != block.exit:
             raise Mismatch(f"exit code {done.returncode}, the page says {block.exit}\n{self.said[-6000:]}")
+
+    def execute(self, block):
+        if self.session is None:
+            there = self.environment | {"PYTHONPATH": str(REPOSITORY / "packaging/python"), "PYTHONDONTWRITEBYTECODE": "1"}
+            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+            self.session = subprocess.Popen([sys.executable, "-c", SESSION], cwd=self.folder, env=there, **pipes)
+        self.session.stdin.write(json.dumps(self.placed(block.text)) + "\n")
+        self.session.stdin.flush()
+        said, failed = json.loads(self.session.stdout.readline() or '["", "Python has ended"]')
+        self.said = said.replace(str(self.world), "")
+        if failed:
+            raise Mismatch(f"{self.said}{failed}")
+
+    def close(self):
+        """Ends the page's Python."""
+        if self.session is not None:
+            self.session.stdin.close()
+            self.session.wait(TIMEOUT_SECONDS)
+            self.session.stdout.close()
+            self.session = None
 
     def compare(self, block):
         if self.said is None:

