@@ -30,6 +30,12 @@ struct TargetNames {
   std::vector<std::pair<std::string, std::string>> objects = {};
 };
 
+/// What a config.json and args say otherwise of a model that PlanRequest::changes have changed.
+struct StatedChanges {
+  std::vector<huggingface::ConfigPatch> config;
+  std::vector<huggingface::ConfigPatch> args;
+};
+
 /// A source interpreted by a map: its model, the facts of the model, and all pieces.
 struct SourceModel {
   Json args;                ///< of a Megatron source; null for others
@@ -62,7 +68,8 @@ struct SourceModel {
   std::optional<Index> recorded_vocab;  ///< rows of the vocabulary without padding, if args state
                                         ///< it
   std::vector<std::string> warnings;
-  TrainerNames target_trainer;  ///< of a target with Megatron's names
+  std::optional<StatedChanges> changed;  ///< nothing for the source's own model
+  TrainerNames target_trainer;           ///< of a target with Megatron's names
   bool incomplete = false;  ///< tensors of the family are missing, because their program does not
                             ///< save them
   std::string parts;        ///< a sentence without its dot about the parts next to the language

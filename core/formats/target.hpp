@@ -13,6 +13,7 @@
 #include "core/containers/file_frame.hpp"
 #include "core/formats/format_id.hpp"
 #include "core/formats/huggingface/folder.hpp"
+#include "core/formats/model_changes.hpp"
 #include "core/formats/read_choice.hpp"
 #include "core/formats/run_record.hpp"
 #include "core/formats/target_options.hpp"
@@ -41,6 +42,7 @@ struct PlanRequest {
   ReadChoice read;
   TargetChoice target;
   TargetOptions options;  ///< of the target's format, and of others, which are not read
+  ModelChanges changes;
 };
 
 /// A file of the target with tensors: its byte layout is complete before any byte moves.

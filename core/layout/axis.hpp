@@ -25,6 +25,7 @@ class AxisTable {
  public:
   /// Adds an axis; a duplicate name is an internal Error.
   AxisId add(std::string name, Index size);
+  void resize(AxisId axis, Index size) { axes_[axis].size = size; }
   /// Returns -1 if there is none.
   int find(std::string_view name) const;
   Axis const& operator[](AxisId id) const { return axes_[id]; }

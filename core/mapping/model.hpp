@@ -115,6 +115,16 @@ class Model {
   /// job must agree on.
   bool fact_alone(std::string_view axis) const { return facts_alone_.contains(axis); }
 
+  /// Keeps `kept` of the indices of an axis, ascending, in its sets too; tensors without any of
+  /// them do not exist.
+  void select(AxisId axis, std::vector<Index> const& kept);
+  /// Gives an axis without sets another size.
+  void resize(AxisId axis, Index size) { axes_.resize(axis, size); }
+  /// Takes the facts of `other`, which describe this model as it is now, and returns the name of
+  /// the first axis or set that `other` has otherwise ("" for none). An axis that `other` lacks
+  /// must be one without tensors.
+  std::string restate(Model const& other);
+
   AxisTable const& axes() const { return axes_; }
   std::vector<LogicalTensor> const& tensors() const { return tensors_; }
   LogicalTensor const& tensor(TensorId id) const { return tensors_[index(id)]; }

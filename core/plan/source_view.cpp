@@ -146,7 +146,7 @@ quant::Dequantiser dequantiser_of(SourceView const& view) {
 void check_view(SourceView const& view, std::string const& file) {
   if (view.kind == ViewKind::dequantise) return check_dequantise(view, file);
   if (view.kind == ViewKind::merge) return check_merge(view, file);
-  if (view.gathered) return;
+  if (view.gathered || view.kind == ViewKind::rows) return;
   bool const rounds = view.kind == ViewKind::round;
   RESHARD_EXPECT(!rounds || (view.stored.dtype == DType::f32 && bits(view.dtype) == 16));
   RESHARD_EXPECT(view.kind != ViewKind::to_dtype || quant::castable(view.stored.dtype, view.dtype));
@@ -164,6 +164,11 @@ void check_view(SourceView const& view, std::string const& file) {
 }
 
 void fail_inexact(SourceView const& view, std::string const& file, Index element, double value) {
+  if (view.kind == ViewKind::rows)
+    fail(ErrorKind::source,
+         "{}: '{}': the mean of column {} of its rows is {}, and the largest number of {} is {}. "
+         "Choose another target.dtype, or target.new_rows = \"zero\".",
+         file, view.name, element, value, name(view.dtype), largest_of(view.dtype));
   if (view.gathered)
     fail(ErrorKind::source,
          "{}: '{}': element {} is {}, and no scale is for that. Name the module with "

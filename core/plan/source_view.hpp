@@ -37,6 +37,8 @@ enum class ViewKind {
   encode,      ///< the codes of a gathered weight that is quantised
   scales,      ///< and its scales
   sizes,       ///< and the numbers of its rows and columns, I64
+  rows,        ///< rows that are alike: zeros, or with `gathered` the mean of its rows, summed in
+               ///< F64 in their order and rounded once
 };
 
 /// A tensor of no file: it is computed from a stored tensor while that is read. All code after the
@@ -53,9 +55,10 @@ struct SourceView {
   /// Of to_dtype: tensors with the elements of `stored` that are summed with it in F32, in this
   /// order, and the sum divided by their number.
   std::vector<StoredPlace> averaged = {};
-  std::shared_ptr<MergedWeight const> merged = nullptr;      ///< of merge
-  std::shared_ptr<GatheredTensor const> gathered = nullptr;  ///< of gather, encode, scales, sizes
-  quant::Encoding encoding = {};                             ///< of encode, scales
+  std::shared_ptr<MergedWeight const> merged = nullptr;  ///< of merge
+  std::shared_ptr<GatheredTensor const> gathered =
+      nullptr;                    ///< of gather, encode, scales, sizes, rows
+  quant::Encoding encoding = {};  ///< of encode, scales
   // The rest is of dequantise.
   quant::Scheme scheme = {};
   /// One number for each block: [.., rows / block_rows, columns / block_columns], rounded up;

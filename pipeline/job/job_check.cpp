@@ -32,6 +32,7 @@ class Checker {
     check_target_names();
     check_adapter();
     check_average();
+    check_changes();
     check_transport();
     check_sums();
     return std::move(found_);
@@ -181,6 +182,20 @@ class Checker {
       add(*find("source.average"),
           "is not combined with model.quant = \"dequantise-bf16\". Dequantise each checkpoint in "
           "a job of its own");
+  }
+
+  /// Keys that look for values of the source find others there, or none.
+  void check_changes() {
+    if (!spec_.target.changes.any()) return;
+    for (Given const& given : given_) {
+      std::string const key = given.field->key();
+      if ((key == "run.self_check" && spec_.run.self_check > 0) ||
+          (key == "target.since" && !spec_.target.since.empty()) ||
+          (key == "model.map" && spec_.model.map == "none"))
+        add(given,
+            "is not combined with target.vocab_size, keep_layers, keep_experts and mtp, which make "
+            "another model. Remove it, or these");
+    }
   }
 
   /// An adapter that is named is merged.

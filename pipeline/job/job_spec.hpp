@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/formats/format_id.hpp"
+#include "core/formats/model_changes.hpp"
 #include "core/formats/read_choice.hpp"
 #include "core/formats/target_options.hpp"
 
@@ -106,6 +107,7 @@ struct JobSpec {
     bool since_links = false;  ///< files that are unchanged may be hard links
     Layout layout;             ///< Megatron formats and DCP only
     TargetOptions options;     ///< of some formats only
+    ModelChanges changes;
     friend bool operator==(Target const&, Target const&) = default;
   };
 

@@ -73,6 +73,7 @@ PlanRequest plan_request(JobSpec const& job, MapLibrary const& library) {
       .cast = {},
       .tool_version = version_number()};
   request.options = job.target.options;
+  request.changes = job.target.changes;
   return request;
 }
 

@@ -10,6 +10,9 @@ namespace {
 using Target = JobSpec::Target;
 using Layout = JobSpec::Layout;
 
+/// Far above any vocabulary.
+constexpr std::int64_t most_vocabulary = std::int64_t{1} << 40U;
+
 std::vector<FormatId> const with_layout = {FormatId::megatron, FormatId::dcp, FormatId::torch_dist,
                                            FormatId::fsdp_dtensor};
 
@@ -77,6 +80,32 @@ void add_common(std::vector<Field>& out) {
            "become hard links. A change of such a file\nin place changes both targets.")});
 }
 
+void add_changes(std::vector<Field>& out) {
+  for (
+      keys::Row<ModelChanges>& row : std::vector<keys::Row<ModelChanges>>{
+          keys::number(
+              "vocab_size", &ModelChanges::vocab_size, 0, most_vocabulary,
+              "Rows of the vocabulary in the target: fewer, or more with target.new_rows; 0: those "
+              "of the source. A tokenizer that has larger ids is refused."),
+          keys::choice(
+              "new_rows", &ModelChanges::new_rows, {"refuse", "zero", "mean"},
+              "What rows hold that target.vocab_size adds: zeros, or the mean of all rows of the "
+              "source, summed in F64 and rounded once."),
+          keys::text("keep_layers", &ModelChanges::keep_layers,
+                     "The decoder layers that the target has, such as \"0-15, 24-31\"; they are "
+                     "numbered anew. \"\": all."),
+          keys::text(
+              "keep_experts", &ModelChanges::keep_experts,
+              "The routed experts that the target has, of all layers (\"0-63\") or layer by layer of "
+              "the source (\"0-3: 0-63; 4-31: 32-95\"), with their\nrows of the router. \"\": all."),
+          keys::choice("mtp", &ModelChanges::mtp, {"keep", "drop"},
+                       "\"drop\": the layers for multi-token prediction are left out, and the "
+                       "target's config says so.")})
+    out.push_back({keys::within(&JobSpec::target, keys::within(&Target::changes, std::move(row))),
+                   "target",
+                   {}});
+}
+
 void add_options(std::vector<Field>& out) {
   for (auto& [formats, row] : all_target_options())
     out.push_back({keys::within(&JobSpec::target, keys::within(&Target::options, std::move(row))),
@@ -105,6 +134,7 @@ void add_layout(std::vector<Field>& out) {
 
 void add_target_fields(std::vector<Field>& out) {
   add_common(out);
+  add_changes(out);
   add_options(out);
   add_layout(out);
 }

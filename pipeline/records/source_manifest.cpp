@@ -229,7 +229,7 @@ std::size_t check_source_digests(Manifest const& manifest, Checkpoint const& sou
                                  hex64(digests[t]), hex64(recorded.crc64)));
     if (faults.size() <= 8) add_changed_files(records, plan, t, changed);
   }
-  if (compared > 0 || !plan.plan.unread.empty() || !taken.empty())
+  if (!plan.changed && (compared > 0 || !plan.plan.unread.empty() || !taken.empty()))
     add_missing(manifest, plan, faults);
   if (faults.empty()) return compared;
   std::vector<std::string> const files(changed.begin(), changed.end());

@@ -384,7 +384,7 @@ void check_formats(Checkpoint const& source, PlanRequest const& request) {
 
 bool keeps_names(Checkpoint const& source, PlanRequest const& request) {
   if (request.read.map == "none") return true;
-  if (!request.options.dcp.map.empty()) return false;
+  if (!request.options.dcp.map.empty() || request.changes.any()) return false;
   TargetTraits const target = format_of(request.target.format).target();
   bool const plain = source.storage == Storage::chunks && source.names == NameOwner::family;
   bool const described =

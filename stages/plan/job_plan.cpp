@@ -20,6 +20,8 @@
 #include "stages/plan/adapter/shared_matrices.hpp"
 #include "stages/plan/averaged_weights.hpp"
 #include "stages/plan/bridge/run_settings.hpp"
+#include "stages/plan/change/changed_model.hpp"
+#include "stages/plan/change/tokenizer_ids.hpp"
 #include "stages/plan/check/args_proof.hpp"
 #include "stages/plan/config/carried_config.hpp"
 #include "stages/plan/config/config_conflicts.hpp"
@@ -79,6 +81,7 @@ class JobPlanner {
         target_(format_of(request.target.format)),
         limits_(limits) {
     request_.read.carries_rows = true;
+    if (request_.changes.vocab_size > 0) request_.read.true_rows = true;
   }
 
   JobPlan run(std::function<void()> const& tensors_read) {
@@ -95,6 +98,10 @@ class JobPlanner {
     merge_adapter(source_, request_, model_);
     settle_masters(source_, request_, model_);
     check_moments(source_, model_, job_.warnings);
+    change_model(source_, request_, model_);
+    check_tokenizer(source_, request_, model_);
+    if (request_.changes.vocab_size > 0)
+      request_.read.true_vocab_size = request_.changes.vocab_size;
     settle_configs(model_, source_, request_);
     state_vocabulary(request_, model_);
     job_.warnings.insert(job_.warnings.end(), model_.warnings.begin(), model_.warnings.end());
@@ -114,6 +121,7 @@ class JobPlanner {
     if (!model_.merged_adapter.is_null()) job_.made_with.set("adapter", model_.merged_adapter);
     job_.model_config = model_.config;
     job_.incomplete = model_.incomplete;
+    job_.changed = model_.changed;
     dtypes_ = dtypes_of(job_.source);
     settle_dtypes();
     int const vocab = job_.model->axes().find("vocab");
@@ -398,6 +406,7 @@ JobPlan catalogue(Checkpoint const& source, PlanRequest const& request, Masters 
   SourceModel model = read_described(source, request, !source.adapter);
   merge_adapter(source, request, model);
   if (masters == Masters::apart) split_masters(source, model);
+  change_model(source, request, model);
   JobPlan job;
   job.map_name = model.maps.family ? model.maps.family->name : "";
   job.warnings = std::move(model.warnings);
@@ -406,6 +415,7 @@ JobPlan catalogue(Checkpoint const& source, PlanRequest const& request, Masters 
   job.adds = std::move(model.adds);
   job.casts = std::move(model.casts);
   job.padded_vocab = model.traits.padded_vocab;
+  job.changed = std::move(model.changed);
   return job;
 }
 

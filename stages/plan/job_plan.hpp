@@ -8,6 +8,7 @@
 
 #include "core/formats/format.hpp"
 #include "core/formats/left_out.hpp"
+#include "core/formats/source_model.hpp"
 #include "core/formats/target.hpp"
 #include "core/plan/unread.hpp"
 #include "stages/plan/target_dtype.hpp"
@@ -24,7 +25,8 @@ struct JobPlan : TargetDraft {
                               ///< the source's; null for none
   Json model_config;  ///< config.json of the source's model, stated or made from its args; null
                       ///< for none, and with stored names
-  bool incomplete = false;  ///< SourceModel::incomplete, and so is the target
+  bool incomplete = false;               ///< SourceModel::incomplete, and so is the target
+  std::optional<StatedChanges> changed;  ///< SourceModel::changed
   Catalog source;
   std::optional<Catalog> weights;  ///< the source before master weights took the place of weights
                                    ///< (Catalog::masters); nothing where they did not

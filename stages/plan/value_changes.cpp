@@ -20,7 +20,7 @@ class ValueChanger {
     for (std::size_t i = 0; i < pieces.size(); ++i) {
       Blob const& blob = source_.blobs[pieces.blob(i)];
       if (add == 0 && blob.dtype == dtype) continue;
-      if (cast && is_rounded(blob)) {
+      if ((cast && is_rounded(blob)) || is_rows(blob)) {
         length[pieces.blob(i)] = std::max(length[pieces.blob(i)], pieces.reach_of(i));
         continue;
       }
@@ -41,7 +41,9 @@ class ValueChanger {
     ViewKind const kind = cast ? ViewKind::to_dtype : add == 0 ? ViewKind::cast : ViewKind::add;
     for (auto const& [blob, elements] : length)
       computed[blob] =
-          source_.add_computed(cast ? unrounded(blob) : blob, elements, kind, dtype, add);
+          is_rows(source_.blobs[blob])
+              ? rows_in(blob, dtype)
+              : source_.add_computed(cast ? unrounded(blob) : blob, elements, kind, dtype, add);
     for (std::size_t i = 0; i < pieces.size(); ++i)
       if (auto const found = computed.find(pieces.blob(i)); found != computed.end())
         pieces.set_blob(i, found->second);
@@ -52,6 +54,21 @@ class ValueChanger {
   bool is_rounded(Blob const& blob) const {
     return blob.file >= source_.real_files() &&
            source_.views[blob.file - source_.real_files()].kind == ViewKind::round;
+  }
+
+  /// Whether it is made for the target (ViewKind::rows), in any dtype.
+  bool is_rows(Blob const& blob) const {
+    return blob.file >= source_.real_files() &&
+           source_.views[blob.file - source_.real_files()].kind == ViewKind::rows;
+  }
+
+  /// The number of a blob with such rows in another dtype.
+  std::uint32_t rows_in(std::uint32_t number, DType dtype) {
+    SharedText const named = source_.blobs[number].name;
+    SourceView view = source_.views[source_.blobs[number].file - source_.real_files()];
+    view.dtype = dtype;
+    source_.blobs.emplace_back(source_.add_view(std::move(view)), 0, dtype, named);
+    return narrow<std::uint32_t>(source_.blobs.size() - 1);
   }
 
   /// The number of a blob with the stored values of another.

@@ -29,7 +29,7 @@ void ViewReader::read(std::size_t view, std::uint64_t offset_bytes, std::span<st
   RESHARD_EXPECT(first + count <= elements_of(views_[view]));
   if (views_[view].kind == ViewKind::dequantise)
     dequantise(view, first, count, into.data());
-  else if (views_[view].gathered)
+  else if (views_[view].gathered || views_[view].kind == ViewKind::rows)
     gather(view, first, count, into.data());
   else if (views_[view].kind == ViewKind::merge)
     merge(views_[view], first, count, into.data());
@@ -55,8 +55,9 @@ void ViewReader::gather(std::size_t number, Index first, Index count, std::byte*
     return;
   }
   if (view.kind == ViewKind::gather) return gatherer_.gather(*view.gathered, first, count, into);
-  auto const special = view.kind == ViewKind::encode ? encoder_.codes(view, first, count, into)
-                                                     : encoder_.scales(view, first, count, into);
+  auto const special = view.kind == ViewKind::rows     ? row_mean_.fill(view, first, count, into)
+                       : view.kind == ViewKind::encode ? encoder_.codes(view, first, count, into)
+                                                       : encoder_.scales(view, first, count, into);
   if (special)
     fail_inexact(view, files_.path(view.gathered->files.front()).string(),
                  static_cast<Index>(special->element), special->value);

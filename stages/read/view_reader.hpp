@@ -12,6 +12,7 @@
 #include "core/plan/source_view.hpp"
 #include "stages/read/gatherer.hpp"
 #include "stages/read/read_stats.hpp"
+#include "stages/read/row_mean.hpp"
 #include "stages/read/weight_encoder.hpp"
 #include "stages/read/weight_merger.hpp"
 
@@ -37,7 +38,10 @@ class ViewReader {
         merger_(tiles),
         gatherer_([this](std::uint32_t file, std::uint64_t offset_bytes,
                          std::span<iovec const> parts) { read_parts(file, offset_bytes, parts); }),
-        encoder_(gatherer_, scales) {}
+        encoder_(gatherer_, scales),
+        row_mean_([this](std::uint32_t file, std::uint64_t offset_bytes,
+                         std::span<iovec const> parts) { read_parts(file, offset_bytes, parts); }) {
+  }
   ViewReader(ViewReader const&) = delete;
   ViewReader& operator=(ViewReader const&) = delete;
 
@@ -88,6 +92,7 @@ class ViewReader {
   WeightMerger merger_;
   Gatherer gatherer_;
   WeightEncoder encoder_;
+  RowMean row_mean_;
 };
 
 }  // namespace reshard

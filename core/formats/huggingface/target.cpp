@@ -344,9 +344,13 @@ void HuggingFaceFormat::lay_out(MappedTarget const& job, TargetDraft& draft) con
   };
   Side const side(job.model, *job.read.maps.family, std::move(options));
   draft.target_adds = side.adds();
-  plan_huggingface_target(
-      draft, {&job.model, &side, job.dtypes, &job.request},
-      {job.read.reference, job.read.config_text, known_metadata(job.source, job.read.reference)});
+  HuggingFaceTarget target{job.read.reference, job.read.config_text,
+                           known_metadata(job.source, job.read.reference)};
+  if (job.read.changed) {  // the files are not those of the reference
+    add_sidecars(draft, target);
+    target = {std::nullopt, {}, std::move(target.metadata)};
+  }
+  plan_huggingface_target(draft, {&job.model, &side, job.dtypes, &job.request}, target);
   for (ConfigPatch const& change : job.read.config_changes) patch_config(draft, change);
   std::vector<StoredName> names;
   if (!job.model.schemes().empty()) names = side.names(nullptr);  // else nothing is quantised

@@ -244,6 +244,10 @@ MegatronNames::Args MegatronNames::args() const {
   Json const vocab = fact(job_.read.args, "vocab_size");
   if (!made && job_.request.read.true_vocab_size > 0 && !vocab.is_null())
     result.emplace_back("vocab_size", vocab);
+  if (!made && job_.read.changed)
+    for (huggingface::ConfigPatch const& patch : job_.read.changed->args)
+      if (patch.path.front() != "vocab_size")
+        result.emplace_back(patch.path.front(), patch.value.value_or(Json()));
   // Not Megatron's own, but a later job needs to know block sizes, and how config.json spoke of
   // the weights.
   std::string const inner = job_.read.maps.family ? job_.read.maps.family->facts : "";

@@ -85,6 +85,12 @@ ComparedSides open_sides(CompareRequest const& request, Comm const& comm) {
     with_option_words("--config-b", [&] {
       b = describe_model(sides.b.checkpoint, sides.b.terms.config, request.library);
     });
+    for (auto const& [side, described] : {std::pair(&sides.a, &a), std::pair(&sides.b, &b)})
+      if (auto const& changed = side->catalogue.changed) {
+        described->config = huggingface::patched_config(described->config, changed->config);
+        if (!described->args.is_null())
+          described->args = huggingface::patched_config(described->args, changed->args);
+      }
     sides.configs = compare_configs(a, b, request.library);
     if (quantised) {
       auto differences = quant_config_differences(sides);

@@ -24,6 +24,7 @@ struct ComparedSide {
                    ///< kept, where that is not known, and where the other side is made of it
   std::optional<Manifest> quantised_by;  ///< of a job with target.quant; nothing where there was
                                          ///< none, and where the other side is made of it
+  ModelChanges changes;     ///< of the job that made the other side of this one, by its manifest
   Index recorded_rows = 0;  ///< of the vocabulary, by the own manifest of a checkpoint that pads it
 };
 

@@ -56,6 +56,15 @@ std::string recorded_dtype(Manifest const& manifest) {
   return word;
 }
 
+ModelChanges recorded_changes(Manifest const& manifest) {
+  ModelChanges changes;
+  std::string const* const text = manifest.job.text();
+  if (text != nullptr)
+    (void)capture(
+        [&] { changes = parse_job_spec(*text, std::string(manifest_name), {}).target.changes; });
+  return changes;
+}
+
 void match_casts(ComparedSides& sides, bool values) {
   if (sides.a.made_dtype.empty() == sides.b.made_dtype.empty()) return;
   bool const of_a = !sides.a.made_dtype.empty();

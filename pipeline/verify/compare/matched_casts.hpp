@@ -10,6 +10,9 @@ namespace reshard {
 /// were kept, and where there is no such manifest.
 std::string recorded_dtype(Manifest const& manifest);
 
+/// What the job that made a checkpoint has changed of its source's model, by its own manifest.
+ModelChanges recorded_changes(Manifest const& manifest);
+
 /// Where one side was made with target.dtype and the other was not, weights of the other are
 /// compared in the dtype that they have in the first, rounded as that job rounds, and a note says
 /// so. With `values` nothing is rounded: there is a note alone.

@@ -17,6 +17,21 @@ std::optional<Manifest> manifest_beside(ComparedSide const& side) {
   return own_manifest(side.path, side.checkpoint, ignored);
 }
 
+/// Where the job of one side has changed the model of the other, that one is read as changed.
+void note_changes(ComparedSides& sides, std::optional<Manifest> const& of_a,
+                  std::optional<Manifest> const& of_b) {
+  ModelChanges const by_a = of_a ? recorded_changes(*of_a) : ModelChanges();
+  ModelChanges const by_b = of_b ? recorded_changes(*of_b) : ModelChanges();
+  bool const a_counts = by_a.any() && !(of_b && is_made_from(*of_b, sides.a.path));
+  bool const b_counts = by_b.any() && !(of_a && is_made_from(*of_a, sides.b.path));
+  if (a_counts == b_counts) return;
+  ComparedSide& side = a_counts ? sides.b : sides.a;
+  side.changes = a_counts ? by_a : by_b;
+  sides.notes.push_back(fmt::format(
+      "{} was made with other layers, experts or rows (by its {}): {} is changed as that job did",
+      (a_counts ? sides.a : sides.b).path.string(), manifest_name, side.path.string()));
+}
+
 }  // namespace
 
 std::vector<ReadingChoice> reading_choices(CompareRequest const& request, ComparedSides& sides) {
@@ -46,6 +61,7 @@ std::vector<ReadingChoice> reading_choices(CompareRequest const& request, Compar
     if (a_of_b && !b_of_a) sides.b.quantised_by.reset();
     if (b_of_a && !a_of_b) sides.a.quantised_by.reset();
   }
+  note_changes(sides, of_a, of_b);
   std::vector<ReadingChoice> choices{{request.terms_a, request.terms_b, {}, 1}};
   if (!request.by_records) return choices;
   auto const add = [&](bool anywhere) {

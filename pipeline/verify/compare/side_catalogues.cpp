@@ -165,6 +165,7 @@ class SidesOpener {
     bool const shares = a.storage == Storage::shares || b.storage == Storage::shares;
     if (shares || (a.names == NameOwner::logical && b.names == NameOwner::logical)) return false;
     if (has_padding(sides_.a) || has_padding(sides_.b)) return false;
+    if (sides_.a.changes.any() || sides_.b.changes.any()) return false;
     return !has_rows_by_rank(a) || !has_rows_by_rank(b) || saved_tp(a) == saved_tp(b);
   }
 
@@ -293,7 +294,9 @@ class SidesOpener {
     fs::path config = own_config;
     if (config.empty() && is_plain(side.checkpoint)) config = config_beside(side);
     bool const bare = is_bare(side.checkpoint);
-    if (config.empty() && (bare || is_plain(side.checkpoint) || is_megatron(side.checkpoint)))
+    // That of the other side describes the model after the changes.
+    if (config.empty() && !side.changes.any() &&
+        (bare || is_plain(side.checkpoint) || is_megatron(side.checkpoint)))
       config = !other_config.empty()          ? other_config
                : is_megatron(side.checkpoint) ? config_beside(other)
                                               : any_config_of(other);
@@ -328,6 +331,8 @@ class SidesOpener {
       request.options.named.model = megatron::TargetModel::gpt;
     request.read.tp = side.terms.tp;
     request.read.etp = side.terms.etp;
+    request.changes = side.changes;
+    if (side.changes.vocab_size > 0) request.read.true_rows = true;
     return request;
   }
 

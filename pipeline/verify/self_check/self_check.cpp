@@ -85,6 +85,12 @@ class SelfChecker {
       result_.why_not = "no map reads both sides, so it is not known which values were merged.";
       return std::move(result_);
     }
+    if (sides_.a.changes.any() || sides_.b.changes.any()) {
+      result_.why_not =
+          "one side was made with other layers, experts or rows than the other, so an element of one "
+          "is in another place of the other.";
+      return std::move(result_);
+    }
     together_seeing(comm_, [&] {
       a_ = table_of(sides_.a);
       b_ = table_of(sides_.b);

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <string>
+
+#include "core/base/integers.hpp"
+
+namespace reshard {
+
+/// What rows of tokens hold that the source has none for.
+enum class NewRows {
+  refuse,  ///< the job has to say it
+  zero,
+  mean,  ///< of all rows of the source, summed in F64 in their order and rounded once
+};
+
+enum class PredictionLayers { keep, drop };
+
+/// What a target has otherwise than the source's model: other sizes of some axes, or selected
+/// indices of them.
+struct ModelChanges {
+  Index vocab_size = 0;  ///< 0: as in the source
+  NewRows new_rows = NewRows::refuse;
+  std::string keep_layers;   ///< "0-15, 20": decoder layers, which are numbered anew; "": all
+  std::string keep_experts;  ///< "0-63", or by layer "0-3: 0-7; 4: 8-15"; "": all
+  PredictionLayers mtp = PredictionLayers::keep;
+
+  bool any() const {
+    return vocab_size > 0 || !keep_layers.empty() || !keep_experts.empty() ||
+           mtp == PredictionLayers::drop;
+  }
+  friend bool operator==(ModelChanges const&, ModelChanges const&) = default;
+};
+
+}  // namespace reshard

@@ -1,0 +1,389 @@
+#include "stages/plan/change/changed_model.hpp"
+
+#include <algorithm>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <set>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include <fmt/ranges.h>
+
+#include "core/base/counted.hpp"
+#include "core/base/text.hpp"
+#include "core/mapping/config_defaults.hpp"
+#include "core/plan/digest_work.hpp"
+#include "core/plan/replicas.hpp"
+#include "core/plan/source_proof.hpp"
+#include "core/quant/cast.hpp"
+#include "stages/plan/change/changed_facts.hpp"
+#include "stages/plan/change/changed_pieces.hpp"
+#include "stages/plan/change/index_list.hpp"
+#include "stages/plan/config/config_conflicts.hpp"
+#include "stages/plan/source/model_facts.hpp"
+
+namespace reshard {
+namespace {
+
+constexpr char const* layers_key = "[target] keep_layers";
+constexpr char const* experts_key = "[target] keep_experts";
+
+class ModelChanger {
+ public:
+  ModelChanger(Checkpoint const& source, PlanRequest const& request, SourceModel& read)
+      : source_(source), changes_(request.changes), read_(read), model_(*read.model) {}
+
+  void run() {
+    check();
+    describe();
+    if (changes_.vocab_size > 0) change_vocabulary();
+    if (facts_.kept_expert_count > 0) keep_experts();
+    if (facts_.kept_layers || facts_.drop_depths) keep_layers();
+    restate();
+  }
+
+ private:
+  void check() const {
+    if (source_.adapter || !model_.adapter_ranks().empty())
+      fail(ErrorKind::usage,
+           "{}: holds an adapter, whose matrices are those of the complete model. Remove {}.",
+           source_.place, keys());
+    if (model_.slots().size() > 1)
+      fail(ErrorKind::usage,
+           "{}: holds optimizer state, which is that of the complete model. Set source.optimizer = "
+           "\"drop\", or remove {}.",
+           source_.place, keys());
+    if (changes_.vocab_size == 0 && changes_.new_rows != NewRows::refuse)
+      fail(ErrorKind::usage,
+           "[target] new_rows: no rows are added. Set target.vocab_size, or remove the key.");
+  }
+
+  std::string keys() const {
+    std::vector<std::string> given;
+    if (changes_.vocab_size > 0) given.emplace_back("target.vocab_size");
+    if (!changes_.keep_layers.empty()) given.emplace_back("target.keep_layers");
+    if (!changes_.keep_experts.empty()) given.emplace_back("target.keep_experts");
+    if (changes_.mtp == PredictionLayers::drop) given.emplace_back("target.mtp");
+    return fmt::format("{}", fmt::join(given, " and "));
+  }
+
+  Index count(char const* word) const {
+    Json const value = model_.value(word);
+    return value.integer() == nullptr ? 0 : *value.integer();
+  }
+
+  std::optional<AxisId> axis(std::string_view name) const {
+    int const found = model_.axes().find(name);
+    return found < 0 ? std::nullopt : std::optional(static_cast<AxisId>(found));
+  }
+  Index size(std::string_view name) const {
+    auto const found = axis(name);
+    return found ? model_.axes()[*found].size : 0;
+  }
+
+  // --- What is asked for, in numbers ---
+
+  void describe() {
+    facts_.layers = count("L");
+    facts_.depth_layers = size("layer") - facts_.layers;
+    facts_.drop_depths = changes_.mtp == PredictionLayers::drop && count("M") > 0;
+    facts_.experts = size("expert");
+    facts_.vocab = changes_.vocab_size;
+    if (!changes_.keep_layers.empty())
+      facts_.kept_layers =
+          index_list(changes_.keep_layers, facts_.layers, layers_key, "decoder layers");
+    if (changes_.keep_experts.empty()) return;
+    std::vector<bool> has_experts(static_cast<std::size_t>(size("layer")));
+    for (std::size_t t = 0; t < model_.tensors().size(); ++t) {
+      LogicalTensor const& tensor = model_.tensors()[t];
+      LogicalAxis const* of_layers = nullptr;
+      bool of_experts = false;
+      for (LogicalAxis const& one : tensor.axes) {
+        if (model_.axes()[one.axis].name == "layer") of_layers = &one;
+        of_experts = of_experts || model_.axes()[one.axis].name == "expert";
+      }
+      if (!of_experts || of_layers == nullptr || !model_.exists(TensorId(t))) continue;
+      for (std::size_t layer = 0; layer < has_experts.size(); ++layer)
+        if (model_.in_set(of_layers->set, static_cast<Index>(layer))) has_experts[layer] = true;
+    }
+    facts_.kept_experts =
+        kept_experts(changes_.keep_experts, facts_.experts, has_experts, experts_key);
+    for (auto const& kept : facts_.kept_experts)
+      facts_.kept_expert_count =
+          std::max(facts_.kept_expert_count, static_cast<Index>(kept.size()));
+  }
+
+  // --- Pieces ---
+
+  template <class Use>
+  void each_catalog(Use const& use) {
+    use(read_.catalog);
+    if (read_.weights) use(*read_.weights);
+  }
+
+  void keep_experts() {
+    AxisId const layer = *axis("layer");
+    AxisId const expert = *axis("expert");
+    each_catalog([&](Catalog& catalog) {
+      select_indices_by(model_, catalog, layer, expert, facts_.kept_experts,
+                        facts_.kept_expert_count);
+    });
+    each_model([&](Model& model) { model.resize(expert, facts_.kept_expert_count); });
+  }
+
+  void keep_layers() {
+    AxisId const layer = *axis("layer");
+    std::vector<Index> kept(static_cast<std::size_t>(facts_.layers));
+    std::iota(kept.begin(), kept.end(), Index{0});
+    if (facts_.kept_layers) kept = *facts_.kept_layers;
+    for (Index i = facts_.layers; !facts_.drop_depths && i < size("layer"); ++i) kept.push_back(i);
+    auto const depth = axis("depth");
+    if (facts_.drop_depths && depth) {
+      each_catalog([&](Catalog& catalog) { select_indices(model_, catalog, *depth, {}); });
+      each_model([&](Model& model) { model.select(*depth, {}); });
+    }
+    each_catalog([&](Catalog& catalog) { select_indices(model_, catalog, layer, kept); });
+    each_model([&](Model& model) { model.select(layer, kept); });
+  }
+
+  template <class Use>
+  void each_model(Use const& use) {
+    use(model_);
+    if (read_.unquantised) use(*read_.unquantised);
+  }
+
+  void change_vocabulary() {
+    auto const vocab = axis("vocab");
+    if (!vocab)
+      fail(ErrorKind::usage, "[target] vocab_size = {}: the model has no vocabulary. Remove it.",
+           changes_.vocab_size);
+    Index const held = size("vocab");
+    if (changes_.vocab_size <= held) {
+      if (changes_.new_rows != NewRows::refuse)
+        fail(ErrorKind::usage,
+             "[target] new_rows: the source has {} rows and target.vocab_size is {}, so none are "
+             "added. Remove the key.",
+             held, changes_.vocab_size);
+      std::vector<Index> kept(static_cast<std::size_t>(changes_.vocab_size));
+      std::iota(kept.begin(), kept.end(), Index{0});
+      each_catalog([&](Catalog& catalog) { select_indices(model_, catalog, *vocab, kept); });
+      each_model([&](Model& model) { model.resize(*vocab, changes_.vocab_size); });
+      return;
+    }
+    check_new_rows(held);
+    each_catalog([&](Catalog& catalog) {
+      auto const tensors = tensors_of(*vocab, catalog);
+      std::vector<SourceView> views;
+      for (TensorId const tensor : tensors) views.push_back(new_rows(catalog, tensor, held));
+      widen(model_, catalog, *vocab, changes_.vocab_size);
+      added_.emplace_back(&catalog, tensors, std::move(views));
+    });
+    each_model([&](Model& model) { model.resize(*vocab, changes_.vocab_size); });
+    for (auto& [catalog, tensors, views] : added_)
+      for (std::size_t i = 0; i < tensors.size(); ++i)
+        add_rows(*catalog, tensors[i], *vocab, held, std::move(views[i]));
+  }
+
+  void check_new_rows(Index held) const {
+    if (changes_.new_rows == NewRows::refuse)
+      fail(ErrorKind::usage,
+           "[target] vocab_size = {}: the source has {} rows. Say with target.new_rows what the {} "
+           "new ones hold.",
+           changes_.vocab_size, held, changes_.vocab_size - held);
+    if (!source_.averaged.empty())
+      fail(ErrorKind::usage,
+           "[target] vocab_size = {}: rows are added to one checkpoint, not to a mean. Write the "
+           "mean of source.average first.",
+           changes_.vocab_size);
+    bool const unknown = read_.traits.padded_vocab == held && !read_.recorded_vocab &&
+                         source_.names == NameOwner::megatron;
+    if (unknown)
+      read_.warnings.push_back(fmt::format(
+          "{} does not state how many of its {} embedding rows are vocabulary: the rows that "
+          "target.vocab_size adds lie behind all of them. Set model.true_vocab_size to leave "
+          "padding out",
+          source_.place, held));
+  }
+
+  std::vector<TensorId> tensors_of(AxisId vocab, Catalog const& catalog) const {
+    std::vector<TensorId> result;
+    for (std::size_t t = 0; t < model_.tensors().size(); ++t) {
+      LogicalTensor const& tensor = model_.tensors()[t];
+      bool const of_vocab = std::ranges::any_of(
+          tensor.axes, [&](LogicalAxis const& one) { return one.axis == vocab; });
+      if (!of_vocab || !model_.exists(TensorId(t)) || catalog.tensors[t].empty()) continue;
+      if (tensor.axes.front().axis != vocab)
+        fail(ErrorKind::usage,
+             "[target] vocab_size: '{}' does not count tokens in its rows. Keep its size.",
+             tensor.name);
+      result.push_back(TensorId(t));
+    }
+    return result;
+  }
+
+  /// The rows that a tensor gets. Its own are gathered, where their mean is wanted.
+  SourceView new_rows(Catalog const& catalog, TensorId tensor, Index held) const {
+    TensorPieces const& pieces = catalog.tensors[index(tensor)];
+    Blob const& blob = catalog.blobs[pieces.blob(0)];
+    Index const columns = logical_volume(model_, tensor) / held;
+    SourceView view;
+    view.kind = ViewKind::rows;
+    view.name = blob.name;
+    view.dtype = blob.dtype;
+    view.shape = {changes_.vocab_size - held, columns};
+    view.stored = {blob.file < catalog.real_files()
+                       ? blob.file
+                       : files_of(catalog.views[blob.file - catalog.real_files()]).front(),
+                   0,
+                   blob.dtype,
+                   {}};
+    if (!quant::castable(blob.dtype, DType::f32) || blob.dtype == DType::f64)
+      fail(ErrorKind::usage,
+           "[target] new_rows: '{}' is {}, and rows are added to F32, BF16 and F16 only.",
+           std::string_view(blob.name), name(blob.dtype));
+    if (changes_.new_rows == NewRows::mean)
+      view.gathered = gathered(catalog, tensor, held, columns, blob.dtype);
+    return view;
+  }
+
+  std::shared_ptr<GatheredTensor const> gathered(Catalog const& catalog, TensorId tensor,
+                                                 Index held, Index columns, DType dtype) const {
+    auto result = std::make_shared<GatheredTensor>();
+    result->dtype = dtype;
+    result->shape = {held, columns};
+    Distinct const from = distinct_pieces(catalog.tensors[index(tensor)], catalog);
+    auto const size = static_cast<Index>(element_bytes(from, catalog, model_.tensor(tensor).name));
+    std::vector<AxisId> order;
+    for (LogicalAxis const& one : model_.tensor(tensor).axes) order.push_back(one.axis);
+    Join const joined = join(from.made(), logical_pieces(model_, tensor), order, model_.axes());
+    std::set<std::uint32_t> files;
+    for (std::size_t o = 0; o < joined.overlaps.size(); ++o) {
+      Overlap const& overlap = joined.overlaps[o];
+      Blob const& blob = catalog.blobs[from.blob(overlap.src)];
+      GatheredPart part{blob.file,
+                        blob.offset_bytes + static_cast<std::uint64_t>(overlap.src_offset * size),
+                        overlap.dst_offset,
+                        {}};
+      merge(joined.span_of(o), part.dims);
+      result->parts.push_back(std::move(part));
+      if (blob.file < catalog.real_files())
+        files.insert(blob.file);
+      else
+        for (std::uint32_t const file : files_of(catalog.views[blob.file - catalog.real_files()]))
+          files.insert(file);
+    }
+    std::ranges::sort(result->parts, {}, &GatheredPart::first);
+    result->files.assign(files.begin(), files.end());
+    return result;
+  }
+
+  void add_rows(Catalog& catalog, TensorId tensor, AxisId vocab, Index held,
+                SourceView view) const {
+    DType const dtype = view.dtype;
+    SharedText const named = view.name;
+    std::vector<Piece> pieces = logical_pieces(model_, tensor);
+    for (Piece& piece : pieces)
+      for (std::size_t d = 0; d < piece.digits.size(); ++d)
+        if (piece.digits[d].axis == vocab)
+          piece.digits.change(d, [&](PieceDigit& digit) {
+            digit.first = held;
+            digit.count = changes_.vocab_size - held;
+          });
+    catalog.add({catalog.add_view(std::move(view)), 0, dtype, named}, pieces, false);
+  }
+
+  // --- Facts ---
+
+  std::string inner() const { return read_.maps.family ? read_.maps.family->facts : ""; }
+
+  std::vector<huggingface::ConfigPatch> config_patches(Json const& config,
+                                                       std::string const& place) const {
+    Json const complete = read_.maps.family ? completed_config(*read_.maps.family, config) : config;
+    auto patches = changed_facts(complete, inner(), facts_, place);
+    if (!facts_.drop_depths || !read_.maps.family) return patches;
+    for (huggingface::ConfigPatch& patch : prediction_layer_changes(*read_.maps.family, config, 0))
+      if (std::ranges::find(patches, patch.path, &huggingface::ConfigPatch::path) == patches.end())
+        patches.push_back(std::move(patch));
+    return patches;
+  }
+
+  void restate() {
+    StatedChanges changed;
+    if (!read_.args.is_null()) {
+      changed.args = changed_facts(read_.args, "", facts_, "args");
+      read_.args = huggingface::patched_config(read_.args, changed.args);
+    }
+    std::set<std::string> told;
+    for (auto* folder : {&read_.files, &read_.reference}) {
+      if (!*folder || (*folder)->config.is_null()) continue;
+      auto const patches = config_patches((*folder)->config, config_name_of(**folder));
+      for (huggingface::ConfigPatch const& patch : patches) told.insert(sentence(patch));
+      if (folder == &read_.files) changed.config = patches;
+      (*folder)->config_text = huggingface::patched_config_text(std::move((*folder)->config_text),
+                                                                patches, config_name_of(**folder));
+      (*folder)->config = huggingface::patched_config((*folder)->config, patches);
+      (*folder)->indexed = false;  // its index is of the source's tensors
+    }
+    if (!read_.config.is_null()) {
+      auto const patches = config_patches(read_.config, "config.json");
+      read_.config = huggingface::patched_config(read_.config, patches);
+      if (!read_.config_text.empty())
+        read_.config_text =
+            huggingface::patched_config_text(std::move(read_.config_text), patches, "config.json");
+      if (changed.config.empty()) changed.config = patches;
+    }
+    if (facts_.vocab > 0) read_.recorded_vocab = facts_.vocab;
+    prove();
+    if (!told.empty())
+      read_.warnings.push_back(fmt::format(
+          "the target's config.json is changed, as {} {}: {}", keys(),
+          keys().find(" and ") == std::string::npos ? "says" : "say", fmt::join(told, ", ")));
+    read_.changed = std::move(changed);
+  }
+
+  static std::string sentence(huggingface::ConfigPatch const& patch) {
+    std::string const value = patch.value ? patch.value->dump() : "removed";
+    return fmt::format("{} = {}", fmt::join(patch.path, "."),
+                       value.size() > 60 ? value.substr(0, 57) + "..." : value);
+  }
+
+  /// The facts must say of what is left what it is.
+  void prove() {
+    Index const vocab = size("vocab");
+    std::optional<Model> stated;
+    if (read_.maps.family && !read_.config.is_null()) {
+      ModelFacts facts{read_.config, "config.json", vocab, facts_.drop_depths ? 0 : count("M")};
+      Json const divisor = model_.value("make_vocab_size_divisible_by");
+      if (!divisor.is_null()) facts.facts.set("make_vocab_size_divisible_by", divisor);
+      stated.emplace(*read_.maps.family, read_.maps.core, facts);
+    } else {
+      stated.emplace(read_.maps.core, read_.maps.core, ModelFacts{read_.args, "args", vocab});
+    }
+    if (read_.unquantised) (void)read_.unquantised->restate(*stated);
+    std::string const fault = model_.restate(*stated);
+    if (fault.empty()) return;
+    fail(ErrorKind::usage,
+         "{}: the target's {} would say something else of '{}' than these weights are. "
+         "Choose layers that keep the order of kinds, such as the first ones.",
+         keys(), stated->origin(), fault);
+  }
+
+  Checkpoint const& source_;
+  ModelChanges const& changes_;
+  SourceModel& read_;
+  Model& model_;
+  FactChanges facts_;
+  std::vector<std::tuple<Catalog*, std::vector<TensorId>, std::vector<SourceView>>> added_;
+};
+
+}  // namespace
+
+void change_model(Checkpoint const& source, PlanRequest const& request, SourceModel& read) {
+  if (request.changes.any() || request.changes.new_rows != NewRows::refuse)
+    ModelChanger(source, request, read).run();
+}
+
+}  // namespace reshard

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <vector>
+
+#include "core/mapping/model.hpp"
+#include "core/plan/catalog.hpp"
+
+namespace reshard {
+
+/// Of the pieces of every tensor with this axis, the parts with the indices `kept`, which become
+/// 0, 1, 2, … of an axis of so many. An Error of kind usage where stored tensors count the axis in
+/// blocks. `axis` still has its old size in `model`.
+void select_indices(Model const& model, Catalog& catalog, AxisId axis,
+                    std::vector<Index> const& kept);
+
+/// The same for an axis `of` that each index of the axis `by` has its own list for.
+void select_indices_by(Model const& model, Catalog& catalog, AxisId by, AxisId of,
+                       std::vector<std::vector<Index>> const& kept, Index count);
+
+/// Gives the axis a size beyond its old one: the first indices keep their pieces.
+void widen(Model const& model, Catalog& catalog, AxisId axis, Index size);
+
+}  // namespace reshard
