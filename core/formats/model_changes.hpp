@@ -6,7 +6,7 @@
 
 namespace reshard {
 
-/// What rows of tokens hold that the source has none for.
+/// Values of the rows of tokens that the source does not have.
 enum class NewRows {
   refuse,  ///< the job has to say it
   zero,
@@ -15,8 +15,8 @@ enum class NewRows {
 
 enum class PredictionLayers { keep, drop };
 
-/// What a target has otherwise than the source's model: other sizes of some axes, or selected
-/// indices of them.
+/// Differences of a target's model from the source's: other sizes of some axes, or selected indices
+/// of them.
 struct ModelChanges {
   Index vocab_size = 0;  ///< 0: as in the source
   NewRows new_rows = NewRows::refuse;

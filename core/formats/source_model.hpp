@@ -30,10 +30,12 @@ struct TargetNames {
   std::vector<std::pair<std::string, std::string>> objects = {};
 };
 
-/// What a config.json and args say otherwise of a model that PlanRequest::changes have changed.
+/// Members of a config.json and of args, other ones for a model that PlanRequest::changes have
+/// changed.
 struct StatedChanges {
   std::vector<huggingface::ConfigPatch> config;
   std::vector<huggingface::ConfigPatch> args;
+  std::vector<Index> layers;  ///< the source's number of each; empty: the same
 };
 
 /// A source interpreted by a map: its model, the facts of the model, and all pieces.

@@ -56,7 +56,7 @@ CompareRequest TwoCheckpoints::request(std::vector<std::string> const& paths, Co
   request.comparison = comparison;
   request.adapter = adapter;
   request.library = library;
-  auto const follow = [&](SideOptions const& side, auto& job, ReadingTerms& terms) {
+  auto const follow = [&](SideChoice const& side, auto& job, ReadingTerms& terms) {
     terms = {
         .map = side.map.empty() ? map : side.map, .config = side.config, .prefix = side.prefix};
     if (side.source.empty()) return;

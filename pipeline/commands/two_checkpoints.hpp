@@ -10,7 +10,7 @@
 namespace reshard {
 
 /// How one of two checkpoints is read.
-struct SideOptions {
+struct SideChoice {
   std::string map;     ///< "": as of both
   std::string config;  ///< config.json or its folder; "" for none
   std::string prefix;  ///< "" for none
@@ -25,8 +25,8 @@ struct SideOptions {
 /// common.
 struct TwoCheckpoints {
   std::string map = "auto";
-  SideOptions a;
-  SideOptions b;
+  SideChoice a;
+  SideChoice b;
   std::string adapter;  ///< "" for none
 
   /// All but --map.

@@ -57,7 +57,7 @@ class ArrayReader {
   /// Why the checkpoint's own manifest is not followed.
   std::vector<std::string> const& ignored() const { return ignored_; }
   std::string const& axis_name(DomainAxis const& axis) const;
-  /// What the stored values have over logical ones.
+  /// Summand of the stored values beside logical ones.
   int add_of(ChosenTensor const& tensor) const;
 
   /// Not collective. Errors: usage (nothing that matches), source (a dtype without whole bytes).

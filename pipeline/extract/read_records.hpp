@@ -36,8 +36,8 @@ class ReadRecords {
   /// Bytes of a file that were read. Any thread.
   void add(std::uint32_t file, std::uint64_t offset_bytes, std::span<std::byte const> bytes);
 
-  /// What of the records that were read since the last call is not as their archives have recorded
-  /// (RecordComparer).
+  /// Records, of those that were read since the last call, with other bytes than their archives
+  /// have recorded (RecordComparer).
   std::vector<std::string> take_faults(Catalog const& catalog, RecordReading reading);
 
  private:

@@ -147,7 +147,7 @@ class Server {
     written.open(0)->write_at(0, std::as_bytes(std::span(arrays.file.header)));
     WriteObserver const unobserved;
     ExtentWriter writer(written, unobserved, nullptr, threads_);
-    // Who cuts an array wants these bytes alone.
+    // A reader that cuts an array wants these bytes alone.
     reader.read(arrays, writer, threads_,
                 choice.cuts.empty() ? RecordReading::complete : RecordReading::as_is, comm_);
     if (reader.has_digests()) reader.compare_digests(arrays, Mapped(memory, bytes).bytes());

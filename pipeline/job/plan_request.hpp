@@ -21,7 +21,7 @@ std::vector<std::string> frozen_patterns(JobSpec const& job);
 
 /// How a job's source is opened: optimizer state of rank files is read where the target takes it.
 OpenChoice open_choice(JobSpec const& job);
-/// What it takes of an adapter.
+/// The parts of a wrapped model that a job takes.
 WrappedChoice wrapped_choice(JobSpec const& job);
 
 /// A request for a checkpoint's logical tensors and for no target. `map` is as in a job file;

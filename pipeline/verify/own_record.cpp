@@ -17,8 +17,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// What lies in one folder; nothing where it has no record. A manifest and SHA256SUMS stand
-/// together, and integrity.json counts where neither is.
+/// The records in one folder; nothing where it has none. A manifest and SHA256SUMS stand together,
+/// and integrity.json counts where neither is.
 std::optional<OwnRecord> record_in(fs::path const& place) {
   OwnRecord own{place, find_manifest(place)};
   if (own.manifest) own.names.emplace_back(manifest_name);

@@ -15,7 +15,7 @@
 
 namespace reshard {
 
-/// What a checkpoint says about its own files, and the folder that their paths count from.
+/// A checkpoint's record of its own files, and the folder that their paths count from.
 struct OwnRecord {
   std::filesystem::path root;
   std::optional<Manifest> manifest;
@@ -28,7 +28,7 @@ struct OwnRecord {
   std::string name() const { return fmt::format("{}", fmt::join(names, " and ")); }
 };
 
-/// What is recorded of one file, by either or both.
+/// The record of one file, by either or both.
 struct ExpectedFile {
   FileRecord const* record = nullptr;
   FileSum const* sum = nullptr;
@@ -44,7 +44,7 @@ OwnRecord find_record(std::filesystem::path const& path,
 /// By path.
 std::vector<ExpectedFile> expected_files(OwnRecord const& own);
 
-/// What of a file is not as recorded; "" when all is. Reads it completely.
+/// The difference between a file and its record; "" for none. Reads it completely.
 std::string fault_of(std::filesystem::path const& root, ExpectedFile const& expected);
 /// Whether it is there with the recorded size; reads nothing.
 std::string fault_without_reading(std::filesystem::path const& root, ExpectedFile const& expected);

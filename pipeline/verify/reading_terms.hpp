@@ -45,8 +45,8 @@ bool is_made_from(Manifest const& manifest, std::filesystem::path const& path);
 /// `given`, and what it leaves open as in `recorded`.
 ReadingTerms completed(ReadingTerms given, ReadingTerms const& recorded);
 
-/// What `terms` say beside `given`, as keys of a job file: `source.prefix = "model.", model.map =
-/// "llama"`; "" for nothing.
+/// The terms beside `given`, as keys of a job file: `source.prefix = "model.", model.map =
+/// "llama"`; "" for none.
 std::string terms_beside(ReadingTerms const& given, ReadingTerms const& terms);
 
 }  // namespace reshard

@@ -20,7 +20,7 @@ struct GatedTarget {
   MapLibrary const& library;
 };
 
-/// What was found of it.
+/// The tensors that a target's gate has found.
 struct GateResult {
   std::size_t tensors = 0;  ///< logical ones, state included
 };

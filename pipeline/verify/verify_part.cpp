@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t seconds_of_a_day = 86'400;
 
-/// What is wrong with one of the expected files.
+/// A fault of one of the expected files.
 struct Fault {
   std::size_t file = 0;
   std::string text;

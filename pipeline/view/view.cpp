@@ -135,7 +135,7 @@ LayoutView job_view(ViewQuery const& query, Comm const& comm) {
   return view;
 }
 
-/// What a page must not be written into.
+/// Places that a page must not be written into.
 std::vector<fs::path> taken_places(ViewQuery const& query) {
   if (query.job) {
     std::vector<fs::path> places = places_of(query.job->target.path);
@@ -157,7 +157,7 @@ std::string pair_title(fs::path const& a, fs::path const& b) {
   return fmt::format("{} ↔ {}", one, other);
 }
 
-/// What is shown: the document, and what there is to say of it.
+/// The shown document, and its notes.
 struct Shown {
   std::string title;
   std::string json;     ///< on rank 0

@@ -13,7 +13,8 @@
 
 namespace reshard {
 
-/// What is to be shown: one checkpoint, a job's source and target, or where two checkpoints differ.
+/// The subject of a page: one checkpoint, a job's source and target, or the differences of two
+/// checkpoints.
 struct ViewQuery {
   std::filesystem::path path;             ///< a checkpoint, when there is nothing else
   std::optional<JobSpec> job;             ///< carried out as far as its plan

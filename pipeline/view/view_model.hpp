@@ -15,7 +15,7 @@
 
 namespace reshard {
 
-/// What is special about a box; flags of ViewBox.
+/// Properties of a box; flags of ViewBox.
 inline constexpr std::uint32_t box_is_replica =
     1;  ///< another box holds the same elements, and a job reads that one
 inline constexpr std::uint32_t box_is_copy = 2;  ///< the same by declaration (tied embeddings)
@@ -24,7 +24,7 @@ inline constexpr std::uint32_t box_has_gaps =
 inline constexpr std::uint32_t box_is_computed =
     8;  ///< the source stores other values, from which these are computed
 
-/// What one file of one side holds of a tensor: one range of indices per axis of the tensor, in
+/// One file's part of a tensor on one side: one range of indices per axis of the tensor, in
 /// ViewSide::ranges.
 struct ViewBox {
   std::uint32_t owner = 0;   ///< index into ViewSide::owners
@@ -101,8 +101,8 @@ AxisRuns part_of_axis(Piece const& piece, LogicalAxis const& axis);
 void add_tensors(LayoutView& view, Model const& model, std::vector<Catalog const*> const& catalogs,
                  std::size_t most_tensors = 1'000'000);
 
-/// What the plan moves from file to file; a computed tensor's bytes come from the file that holds
-/// its values.
+/// Bytes that the plan moves from file to file; a computed tensor's bytes come from the file that
+/// holds its values.
 std::vector<ViewFlow> flows_of(Plan const& plan, Catalog const& source);
 
 /// "decoder.layers.7.mlp.experts.12.weight" has layer 7 and expert 12.

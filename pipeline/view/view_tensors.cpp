@@ -18,7 +18,7 @@ constexpr std::size_t most_boxes_of_piece = 64;
 /// Weights that choose experts: who has them has no experts.
 constexpr std::string_view router_names = "router.";
 
-/// What the pieces of a file add up to.
+/// The pieces of a file, added up.
 struct Holdings {
   std::set<Index> layers;
   std::set<Index> experts;

@@ -62,7 +62,7 @@ SourceModel read_described(Checkpoint const& source, PlanRequest const& request,
 /// Whether nothing in the job needs more than names of a source that its map does not describe.
 bool may_keep_names(Checkpoint const& source, PlanRequest const& request) {
   return request.read.map == "auto" && source.names == NameOwner::family && !source.adapter &&
-         !request.read.dequantise && request.read.true_vocab_size == 0;
+         !request.read.dequantise && request.read.true_vocab_size == 0 && !request.changes.any();
 }
 
 /// The warning of such a job.

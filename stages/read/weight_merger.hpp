@@ -23,7 +23,7 @@ class WeightMerger {
  private:
   void merge(LowRankPair const& pair, MergedBlock const& block, SourceView const& view,
              std::byte* at);
-  /// What the rows [first, first + count) of a pair's sums are multiplied by: magnitude / length.
+  /// Factors of the rows [first, first + count) of a pair's sums: magnitude / length.
   std::span<float const> factors(LowRankPair const& pair, Index first, Index count);
   void find_factors(LowRankPair const& pair, Index row, std::vector<float>& to);
 

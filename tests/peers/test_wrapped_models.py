@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 import torch
+import torch.distributed.checkpoint as dcp
 from safetensors.torch import load_file
 
 import dcp_reading
@@ -186,6 +187,33 @@ def test_what_is_not_understood_is_refused_by_name(saved, program, scratch):
     refused(program, saved / "dora" / "adapter", target, "keep", "DoRA", target_format="megatron", source_options={"config": saved / "dora" / "base"})
 
 
+LAYER = "base_model.model.model.layers.0.mlp."
+UP = {LAYER + "up_proj.base_layer.weight": (6, 4), LAYER + "up_proj.lora_A.default.weight": (2, 4), LAYER + "up_proj.lora_B.default.weight": (6, 2)}
+
+
+def test_models_that_are_incomplete_or_of_another_adapter_are_refused(program, scratch):
+    def told(*words, change=None, without="", config=None, use="merge", **options):
+        folder, shapes = scratch / f"source{program.count}", {name: shape for name, shape in UP.items() if not without or without not in name}
+        dcp.save({name: torch.ones(shape) for name, shape in shapes.items()} | (change or {}), checkpoint_id=folder, no_dist=True)
+        stated = {"peft_type": "LORA", "r": 2, "lora_alpha": 4} | (config or {})
+        (folder / "adapter_config.json").write_text(json.dumps(stated))
+        refused(program, folder, scratch / "target", use, *words, target_format="dcp", ranks=1, **options)
+
+    again = {name.replace("default", "other"): torch.ones(shape) for name, shape in UP.items()}
+    told("holds several adapters (default, other)", change=again)
+    told("holds several models that peft has wrapped, behind '', 'ema.'", change={f"ema.{name}": torch.ones(shape) for name, shape in UP.items()}, code=2)
+    state = {"optimizer": {"state": {LAYER + "up_proj.lora_A.default.weight": {"exp_avg": torch.ones(2, 4)}}}}
+    told("holds optimizer state of the adapter", change=state, code=2)
+    told('bias = "all" in its adapter_config.json', config={"bias": "all"}, use="drop")
+    told("/none/adapter.json is no file. Name an adapter_config.json", source_options={"adapter": "/none/adapter.json"}, code=2)
+    told("'model.layers.0.mlp.up_proj' has no lora_A", without="lora_A")
+    told("'model.layers.0.mlp.up_proj' has no lora_magnitude_vector, and an adapter with use_dora has both", config={"use_dora": True})
+    told("its adapter adapts 'model.layers.0.mlp.up_proj', of which it holds no weight", without="base_layer", change={
+        LAYER + "down_proj.base_layer.weight": torch.ones(4, 6)})
+    told("has A [2, 5] and B [6, 2], which do not fit", change={LAYER + "up_proj.lora_A.default.weight": torch.ones(2, 5)})
+    told("up_proj.lora_A.weight' is F64 [2, 4], expected 2 dimensions", change={LAYER + "up_proj.lora_A.default.weight": torch.ones(2, 4).double()})
+
+
 def test_commands_read_by_a_job(saved, program, scratch):
     folder = saved / "lora"
     merged = taken(program, folder / "flat", scratch / "merged", "merge")
@@ -196,7 +224,10 @@ def test_commands_read_by_a_job(saved, program, scratch):
     digest = json.loads(command("digest", folder / "flat", "--source", job, "--json").stdout)
     assert digest["total"] == json.loads(command("digest", merged, "--map", "none", "--json").stdout)["total"]
     assert "base_layer" not in command("ls", folder / "flat", "--source", job).stdout
-    assert command("suspects", folder / "flat", "--source", job).returncode == 2
+    merging = command("suspects", folder / "flat", "--source", job)
+    assert merging.returncode == 2 and "suspects are looked for in stored weights" in merging.stderr
+    alone = command("verify", folder / "flat", "--source-a", job)
+    assert alone.returncode == 2 and "a checkpoint is verified as it was written. Remove the key from" in alone.stderr
     name = "model.layers.0.mlp.up_proj.weight"
     said = command("extract", folder / "flat", name, "--source", job, "-o", scratch / "one.safetensors")
     assert said.returncode == 0, said.stderr
@@ -204,5 +235,9 @@ def test_commands_read_by_a_job(saved, program, scratch):
     job.write_text('[source]\n[model]\nadapter = "drop"\n')
     assert command("verify", folder / "ranks", folder / "base", "--source-a", job).returncode == 0
     assert command("suspects", folder / "flat", "--source", job).returncode in (0, 1)
+    for table, key, value in (("source", "average", '["a", "b"]'), ("model", "quant", '"dequantise-bf16"')):
+        job.write_text(f"[{table}]\n{key} = {value}\n")
+        said = command("digest", folder / "base", "--source", job)
+        assert said.returncode == 2 and f"[{table}] {key}" in said.stderr and "Name a job without the key" in said.stderr, said.stderr
     both = command("digest", folder / "flat", "--source", job, "--map", "llama")
     assert both.returncode == 2 and "--source says how the checkpoint is read" in both.stderr

@@ -82,15 +82,16 @@ class MappedKeys {
 }  // namespace
 
 void lay_out_mapped(MappedTarget const& job, TargetDraft& draft) {
+  bool const shares = job.source.storage == Storage::shares;
   if (!job.read.target_names)
     fail(ErrorKind::usage,
          "[target] format = \"dcp\": a plain DCP target keeps the names of the source{}. Set "
          "target.map to a map that names the tensors, or {}.",
-         job.source.storage == Storage::shares
-             ? ", and names in a Megatron source depend on the rank"
-             : "; model.map gives them others only on the way to target.map",
-         job.source.storage == Storage::shares ? "choose torch_dist or huggingface"
-                                               : "leave out model.map to keep the names");
+         shares             ? ", and names in a Megatron source depend on the rank"
+         : job.read.changed ? ", and a changed model has others"
+                            : "; model.map gives them others only on the way to target.map",
+         shares || job.read.changed ? "choose torch_dist or huggingface"
+                                    : "leave out model.map to keep the names");
   MappedKeys(job, *job.read.target_names, draft).run();
 }
 

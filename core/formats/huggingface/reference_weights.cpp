@@ -1,7 +1,10 @@
 #include "core/formats/huggingface/reference_weights.hpp"
 
 #include <algorithm>
+#include <charconv>
 #include <utility>
+
+#include <fmt/format.h>
 
 #include "core/base/counted.hpp"
 #include "core/base/file.hpp"
@@ -54,12 +57,26 @@ WeightMap const& ReferenceWeights::weight_map() {
   return *map_;
 }
 
-bool ReferenceWeights::has(std::string_view name) {
+std::string ReferenceWeights::reference_name(std::string_view name) const {
+  constexpr std::string_view word = "layers.";
+  std::size_t const at = name.find(word);
+  if (layers_.empty() || at == std::string_view::npos || name.substr(0, at).ends_with("mtp."))
+    return std::string(name);  // depths are counted apart
+  std::size_t const digits = at + word.size();
+  Index layer = -1;
+  auto const [end, error] = std::from_chars(name.data() + digits, name.data() + name.size(), layer);
+  if (error != std::errc() || layer < 0 || layer >= std::ssize(layers_)) return std::string(name);
+  return fmt::format("{}{}{}", name.substr(0, digits), layers_[static_cast<std::size_t>(layer)],
+                     std::string_view(end, name.data() + name.size()));
+}
+
+bool ReferenceWeights::has(std::string_view target_name) {
+  std::string const name = reference_name(target_name);
   if (!names_) {
     names_.emplace();
     for (auto const& [tensor, file] : weight_map()) names_->insert(tensor);
   }
-  if (name.find_first_of("*?") == std::string_view::npos) return names_->contains(name);
+  if (name.find_first_of("*?") == std::string::npos) return names_->contains(name);
   return std::ranges::any_of(*names_,
                              [&](std::string const& known) { return matches_glob(name, known); });
 }

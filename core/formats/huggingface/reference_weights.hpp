@@ -18,10 +18,13 @@ namespace reshard::huggingface {
 /// read before it is asked for. Borrows the folder.
 class ReferenceWeights {
  public:
-  explicit ReferenceWeights(std::optional<Folder> const& reference) : reference_(reference) {}
+  /// `layers`: the reference's number of each layer of the target; empty: the same.
+  explicit ReferenceWeights(std::optional<Folder> const& reference, std::vector<Index> layers = {})
+      : reference_(reference), layers_(std::move(layers)) {}
 
-  /// Whether the reference has a tensor of this name, or one that matches it ('*', '?').
-  bool has(std::string_view name);
+  /// Whether the reference has a tensor of this name, which has the target's number of its layer,
+  /// or one that matches it ('*', '?').
+  bool has(std::string_view target_name);
 
   /// Tensors and files: those of the index, or of its only file; empty without either.
   WeightMap const& weight_map();
@@ -46,7 +49,10 @@ class ReferenceWeights {
   std::uint64_t data_bytes();
   void read_headers(std::vector<std::string> const& files);
 
+  std::string reference_name(std::string_view name) const;
+
   std::optional<Folder> const& reference_;
+  std::vector<Index> layers_;
   std::map<std::string, std::optional<FileHeader>> headers_;  ///< as far as they were asked for
   std::map<std::string, std::uint64_t> data_bytes_;           ///< of those that were taken
   std::optional<WeightMap> map_;  ///< of the only file, where there is no index

@@ -335,7 +335,8 @@ TargetTraits HuggingFaceFormat::target() const { return {.any_names = true, .pub
 
 void HuggingFaceFormat::lay_out(MappedTarget const& job, TargetDraft& draft) const {
   if (!job.model.adapter_ranks().empty()) return lay_out_adapter(job, draft);
-  ReferenceWeights reference(job.read.reference);
+  ReferenceWeights reference(job.read.reference,
+                             job.read.changed ? job.read.changed->layers : std::vector<Index>());
   SideOptions options;
   // Quantised experts have tensors of their own in every library.
   bool const apart = job.request.options.huggingface.quant != MadeQuant::none;

@@ -14,7 +14,7 @@ namespace {
 namespace fs = std::filesystem;
 using Kind = WrappedName::Kind;
 
-/// What verl saves beside the files of ranks: {"r": 8, "lora_alpha": 16, "task_type": …}.
+/// verl's file beside the files of ranks: {"r": 8, "lora_alpha": 16, "task_type": …}.
 constexpr char const* verl_name = "lora_train_meta.json";
 
 class ConfigFinder {

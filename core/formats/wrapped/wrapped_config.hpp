@@ -11,7 +11,7 @@
 
 namespace reshard {
 
-/// What a job takes of a wrapped model.
+/// A job's choice of the parts of a wrapped model.
 struct WrappedChoice {
   AdapterUse use = AdapterUse::keep;
   std::string prefix;            ///< source.prefix: others are left alone

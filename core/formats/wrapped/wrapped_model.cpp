@@ -62,7 +62,7 @@ class Wrapped {
  private:
   std::string stored(std::size_t at) const { return source_.stored.tensors[at].name.text(); }
 
-  /// What stands beside a wrapped layer in its module is of an adapter of another kind.
+  /// Tensors beside a wrapped layer in its module are of an adapter of another kind.
   void check_names() const {
     std::set<std::string, std::less<>> modules;
     std::set<std::string> befores;

@@ -9,7 +9,7 @@ namespace reshard {
 // roof. Names: peft/tuners/lora/layer.py, peft/utils/other.py (ModulesToSaveWrapper,
 // TrainableTokensWrapper); what save_pretrained makes of them: peft/utils/save_and_load.py.
 
-/// What a stored name says.
+/// The meaning of a stored name.
 struct WrappedName {
   enum class Kind {
     plain,      ///< a tensor of the base model that peft has not touched

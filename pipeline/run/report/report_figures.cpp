@@ -37,7 +37,7 @@ namespace {
 
 enum class Unit { count, bytes, seconds, text, words, any };
 /// How what each rank has becomes one figure: it is the same everywhere, or rank 0's counts.
-enum class Join { same, sum, most };
+enum class OverRanks { same, sum, most };
 
 /// A job before anything is written.
 struct Planned {
@@ -52,7 +52,7 @@ using R = RunReport const&;
 /// Where a figure is from. One without a source is set while the job runs.
 struct Source {
   std::function<Json(P)> planned = {};
-  Join join = Join::same;
+  OverRanks join = OverRanks::same;
   std::function<Json(W)> written = {};
   std::function<Json(R)> stated = {};  ///< of the rest of the report, when it is printed
 };
@@ -60,8 +60,10 @@ struct Source {
 Source planned(std::function<Json(P)> of) { return {.planned = std::move(of)}; }
 Source stated(std::function<Json(R)> of) { return {.stated = std::move(of)}; }
 Source same(std::function<Json(W)> of) { return {.written = std::move(of)}; }
-Source sum(std::function<Json(W)> of) { return {.join = Join::sum, .written = std::move(of)}; }
-Source most(std::function<Json(W)> of) { return {.join = Join::most, .written = std::move(of)}; }
+Source sum(std::function<Json(W)> of) { return {.join = OverRanks::sum, .written = std::move(of)}; }
+Source most(std::function<Json(W)> of) {
+  return {.join = OverRanks::most, .written = std::move(of)};
+}
 
 /// How the readable report states a figure: by a phrase in a line, where it is not 0 or always.
 struct Phrase {
@@ -325,10 +327,10 @@ void set_at(Json& document, std::string_view path, Json value) {
   set_at(object->second, path.substr(dot + 1), std::move(value));
 }
 
-Json joined(Json value, Join join, Comm const& comm) {
-  if (join == Join::same) return value;
+Json joined(Json value, OverRanks join, Comm const& comm) {
+  if (join == OverRanks::same) return value;
   std::int64_t const mine = *value.integer();
-  return join == Join::sum ? comm.sum(mine) : comm.max(mine);
+  return join == OverRanks::sum ? comm.sum(mine) : comm.max(mine);
 }
 
 }  // namespace

@@ -63,7 +63,7 @@ class Comparer {
     begin_phase("comparing");
     FileSet a_files(sides_.a.checkpoint.files, FileSet::Access::read);
     FileSet b_files(sides_.b.checkpoint.files, FileSet::Access::read);
-    // What is computed while it is read takes longer than reading.
+    // Values that are computed while they are read take longer than reading.
     std::size_t const threads = rank_threads(comm_);
     auto const threads_for = [threads](Catalog const& catalog) {
       return catalog.views.empty() ? 1 : threads;

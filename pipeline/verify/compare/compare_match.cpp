@@ -33,7 +33,7 @@ int add_of(std::vector<int> const& adds, std::size_t tensor) {
   return tensor < adds.size() ? adds[tensor] : 0;
 }
 
-/// What a side lacks of a tensor, or holds twice; "" when it is whole.
+/// The lack or the double part of a tensor on a side; "" when it is whole.
 std::string fault_of(Model const& model, Catalog const& catalog, std::size_t tensor) {
   Distinct const distinct = distinct_pieces(catalog.tensors[tensor], catalog);
   auto const fault = tile(distinct.made(), model.domain(model.tensors()[tensor]), model.axes());

@@ -61,7 +61,7 @@ ComparedSides open_sides(CompareRequest const& request, Comm const& comm) {
   sides.b.checkpoint = open_by_job(request.b, request.job_b.get(), {}, comm);
   std::vector<ReadingChoice> choices;
   together_seeing(comm, [&] { choices = reading_choices(request, sides); });
-  // What it holds is the same with and without a prefix that a record states.
+  // The comparison is the same with and without a prefix that a record states.
   sides.a.terms = choices.back().a;
   sides.b.terms = choices.back().b;
   if (!request.adapter.empty()) add_adapter(sides.a.checkpoint, request.adapter, comm);

@@ -43,8 +43,8 @@ struct ComparedSides {
 /// the first has the values that its codes stand for. Collective.
 ComparedSides open_sides(CompareRequest const& request, Comm const& comm);
 
-/// What no comparison covers of a checkpoint: "12 opaque objects, optimizer state"; "" for
-/// nothing.
+/// Parts of a checkpoint that no comparison covers: "12 opaque objects, optimizer state"; "" for
+/// none.
 std::string not_compared(ComparedSide const& side, bool by_names);
 
 }  // namespace reshard

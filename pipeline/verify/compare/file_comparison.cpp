@@ -177,7 +177,7 @@ std::vector<std::string> files_in(fs::path const& folder) {
   });
 }
 
-/// What is compared: pairs, and what has no partner.
+/// The files to compare: pairs, and those without a partner.
 struct Pairs {
   std::vector<std::string> names;
   std::vector<std::pair<std::string, std::string>> alone;  ///< and which side has it

@@ -8,7 +8,7 @@
 
 namespace reshard {
 
-/// What the headers of two Hugging Face folders say otherwise in `__metadata__`, "format" aside.
+/// Differences in `__metadata__` between the headers of two Hugging Face folders, "format" aside.
 struct HeaderMembers {
   /// Members that describe tensors, as torchao's do, without which a loader cannot make these: keys
   /// are "__metadata__.NAME".

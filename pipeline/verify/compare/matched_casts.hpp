@@ -10,7 +10,7 @@ namespace reshard {
 /// were kept, and where there is no such manifest.
 std::string recorded_dtype(Manifest const& manifest);
 
-/// What the job that made a checkpoint has changed of its source's model, by its own manifest.
+/// Changes of the source's model by the job that made a checkpoint, from its own manifest.
 ModelChanges recorded_changes(Manifest const& manifest);
 
 /// Where one side was made with target.dtype and the other was not, weights of the other are

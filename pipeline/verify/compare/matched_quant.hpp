@@ -12,8 +12,8 @@ bool has_quantised(Manifest const& manifest);
 /// False, and nothing is opened, where that is not so. Errors: as make_job_plan().
 bool match_quantised_target(ComparedSides& sides, CompareRequest const& request);
 
-/// What the quantization_config of the quantised side is, and what that job writes, where they
-/// differ. Pre: match_quantised_target() was true.
+/// Differences between the quantization_config of the quantised side and the one that the job
+/// writes. Pre: match_quantised_target() was true.
 std::vector<ConfigDifference> quant_config_differences(ComparedSides const& sides);
 
 }  // namespace reshard

@@ -15,9 +15,10 @@ struct ReadingChoice {
   int turn = 0;  ///< among those that read by maps
 };
 
-/// What was given alone; and completed by what records state: of a side as the source of the other,
-/// or else as a target of its own job; and by the record of a target whose source lay elsewhere.
-/// Notes in `sides` the rows of the vocabulary that records state. Looks through Sight.
+/// Ways to read the sides: by the given terms alone; and completed by records: of a side as the
+/// source of the other, or else as a target of its own job; and by the record of a target whose
+/// source lay elsewhere. Notes in `sides` the rows of the vocabulary that records state. Looks
+/// through Sight.
 std::vector<ReadingChoice> reading_choices(CompareRequest const& request, ComparedSides& sides);
 
 }  // namespace reshard

@@ -20,7 +20,7 @@ struct SelfCheckRequest {
       changed;  ///< logical tensors whose values the job computes (merged adapters)
 };
 
-/// What a self-check has found; sums over the ranks.
+/// The result of a self-check; sums over the ranks.
 struct SelfCheckResult {
   std::uint64_t elements_per_tensor = 0;
   std::uint64_t seed = 0;

@@ -10,8 +10,8 @@
 
 namespace reshard {
 
-/// What is read of a checkpoint, and how it is laid out: file t of `target` would hold the
-/// row-major bytes of tensor t of `tensors`.
+/// The reading of a checkpoint's tensors, each in a layout of its own: file t of `target` would
+/// hold the row-major bytes of tensor t of `tensors`.
 struct SurveyWork {
   Checkpoint const& checkpoint;
   JobPlan const& catalogue;

@@ -17,7 +17,7 @@ struct SlicedTensor {
   std::uint64_t slice_bytes = 1;  ///< of the row-major tensor
 };
 
-/// What the rules need to know of a tensor with elements of whole bytes.
+/// The rules' facts about a tensor with elements of whole bytes.
 SlicedTensor sliced_tensor(Model const& model, TensorId id, DType dtype);
 
 /// Whether sums of its layers and experts can make a suspect of a tensor: of one vector alone they

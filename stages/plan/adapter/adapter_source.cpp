@@ -40,7 +40,7 @@ std::string mark_of(std::string const& pattern) {
   return "." + before;
 }
 
-/// What the name of a matrix says.
+/// The meaning of a matrix's name.
 struct MatrixName {
   std::string module;   ///< of the base model: "model.layers.0.mlp.up_proj"
   bool packed = false;  ///< behind wrappers of other parameters

@@ -10,7 +10,7 @@
 
 namespace reshard {
 
-/// What adapter_config.json says of each matrix of a model. Its patterns mean modules of the
+/// The settings of adapter_config.json for each matrix of a model. Its patterns mean modules of the
 /// family, whatever names the adapter's tensors have.
 class AdapterTerms {
  public:

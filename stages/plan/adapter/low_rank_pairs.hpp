@@ -27,13 +27,13 @@ inline constexpr AxisId rank_axis = static_cast<AxisId>(-1);
 /// Which matrix of a weight that is stacked: the indices of the axes that count matrices.
 using MatrixPlace = std::vector<std::pair<AxisId, Index>>;
 
-/// What an adapter says of one matrix.
+/// An adapter's terms for one matrix.
 struct MatrixTerms {
   std::string module;  ///< that is adapted, for messages
   float scale = 1;
 };
 
-/// What an adapter has for a logical tensor, or for some matrices of it: A over the axes that go
+/// An adapter's factors for a logical tensor, or for some matrices of it: A over the axes that go
 /// into the matrix, B over those that come out of it, both over those that count matrices.
 struct AdaptedTensor {
   std::string module;  ///< for messages
@@ -45,7 +45,7 @@ struct AdaptedTensor {
   std::vector<FactorPiece> magnitude = {};  ///< DoRA's, over the axes of B alone; empty: none
 };
 
-/// What an adapter adds to the weights of a model.
+/// The products that an adapter adds to the weights of a model.
 class LowRankPairs {
  public:
   /// `model` outlives this.

@@ -49,6 +49,11 @@ FactorPiece Magnitudes::beside(FactorPiece const& b, Blob const& blob, Index ran
          adapter_.place, blob.name, name);
   StoredTable const& stored = adapter_.stored;
   StoredTensor const& magnitude = stored.tensors[found->second];
+  if (magnitude.dtype != DType::f32 && magnitude.dtype != DType::bf16 &&
+      magnitude.dtype != DType::f16)
+    fail(ErrorKind::source,
+         "{}: '{}' is {}, expected magnitudes of F32, BF16 or F16. Merge it with peft.",
+         adapter_.place, name, reshard::name(magnitude.dtype));
   // The rows of B that lie there.
   Index first = 0;
   Index rows = magnitude.shape.empty() ? 0 : magnitude.shape.front();

@@ -15,8 +15,8 @@ class Magnitudes {
   bool none() const { return places_.empty(); }
   /// The adapter without them.
   Checkpoint others() const;
-  /// What belongs to a piece of a B, which is stored in `blob` of `rank` columns; its file is that
-  /// of the piece. Errors of kind source: no magnitude, or one that is cut elsewhere.
+  /// The magnitudes of a piece of a B, which is stored in `blob` of `rank` columns; its file is
+  /// that of the piece. Errors of kind source: no magnitude, or one that is cut elsewhere.
   FactorPiece beside(FactorPiece const& b, Blob const& blob, Index rank) const;
 
  private:

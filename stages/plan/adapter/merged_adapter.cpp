@@ -47,7 +47,7 @@ SourceModel read_adapter(Checkpoint const& source, PlanRequest const& request,
   return read_source_model(described, own, false);
 }
 
-/// What adapter_config.json says, or the job in its place.
+/// The settings in adapter_config.json, or the job's in its place.
 huggingface::LoraConfig config_of(std::optional<huggingface::Folder> const& files,
                                   Checkpoint const& adapter, PlanRequest const& request) {
   if (files)

@@ -9,7 +9,7 @@ namespace reshard {
 /// Makes the weights that Checkpoint::adapter adapts merged ones, in the catalogue; nothing where
 /// the source has no adapter. Errors: usage (no map of the family), source (optimizer state that
 /// the job would carry, an adapter that cannot be merged).
-/// What reshard.json says of it.
+/// The adapter in reshard.json.
 Json adapter_record(Checkpoint const& source, LowRankPairs const& pairs);
 void merge_adapter(Checkpoint const& source, PlanRequest const& request, SourceModel& read);
 

@@ -10,7 +10,7 @@
 namespace reshard {
 namespace {
 
-/// What an adapter has for one module, as places in its table.
+/// An adapter's tensors for one module, as places in its table.
 struct Module {
   std::optional<std::size_t> a;
   std::optional<std::size_t> b;
@@ -46,7 +46,7 @@ class NamedMerger {
 
   StoredTensor const& stored(std::size_t at) const { return adapter_.stored.tensors[at]; }
 
-  /// What stands before the names of the base model is not cut off in every job.
+  /// A prefix of the base model's names is not cut off in every job.
   std::optional<TensorId> find(std::string const& name) const {
     if (auto const found = job_.model->find_tensor(name)) return found;
     std::optional<TensorId> only;
@@ -62,7 +62,7 @@ class NamedMerger {
     if (!module.a || !module.b || bool(module.magnitude) != config_.normalised())
       fail(ErrorKind::source,
            "{}: '{}' has {}, and an adapter{} has both and {}. The files are incomplete, or {} is "
-           "of another adapter.",
+           "of another adapter: copy both from one.",
            adapter_.place, name,
            !module.a          ? "no lora_A"
            : !module.b        ? "no lora_B"

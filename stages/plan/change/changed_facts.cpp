@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
+#include <numeric>
 #include <set>
 
 #include <fmt/format.h>
@@ -20,8 +22,8 @@ bool is_in(std::array<std::string_view, N> const& keys, std::string_view key) {
 constexpr std::array<std::string_view, 5> layer_counts = {
     "num_hidden_layers", "num_layers", "n_layer", "n_layers", "encoder_num_layers"};
 /// How many layers are of a kind, the first ones.
-constexpr std::array<std::string_view, 6> leading_counts = {
-    "first_k_dense_replace", "num_dense_layers", "n_dense_layers",
+constexpr std::array<std::string_view, 7> leading_counts = {
+    "first_k_dense_replace", "num_dense_layers", "n_dense_layers",   "moe_layer_start_index",
     "max_window_layers",     "num_hash_layers",  "moe_n_hash_layers"};
 /// Every so many-th layer is of a kind, where no list says it layer by layer.
 constexpr std::array<std::string_view, 14> intervals = {
@@ -48,7 +50,8 @@ constexpr std::array<std::string_view, 5> depth_counts = {"num_nextn_predict_lay
                                                           "mtp_num_hidden_layers", "mtp_num_layers",
                                                           "num_mtp_layers", "num_mtp_modules"};
 /// Lists of one item for each layer have other names.
-constexpr std::array<std::string_view, 3> no_layers = {"architectures", "tags", "languages"};
+constexpr std::array<std::string_view, 5> no_layers = {"architectures", "tags", "languages",
+                                                       "ssm_multipliers", "mlp_multipliers"};
 
 class Changer {
  public:
@@ -84,6 +87,7 @@ class Changer {
   std::optional<Json> changed_value(std::string const& key, Json const& value) const {
     if (auto const* const number = value.integer()) return changed_number(key, *number);
     if (value.items() != nullptr) return changed_list(key, value);
+    if (value.members() != nullptr) return changed_members(value);
     if (auto const* const text = value.text()) return changed_pattern(key, *text);
     return std::nullopt;
   }
@@ -110,7 +114,7 @@ class Changer {
       if (key == "num_kv_shared_layers" && number > 0)
         fail(ErrorKind::usage,
              "[target] keep_layers: {}: {} = {}: the last layers take keys and values from others, "
-             "and cannot be left out or moved.",
+             "and cannot be left out or moved. Keep all layers.",
              place_, key, number);
     }
     if (!changes_.kept_experts.empty()) {
@@ -185,6 +189,22 @@ class Changer {
         left.emplace_back(static_cast<Index>(found - changes_.kept_layers->begin()) + first);
     }
     return Json(std::move(left));
+  }
+
+  /// Members under the numbers of layers ("per_layer_config").
+  std::optional<Json> changed_members(Json const& value) const {
+    std::vector<Index> numbers(static_cast<std::size_t>(changes_.layers + changes_.depth_layers));
+    std::iota(numbers.begin(), numbers.end(), Index{0});
+    std::vector<Index> const left = left_of(numbers);
+    Json result = Json::object();
+    for (auto const& [key, member] : *value.members()) {
+      Index layer = -1;
+      auto const [end, error] = std::from_chars(key.data(), key.data() + key.size(), layer);
+      if (error != std::errc() || end != key.data() + key.size()) return std::nullopt;
+      auto const found = std::ranges::find(left, layer);
+      if (found != left.end()) result.set(std::to_string(found - left.begin()), member);
+    }
+    return result;
   }
 
   std::optional<Json> changed_list(std::string const& key, Json const& value) const {

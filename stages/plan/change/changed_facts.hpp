@@ -11,7 +11,7 @@
 
 namespace reshard {
 
-/// How a model is changed, in numbers: what a config.json or args have to say otherwise.
+/// Changes of a model in numbers, which a config.json or args state.
 struct FactChanges {
   Index layers = 0;        ///< decoder layers of the source
   Index depth_layers = 0;  ///< of multi-token prediction, numbered behind them

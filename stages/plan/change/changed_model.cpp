@@ -19,8 +19,10 @@
 #include "core/plan/replicas.hpp"
 #include "core/plan/source_proof.hpp"
 #include "core/quant/cast.hpp"
+#include "stages/plan/change/carried_parts.hpp"
 #include "stages/plan/change/changed_facts.hpp"
 #include "stages/plan/change/changed_pieces.hpp"
+#include "stages/plan/change/gathered_rows.hpp"
 #include "stages/plan/change/index_list.hpp"
 #include "stages/plan/config/config_conflicts.hpp"
 #include "stages/plan/source/model_facts.hpp"
@@ -38,10 +40,12 @@ class ModelChanger {
 
   void run() {
     check();
+    check_carried_parts(read_, changes_, size("vocab"), keys());
     describe();
     if (changes_.vocab_size > 0) change_vocabulary();
     if (facts_.kept_expert_count > 0) keep_experts();
     if (facts_.kept_layers || facts_.drop_depths) keep_layers();
+    if (facts_.kept_expert_count > 0) check_tables();
     restate();
   }
 
@@ -84,7 +88,7 @@ class ModelChanger {
     return found ? model_.axes()[*found].size : 0;
   }
 
-  // --- What is asked for, in numbers ---
+  // --- The changes in numbers ---
 
   void describe() {
     facts_.layers = count("L");
@@ -134,6 +138,23 @@ class ModelChanger {
     each_model([&](Model& model) { model.resize(expert, facts_.kept_expert_count); });
   }
 
+  /// Tables of the experts that tokens choose, by their numbers.
+  void check_tables() const {
+    auto const picked = axis("pick");
+    if (!picked) return;
+    for (std::size_t t = 0; t < model_.tensors().size(); ++t) {
+      LogicalTensor const& tensor = model_.tensors()[t];
+      bool const lists =
+          std::ranges::find(tensor.axes, *picked, &LogicalAxis::axis) != tensor.axes.end();
+      if (lists && model_.exists(TensorId(t)))
+        fail(
+            ErrorKind::usage,
+            "{}: '{}' holds the numbers of the experts of each token, and these change. Remove the "
+            "key, or leave its layers out with target.keep_layers.",
+            experts_key, tensor.name);
+    }
+  }
+
   void keep_layers() {
     AxisId const layer = *axis("layer");
     std::vector<Index> kept(static_cast<std::size_t>(facts_.layers));
@@ -147,6 +168,7 @@ class ModelChanger {
     }
     each_catalog([&](Catalog& catalog) { select_indices(model_, catalog, layer, kept); });
     each_model([&](Model& model) { model.select(layer, kept); });
+    changed_.layers = std::move(kept);
   }
 
   template <class Use>
@@ -160,6 +182,7 @@ class ModelChanger {
     if (!vocab)
       fail(ErrorKind::usage, "[target] vocab_size = {}: the model has no vocabulary. Remove it.",
            changes_.vocab_size);
+    check_stated_shapes(*vocab);
     Index const held = size("vocab");
     if (changes_.vocab_size <= held) {
       if (changes_.new_rows != NewRows::refuse)
@@ -185,6 +208,21 @@ class ModelChanger {
     for (auto& [catalog, tensors, views] : added_)
       for (std::size_t i = 0; i < tensors.size(); ++i)
         add_rows(*catalog, tensors[i], *vocab, held, std::move(views[i]));
+  }
+
+  /// Of weights with rows of tokens.
+  void check_stated_shapes(AxisId vocab) const {
+    for (LogicalTensor const& tensor : model_.tensors()) {
+      if (std::ranges::find(tensor.axes, vocab, &LogicalAxis::axis) == tensor.axes.end()) continue;
+      for (QuantScheme const& scheme : model_.schemes())
+        for (QuantPart const& part : scheme.parts)
+          if (part.vector > 0 && model_.find_tensor(part_tensor(tensor.name, scheme, part)))
+            fail(
+                ErrorKind::usage,
+                "[target] vocab_size = {}: the quantised '{}' is stored with its shape ({}), which "
+                "is copied. Keep its size, or set model.quant = \"dequantise-bf16\".",
+                changes_.vocab_size, tensor.name, part.stored);
+    }
   }
 
   void check_new_rows(Index held) const {
@@ -215,10 +253,7 @@ class ModelChanger {
       bool const of_vocab = std::ranges::any_of(
           tensor.axes, [&](LogicalAxis const& one) { return one.axis == vocab; });
       if (!of_vocab || !model_.exists(TensorId(t)) || catalog.tensors[t].empty()) continue;
-      if (tensor.axes.front().axis != vocab)
-        fail(ErrorKind::usage,
-             "[target] vocab_size: '{}' does not count tokens in its rows. Keep its size.",
-             tensor.name);
+      RESHARD_EXPECT(tensor.axes.front().axis == vocab);
       result.push_back(TensorId(t));
     }
     return result;
@@ -242,42 +277,12 @@ class ModelChanger {
                    {}};
     if (!quant::castable(blob.dtype, DType::f32) || blob.dtype == DType::f64)
       fail(ErrorKind::usage,
-           "[target] new_rows: '{}' is {}, and rows are added to F32, BF16 and F16 only.",
+           "[target] new_rows: '{}' is {}, and rows are added to F32, BF16 and F16 only. Keep its "
+           "size.",
            std::string_view(blob.name), name(blob.dtype));
     if (changes_.new_rows == NewRows::mean)
-      view.gathered = gathered(catalog, tensor, held, columns, blob.dtype);
+      view.gathered = gathered_rows(model_, catalog, tensor, {held, columns});
     return view;
-  }
-
-  std::shared_ptr<GatheredTensor const> gathered(Catalog const& catalog, TensorId tensor,
-                                                 Index held, Index columns, DType dtype) const {
-    auto result = std::make_shared<GatheredTensor>();
-    result->dtype = dtype;
-    result->shape = {held, columns};
-    Distinct const from = distinct_pieces(catalog.tensors[index(tensor)], catalog);
-    auto const size = static_cast<Index>(element_bytes(from, catalog, model_.tensor(tensor).name));
-    std::vector<AxisId> order;
-    for (LogicalAxis const& one : model_.tensor(tensor).axes) order.push_back(one.axis);
-    Join const joined = join(from.made(), logical_pieces(model_, tensor), order, model_.axes());
-    std::set<std::uint32_t> files;
-    for (std::size_t o = 0; o < joined.overlaps.size(); ++o) {
-      Overlap const& overlap = joined.overlaps[o];
-      Blob const& blob = catalog.blobs[from.blob(overlap.src)];
-      GatheredPart part{blob.file,
-                        blob.offset_bytes + static_cast<std::uint64_t>(overlap.src_offset * size),
-                        overlap.dst_offset,
-                        {}};
-      merge(joined.span_of(o), part.dims);
-      result->parts.push_back(std::move(part));
-      if (blob.file < catalog.real_files())
-        files.insert(blob.file);
-      else
-        for (std::uint32_t const file : files_of(catalog.views[blob.file - catalog.real_files()]))
-          files.insert(file);
-    }
-    std::ranges::sort(result->parts, {}, &GatheredPart::first);
-    result->files.assign(files.begin(), files.end());
-    return result;
   }
 
   void add_rows(Catalog& catalog, TensorId tensor, AxisId vocab, Index held,
@@ -311,17 +316,16 @@ class ModelChanger {
   }
 
   void restate() {
-    StatedChanges changed;
     if (!read_.args.is_null()) {
-      changed.args = changed_facts(read_.args, "", facts_, "args");
-      read_.args = huggingface::patched_config(read_.args, changed.args);
+      changed_.args = changed_facts(read_.args, "", facts_, "args");
+      read_.args = huggingface::patched_config(read_.args, changed_.args);
     }
     std::set<std::string> told;
     for (auto* folder : {&read_.files, &read_.reference}) {
       if (!*folder || (*folder)->config.is_null()) continue;
       auto const patches = config_patches((*folder)->config, config_name_of(**folder));
       for (huggingface::ConfigPatch const& patch : patches) told.insert(sentence(patch));
-      if (folder == &read_.files) changed.config = patches;
+      if (folder == &read_.files) changed_.config = patches;
       (*folder)->config_text = huggingface::patched_config_text(std::move((*folder)->config_text),
                                                                 patches, config_name_of(**folder));
       (*folder)->config = huggingface::patched_config((*folder)->config, patches);
@@ -333,7 +337,7 @@ class ModelChanger {
       if (!read_.config_text.empty())
         read_.config_text =
             huggingface::patched_config_text(std::move(read_.config_text), patches, "config.json");
-      if (changed.config.empty()) changed.config = patches;
+      if (changed_.config.empty()) changed_.config = patches;
     }
     if (facts_.vocab > 0) read_.recorded_vocab = facts_.vocab;
     prove();
@@ -341,7 +345,7 @@ class ModelChanger {
       read_.warnings.push_back(fmt::format(
           "the target's config.json is changed, as {} {}: {}", keys(),
           keys().find(" and ") == std::string::npos ? "says" : "say", fmt::join(told, ", ")));
-    read_.changed = std::move(changed);
+    read_.changed = std::move(changed_);
   }
 
   static std::string sentence(huggingface::ConfigPatch const& patch) {
@@ -350,7 +354,7 @@ class ModelChanger {
                        value.size() > 60 ? value.substr(0, 57) + "..." : value);
   }
 
-  /// The facts must say of what is left what it is.
+  /// The facts must state the kind that each remaining layer has.
   void prove() {
     Index const vocab = size("vocab");
     std::optional<Model> stated;
@@ -362,13 +366,15 @@ class ModelChanger {
     } else {
       stated.emplace(read_.maps.core, read_.maps.core, ModelFacts{read_.args, "args", vocab});
     }
+    stated->set_schemes(model_.schemes());
     if (read_.unquantised) (void)read_.unquantised->restate(*stated);
     std::string const fault = model_.restate(*stated);
     if (fault.empty()) return;
     fail(ErrorKind::usage,
-         "{}: the target's {} would say something else of '{}' than these weights are. "
-         "Choose layers that keep the order of kinds, such as the first ones.",
-         keys(), stated->origin(), fault);
+         "{}: the target's {} would say something else of '{}' than these weights are. {}.", keys(),
+         stated->origin(), fault,
+         facts_.kept_layers ? "Choose layers that keep the order of kinds, such as the first ones"
+                            : "Remove the key");
   }
 
   Checkpoint const& source_;
@@ -376,6 +382,7 @@ class ModelChanger {
   SourceModel& read_;
   Model& model_;
   FactChanges facts_;
+  StatedChanges changed_;
   std::vector<std::tuple<Catalog*, std::vector<TensorId>, std::vector<SourceView>>> added_;
 };
 

@@ -37,8 +37,10 @@ std::vector<Index> index_list(std::string_view text, Index count, std::string co
       fail(ErrorKind::usage, "{}: '{}' does not ascend. Name each index once, the smallest first.",
            key, item);
     if (last >= count)
-      fail(ErrorKind::usage, "{}: '{}' names number {}, and there are {} {}, counted from 0.", key,
-           item, last, count, things);
+      fail(ErrorKind::usage,
+           "{}: '{}' names number {}, and there are {} {}, counted from 0. Leave "
+           "out the others.",
+           key, item, last, count, things);
     for (Index i = first; i <= last; ++i) result.push_back(i);
   }
   if (result.empty())

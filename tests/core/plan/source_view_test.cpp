@@ -207,6 +207,12 @@ TEST(SourceView, AValueThatADtypeLacksIsNamed) {
   EXPECT_EQ(refusal(view),
             "m.safetensors: 'norm': element 3 is 0.1, and 0.1 + (1) cannot be stored in F32. Save "
             "this tensor in F32, or choose a target that stores norms like the source.");
+  view.kind = ViewKind::rows;
+  view.dtype = DType::f16;
+  EXPECT_EQ(
+      refusal(view),
+      "m.safetensors: 'norm': the mean of column 3 of its rows is 0.1, and the largest number "
+      "of F16 is 65504. Choose another target.dtype, or target.new_rows = \"zero\".");
 }
 
 TEST(SourceView, AnAdapterIsMergedIntoFloats) {

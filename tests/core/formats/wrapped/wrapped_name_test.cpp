@@ -40,8 +40,12 @@ TEST(WrappedName, SaysWhatPeftMakesOfAModule) {
        }) {
     WrappedName const found = parse_wrapped(one.name);
     EXPECT_EQ(found.kind, one.kind) << one.name;
-    if (*one.base != '\0') EXPECT_EQ(found.base, one.base);
-    if (*one.peft != '\0') EXPECT_EQ(found.peft, one.peft);
+    if (*one.base != '\0') {
+      EXPECT_EQ(found.base, one.base);
+    }
+    if (*one.peft != '\0') {
+      EXPECT_EQ(found.peft, one.peft);
+    }
     EXPECT_EQ(found.adapter, one.adapter) << one.name;
   }
 }

@@ -20,8 +20,9 @@ std::vector<MadeTensor> up_pair() { return pair_of("model.layers.0.mlp.up_proj",
 
 /// A folder of peft with these tensors, for this model.
 MadeCheckpoint peft(std::vector<MadeTensor> const& tensors,
-                    SampleModel const& sample = sample_model("llama")) {
-  MadeCheckpoint made(FormatId::huggingface);
+                    SampleModel const& sample = sample_model("llama"),
+                    FormatId format = FormatId::huggingface) {
+  MadeCheckpoint made(format);
   made.add_file(tensors);
   made.value.config = sample.config;
   huggingface::Folder& beside = made.value.beside.emplace();
@@ -182,6 +183,31 @@ TEST(AdapterRefuses, MergingIntoQuantisedWeights) {
                  "adapts 'model.layers.0.mlp.up_proj', which is quantised in the base");
   expect_refused(with_adapter(base, bridge(sample_model("llama"), 6)), request, ErrorKind::source,
                  "adapts 'ffn.gate', which is quantised, and an adapter is merged into");
+}
+
+TEST(AdapterRefuses, MagnitudesThatDoNotLieBesideTheirMatrix) {
+  std::string const up = "base_model.model.model.layers.0.mlp.up_proj";
+  MadeTensor const magnitude{up + ".lora_magnitude_vector", {48}};
+  std::vector<MadeTensor> two = pair_of("model.layers.0.mlp.gate_proj", 48, 24);
+  for (MadeTensor const& tensor : up_pair()) two.push_back(tensor);
+  two.push_back(magnitude);
+  MadeCheckpoint cut =
+      peft({{up + ".lora_A.weight", {2, 24}}, magnitude}, sample_model("llama"), FormatId::dcp);
+  cut.add_cut({up + ".lora_B.weight", {48, 2}}, {2, 1});
+  MadeCheckpoint const base = made_huggingface(sample_model("llama"));
+  auto const refuse = [&](MadeCheckpoint adapter, bool dora, std::string const& words) {
+    adapter.value.beside->adapter.set("use_dora", dora);
+    expect_refused(with_adapter(base, adapter), request_for(FormatId::megatron), ErrorKind::source,
+                   words);
+  };
+  refuse(peft(two), true,
+         "gate_proj.lora_B.weight' and no 'base_model.model.model.layers.0.mlp.gate_proj.lora_"
+         "magnitude_vector', the magnitude of the same module");
+  refuse(cut, true, "' is cut otherwise than '" + up + ".lora_B.weight'. Convert");
+  std::vector<MadeTensor> wide = up_pair();
+  wide.push_back({up + ".lora_magnitude_vector", {48}, DType::f64});
+  refuse(peft(wide), true, "' is F64, expected magnitudes of F32, BF16 or F16");
+  refuse(peft(two), false, "states use_dora = false, and the adapter has magnitudes");
 }
 
 TEST(AdapterRefuses, MergingWhatIsMoreThanAnAdapter) {
