@@ -148,6 +148,8 @@ struct Checkpoint {
   /// An adapter that is merged into the weights while they are read. Its files are the last of
   /// `files`, or all of them (adapter_inside()).
   std::shared_ptr<Checkpoint const> adapter;
+  /// The adapter of a wrapped model is merged or left out: its description stays behind.
+  bool without_adapter = false;
   /// Checkpoints with the same tensors in the same boxes: what is read is the mean of all. Their
   /// files are the last of `files`, in this order.
   std::vector<std::shared_ptr<Checkpoint const>> averaged;

@@ -16,15 +16,12 @@ void TwoCheckpoints::add_to(CLI::App& command) {
   command.add_option("--config-b", b.config, "the same for B (default: A's)")->type_name("PATH");
   command
       .add_option("--prefix-a", a.prefix,
-                  "what A's stored names begin with beside the model's own, as source.prefix of "
-                  "a job; names without it are left out (default: as B's reshard.json says where "
-                  "B was made from A)")
+                  "what A's stored names begin with, as source.prefix of a job (default: as B's "
+                  "reshard.json says)")
       ->type_name("TEXT");
   command.add_option("--prefix-b", b.prefix, "the same for B")->type_name("TEXT");
   command
-      .add_option("--source-a", a.source,
-                  "a job file whose [source] and [model] say how A is read, in place of the other "
-                  "options; its source.path does not count")
+      .add_option("--source-a", a.source, "a job file whose [source] and [model] say how A is read")
       ->type_name("JOB.toml");
   command.add_option("--source-b", b.source, "the same for B")->type_name("JOB.toml");
   command

@@ -66,7 +66,7 @@ Json job_figures(RunReport const& report, RoundTerms const& terms,
       .set("sent_between_hosts", hosts.empty() ? Json() : Json(sent.between_hosts));
   result.set("busiest_rank", loads.written_bytes.busiest)
       .set("per_rank", loads_json(loads))
-      .set("program_bytes_per_rank", report.figures.value("plan.planned_memory_bytes"));
+      .set("planned_memory_bytes", report.figures.value("plan.planned_memory_bytes"));
   if (!measured.empty()) result.set("expected", expected_time(report, measured));
   return result;
 }

@@ -192,6 +192,14 @@ def test_a_flipped_byte_is_found(program, scratch):
     assert command("verify", target).returncode != 0
 
 
+def test_a_copy_in_another_format_is_compared_as_it_is(program, scratch):
+    target = program.to_hf(family_models.save_family(scratch / "hf", MODELS["qwen3"]), scratch / "made", target_options={"quant": "fp8-block"})
+    copy = program.run(target, scratch / "copy", "dcp")
+    for one, other in ((target, copy), (copy, target)):
+        same = command("verify", one, other)
+        assert same.returncode == 0, same.stdout + same.stderr
+
+
 def test_its_config_belongs_to_the_weights(program, scratch):
     folder = family_models.save_family(scratch / "hf", MODELS["qwen3"])
     target = program.to_hf(folder, scratch / "made", target_options={"quant": "fp8-block"})

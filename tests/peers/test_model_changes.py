@@ -14,6 +14,7 @@ import family_models_kinds
 import family_models_more
 import quantised_folders
 from hf_models import read_hf
+from peer_types import Layout
 from reshard_job import command, tree_hashes
 
 FAMILIES = family_models.FAMILIES | family_models_hybrid.FAMILIES | family_models_kinds.FAMILIES | family_models_more.FAMILIES
@@ -218,6 +219,7 @@ def test_all_at_once_with_a_cast(program, scratch):
 
 def write_tokenizer(folder):
     tokens = {f"t{number}": number for number in range(80)}
+    (folder / "tokenizer_config.json").write_text(json.dumps({"model_max_length": 10**30}))
     (folder / "tokenizer.json").write_text(json.dumps(
         {"model": {"type": "BPE", "vocab": tokens, "merges": []}, "added_tokens": [{"id": 84, "content": "<pad>"}]}))
 
@@ -248,6 +250,7 @@ def test_what_does_not_fit_is_refused(options, words, program, scratch):
 @pytest.mark.parametrize(("name", "members", "options", "words"), [
     ("llama", {}, {"keep_experts": "0"}, "the model has no routed experts"),
     ("deepseek-yarn", {}, {"keep_experts": "0-3"}, "Keep as many of each group"),
+    ("deepseek-yarn", {}, {"keep_experts": "0, 3"}, "Keep more"),
     ("deepseek-v4", {}, {"keep_experts": "0-3"}, "holds the numbers of the experts of each token"),
     ("deepseek-v4", {}, {"vocab_size": 70}, "say something else of 'token' than these weights are. Remove the key"),
     ("llama4-text", {}, {"keep_layers": "1-4"}, "say something else of 'layer.dense' than these weights are. Choose layers"),
@@ -344,3 +347,13 @@ def test_megatron_s_own_files_without_a_config(program, scratch):
     made = program.run(sample, scratch / "made", "torch_dist", target_options={"keep_layers": "0", "keep_experts": "1, 3"}, source_options={"rng": "drop"})
     same = command("verify", sample, made)
     assert same.returncode == 0 and "is changed as that job did" in same.stdout, same.stdout + same.stderr
+
+
+def test_a_target_of_a_target_is_compared_as_it_is(program, scratch):
+    folder = family_models.save_family(scratch / "hf", FAMILIES["qwen3"])
+    first = program.to_hf(folder, scratch / "first", target_options={"keep_layers": "0, 3-4"})
+    second = program.run(first, scratch / "second", "torch_dist", target_options={"layout": Layout().toml()})
+    third = program.to_hf(second, scratch / "third")
+    for one, other in ((first, third), (folder, first), (first, second)):
+        same = command("verify", one, other)
+        assert same.returncode == 0, same.stdout + same.stderr

@@ -104,6 +104,7 @@ def test_dora(saved, of_one_rank, program, scratch):
         target = taken(program, source, scratch / f"merged{number}", "merge")
         assert_same(tensors_of(target), merged_with_magnitudes(saved / "dora" / "base", saved / "dora" / "adapter"))
         close_to_peft(tensors_of(target), saved / "dora")
+        assert not (target / "adapter_config.json").exists()  # transformers would look for the adapter
     # peft's own folder, through the map of the family
     target = taken(program, saved / "dora" / "base", scratch / "of-folder", "merge", source_options={"adapter": saved / "dora" / "adapter"})
     assert_same(tensors_of(target), merged_with_magnitudes(saved / "dora" / "base", saved / "dora" / "adapter"))
@@ -212,6 +213,10 @@ def test_models_that_are_incomplete_or_of_another_adapter_are_refused(program, s
         LAYER + "down_proj.base_layer.weight": torch.ones(4, 6)})
     told("has A [2, 5] and B [6, 2], which do not fit", change={LAYER + "up_proj.lora_A.default.weight": torch.ones(2, 5)})
     told("up_proj.lora_A.weight' is F64 [2, 4], expected 2 dimensions", change={LAYER + "up_proj.lora_A.default.weight": torch.ones(2, 4).double()})
+    told("has one of lora_A and lora_B, and its adapter_config.json states use_dora = false", without="lora_A", use="only")
+    told("has no lora_magnitude_vector, and its adapter_config.json states use_dora = true", config={"use_dora": True}, use="only")
+    told("has a lora_A of rank 2, and its adapter_config.json states r = 5", config={"r": 5}, use="only")
+    told("has a lora_A of rank 3 and a lora_B of rank 2", change={LAYER + "up_proj.lora_A.default.weight": torch.ones(3, 4)}, use="only")
 
 
 def test_commands_read_by_a_job(saved, program, scratch):

@@ -50,6 +50,7 @@ class Wrapped {
     Checkpoint adapter = source_;
     replace_table(source_, [this](WrappedName const& name) { return base_name(name); });
     rename_paths();
+    source_.without_adapter = true;
     if (choice_.use == AdapterUse::drop) return;
     describe(adapter);
     replace_table(adapter, [](WrappedName const& name) {
@@ -220,7 +221,58 @@ class Wrapped {
     });
     clear_rest(adapter);
     adapter.beside = std::move(files);
+    check_factors(adapter);
     source_ = std::move(adapter);
+  }
+
+  struct Factors {
+    StoredTensor const* a = nullptr;
+    StoredTensor const* b = nullptr;
+    bool magnitude = false;
+  };
+
+  /// Both factors of each product, in the rank that the config states, and magnitudes of DoRA.
+  void check_factors(Checkpoint const& adapter) const {
+    std::map<std::string, Factors> modules;
+    for (StoredTensor const& tensor : adapter.stored.tensors) {
+      std::string const name(tensor.name.text());
+      std::size_t const at = name.rfind(".lora_");
+      if (at == std::string::npos) continue;
+      std::string const part = name.substr(at + 6);
+      if (part == "A.weight") modules[name.substr(0, at)].a = &tensor;
+      if (part == "B.weight") modules[name.substr(0, at)].b = &tensor;
+      if (part.starts_with("magnitude_vector")) modules[name.substr(0, at)].magnitude = true;
+    }
+    Json const* const dora = stated("use_dora");
+    bool const normalised = dora != nullptr && dora->boolean() != nullptr && *dora->boolean();
+    Json const* const patterns = stated("rank_pattern");
+    bool const one_rank =
+        stated("r") != nullptr && (patterns == nullptr || *patterns == Json::object());
+    std::int64_t const* const stated_rank = one_rank ? stated("r")->integer() : nullptr;
+    for (auto const& [name, module] : modules) {
+      bool const pair = module.a != nullptr && module.b != nullptr;
+      if (!pair || module.magnitude != normalised)
+        fail(ErrorKind::source,
+             "{}: '{}' has {}, and its {} states use_dora = {}. The adapter is incomplete, or the "
+             "file is of another one: restore both from one save.",
+             source_.place, name,
+             !pair              ? "one of lora_A and lora_B"
+             : module.magnitude ? "a lora_magnitude_vector"
+                                : "no lora_magnitude_vector",
+             huggingface::adapter_config_name, normalised);
+      if (module.a->shape.size() != 2 || module.b->shape.size() != 2) continue;
+      Index const rank = module.a->shape[0];
+      if (module.b->shape[1] != rank)
+        fail(
+            ErrorKind::source,
+            "{}: '{}' has a lora_A of rank {} and a lora_B of rank {}. Restore both from one save.",
+            source_.place, name, rank, module.b->shape[1]);
+      if (stated_rank != nullptr && *stated_rank != rank)
+        fail(
+            ErrorKind::source,
+            "{}: '{}' has a lora_A of rank {}, and its {} states r = {}. Restore both from one save.",
+            source_.place, name, rank, huggingface::adapter_config_name, *stated_rank);
+    }
   }
 
   Checkpoint& source_;

@@ -17,13 +17,20 @@ std::optional<Manifest> manifest_beside(ComparedSide const& side) {
   return own_manifest(side.path, side.checkpoint, ignored);
 }
 
+/// Whether a side was made from the other one. A source may have moved, but a target of another
+/// job that this one does not name is rather made from it, over other steps.
+bool may_be_made_from(std::optional<Manifest> const& own, std::filesystem::path const& path,
+                      std::optional<Manifest> const& of_other) {
+  return own && (is_made_from(*own, path) || !of_other);
+}
+
 /// Where the job of one side has changed the model of the other, that one is read as changed.
 void note_changes(ComparedSides& sides, std::optional<Manifest> const& of_a,
                   std::optional<Manifest> const& of_b) {
   ModelChanges const by_a = of_a ? recorded_changes(*of_a) : ModelChanges();
   ModelChanges const by_b = of_b ? recorded_changes(*of_b) : ModelChanges();
-  bool const a_counts = by_a.any() && !(of_b && is_made_from(*of_b, sides.a.path));
-  bool const b_counts = by_b.any() && !(of_a && is_made_from(*of_a, sides.b.path));
+  bool const a_counts = by_a.any() && may_be_made_from(of_a, sides.b.path, of_b);
+  bool const b_counts = by_b.any() && may_be_made_from(of_b, sides.a.path, of_a);
   if (a_counts == b_counts) return;
   ComparedSide& side = a_counts ? sides.b : sides.a;
   side.changes = a_counts ? by_a : by_b;
@@ -39,9 +46,12 @@ std::vector<ReadingChoice> reading_choices(CompareRequest const& request, Compar
   std::optional<Manifest> const of_b = manifest_beside(sides.b);
   for (auto const& [side, own] : {std::pair(&sides.a, &of_a), std::pair(&sides.b, &of_b)})
     if (*own) {
+      bool const of_a_side = side == &sides.a;
       if (side->checkpoint.names == NameOwner::megatron) side->recorded_rows = vocab_in(**own);
       side->made_dtype = recorded_dtype(**own);
-      if (has_quantised(**own)) side->quantised_by = *own;
+      if (has_quantised(**own) &&
+          may_be_made_from(*own, (of_a_side ? sides.b : sides.a).path, of_a_side ? of_b : of_a))
+        side->quantised_by = *own;
       if (Json const* const others = (*own)->source.find("average"); others != nullptr)
         sides.notes.push_back(fmt::format(
             "{} is the mean of {} and {} more (by its {})", side->path.string(),

@@ -75,8 +75,8 @@ function showJob(job) {
   figures.push(['between ranks', job.exchanging ? bytesText(job.sent_bytes) : 'none', linksText(job)]);
   const { mean, min, max } = ranks.written_bytes;
   figures.push([`busiest: rank ${job.busiest_rank}`, `${bytesText(max)} written`, `${bytesText(mean)} is the mean, ${bytesText(min)} the least`]);
-  figures.push(['memory of a rank', bytesText(ranks.staging_bytes.max + job.program_bytes_per_rank),
-    `at most: ${bytesText(ranks.staging_bytes.max)} staging, ${bytesText(job.program_bytes_per_rank)} program and plan`]);
+  figures.push(['memory of a rank', bytesText(ranks.staging_bytes.max + job.planned_memory_bytes),
+    `at most: ${bytesText(ranks.staging_bytes.max)} staging, ${bytesText(job.planned_memory_bytes)} program and plan`]);
   if (job.expected) figures.push(timeFigure(job.expected));
   fillFigures(figures);
 }

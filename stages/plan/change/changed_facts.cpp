@@ -61,6 +61,7 @@ class Changer {
   void run(Json const& facts, std::vector<std::string> const& path) {
     Json::Object const* const members = facts.members();
     if (members == nullptr) return;
+    facts_ = &facts;
     has_layer_types_ = false;
     for (auto const& [key, value] : *members)
       if (key == "layer_types" && value.items() != nullptr) has_layer_types_ = true;
@@ -156,7 +157,23 @@ class Changer {
             "[target] keep_experts: {}: {} = {}, and of the groups of layer {} one would keep {} of "
             "its {} experts and another {}. Keep as many of each group.",
             place_, key, groups, layer, *least, size, *most);
+      Index const groups_taken = stated({"topk_group", "moe_router_group_topk"});
+      Index const taken = stated({"num_experts_per_tok", "moe_router_topk"});
+      if (*least < 2 || (groups_taken > 0 && groups_taken * *least < taken))
+        fail(ErrorKind::usage,
+             "[target] keep_experts: {}: layer {} would keep {} experts in each of {} = {} groups, "
+             "and a token chooses {} experts out of {} groups by the best two of each. Keep more.",
+             place_, layer, *least, key, groups, taken, groups_taken);
     }
+  }
+
+  /// The first of these members that is a number; 0 without one.
+  Index stated(std::initializer_list<std::string_view> keys) const {
+    for (std::string_view const key : keys)
+      if (Json const* const found = facts_->find(key);
+          found != nullptr && found->integer() != nullptr)
+        return *found->integer();
+    return 0;
   }
 
   /// Of items for each layer, those that are left.
@@ -238,6 +255,7 @@ class Changer {
 
   FactChanges const& changes_;
   std::string const& place_;
+  Json const* facts_ = nullptr;  ///< the object whose members are looked at
   bool has_layer_types_ = false;
 };
 

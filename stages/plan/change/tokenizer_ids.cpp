@@ -25,6 +25,8 @@ struct LargestId {
 /// Of the tokenizer files of a folder: tokenizer.json, vocab.json, added_tokens.json,
 /// tokenizer_config.json, and tokenizer.model of SentencePiece. Nothing where it has none of them.
 class IdFinder {
+  static constexpr std::size_t longest_number = 18;
+
  public:
   explicit IdFinder(huggingface::Folder const& folder) : folder_(folder) {}
 
@@ -74,7 +76,29 @@ class IdFinder {
     if (!has(name)) return;
     file_ = name;
     std::filesystem::path const path = folder_.path / name;
-    use(parse_json(read_text_file(path, huggingface::largest_sidecar_bytes), path.string()));
+    std::string const text = read_text_file(path, huggingface::largest_sidecar_bytes);
+    use(parse_json(without_long_numbers(text), path.string()));
+  }
+
+  /// A tokenizer without a limit states model_max_length = 10^30, beyond what is an id.
+  static std::string without_long_numbers(std::string const& text) {
+    std::string result;
+    bool quoted = false;
+    for (std::size_t at = 0; at < text.size();) {
+      std::size_t const end =
+          quoted ? at : std::min(text.find_first_not_of("0123456789", at), text.size());
+      if (end - at > longest_number) {
+        result += '0';
+        at = end;
+        continue;
+      }
+      if (quoted && text[at] == '\\' && at + 1 < text.size())
+        result += text[at++];
+      else if (text[at] == '"')
+        quoted = !quoted;
+      result += text[at++];
+    }
+    return result;
   }
 
   void add(Index id, std::string_view token) {
