@@ -105,7 +105,8 @@ def scales_over(scales, shape):
     """A number for each element: scales are a number, or one for each block of rows and columns."""
     scales = torch.pow(2.0, scales.view(torch.uint8).float() - 127) if scales.dtype in (torch.uint8, torch.float8_e8m0fnu) else scales.float()
     for axis in (-2, -1) if scales.ndim > 1 else ():
-        scales = scales.repeat_interleave(-(-shape[axis] // scales.shape[axis]), axis).narrow(axis, 0, shape[axis])
+        step = 1 << (-(-shape[axis] // scales.shape[axis]) - 1).bit_length()  # the last block may be short
+        scales = scales.repeat_interleave(step, axis).narrow(axis, 0, shape[axis])
     return scales
 
 
