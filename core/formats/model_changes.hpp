@@ -20,7 +20,7 @@ enum class PredictionLayers { keep, drop };
 struct ModelChanges {
   Index vocab_size = 0;  ///< 0: as in the source
   NewRows new_rows = NewRows::refuse;
-  std::string keep_layers;   ///< "0-15, 20": decoder layers, which are numbered anew; "": all
+  std::string keep_layers;   ///< "0-15, 20": decoder layers, renumbered; "": all
   std::string keep_experts;  ///< "0-63", or by layer "0-3: 0-7; 4: 8-15"; "": all
   PredictionLayers mtp = PredictionLayers::keep;
 

@@ -112,7 +112,7 @@ class ViewCommand : public Command {
   std::vector<std::string> overrides_;  ///< of a job file
   int ranks_ = 0;                       ///< of a job; 0: those of this command
   std::string measured_;                ///< "" for none
-  TwoCheckpoints sides_;                ///< of two checkpoints, but for their map
+  TwoCheckpoints sides_;                ///< of two checkpoints, except their map
   std::optional<std::string> map_;      ///< of checkpoints
   std::optional<std::string> config_;
   std::string prefix_;

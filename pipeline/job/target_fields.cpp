@@ -93,7 +93,7 @@ void add_changes(std::vector<Field>& out) {
               "source, summed in F64 and rounded once."),
           keys::text("keep_layers", &ModelChanges::keep_layers,
                      "The decoder layers that the target has, such as \"0-15, 24-31\"; they are "
-                     "numbered anew. \"\": all."),
+                     "renumbered. \"\": all."),
           keys::text(
               "keep_experts", &ModelChanges::keep_experts,
               "The routed experts that the target has, of all layers (\"0-63\") or layer by layer of "

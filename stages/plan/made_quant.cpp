@@ -1,8 +1,6 @@
 #include "stages/plan/made_quant.hpp"
 
 #include <algorithm>
-#include <map>
-#include <set>
 #include <utility>
 
 #include "core/base/counted.hpp"
@@ -11,8 +9,6 @@
 #include "core/formats/huggingface/quant/made_quant.hpp"
 #include "core/formats/target_parts.hpp"
 #include "core/mapping/config_defaults.hpp"
-#include "core/plan/replicas.hpp"
-#include "core/plan/source_proof.hpp"
 
 namespace reshard {
 namespace {
@@ -99,48 +95,15 @@ class TargetQuantiser {
       if (job_.model->exists(TensorId(t)) && !target.tensors[t].empty() &&
           job_.model->volume(job_.model->tensors()[t]) > 0)
         gather(TensorId(t));
-    for (Plain& one : plain_) finish(one);
+    for (Plain& one : plain_) finish_gathering(*one.gathered, job_.source, one.name);
   }
 
   void gather(TensorId tensor) {
-    Distinct const from = distinct_pieces(job_.source.tensors[index(tensor)], job_.source);
     TensorPieces const& to = job_.target.tensors[index(tensor)];
-    Index const size =
-        static_cast<Index>(element_bytes(from, job_.source, job_.model->tensor(tensor).name));
-    std::vector<AxisId> order;
-    for (LogicalAxis const& axis : job_.model->tensor(tensor).axes) order.push_back(axis.axis);
-    Join const joined = join(from.made(), to.made(), order, job_.model->axes());
-    for (std::size_t o = 0; o < joined.overlaps.size(); ++o) {
-      Overlap const& overlap = joined.overlaps[o];
-      Blob const& blob = job_.source.blobs[from.blob(overlap.src)];
-      GatheredPart part{blob.file,
-                        blob.offset_bytes + static_cast<std::uint64_t>(overlap.src_offset * size),
-                        overlap.dst_offset,
-                        {}};
-      merge(joined.span_of(o), part.dims);
-      plain_[to.blob(overlap.dst)].gathered->parts.push_back(std::move(part));
-    }
-  }
-
-  /// Every element of the target comes from one place.
-  void finish(Plain& one) {
-    GatheredTensor& tensor = *one.gathered;
-    std::ranges::sort(tensor.parts, {}, &GatheredPart::first);
-    Index held = 0;
-    std::set<std::uint32_t> files;
-    for (GatheredPart const& part : tensor.parts) {
-      Index elements = 1;
-      for (CopyDim const& dim : part.dims) elements *= dim.count;
-      held += elements;
-      if (part.file < job_.source.real_files())
-        files.insert(part.file);
-      else
-        for (std::uint32_t const file :
-             files_of(job_.source.views[part.file - job_.source.real_files()]))
-          files.insert(file);
-    }
-    RESHARD_EXPECT(held == checked_volume(tensor.shape, ErrorKind::source, one.name));
-    tensor.files.assign(files.begin(), files.end());
+    each_gathered_part(*job_.model, job_.source, tensor, to.made(),
+                       [&](std::size_t piece, GatheredPart part) {
+                         plain_[to.blob(piece)].gathered->parts.push_back(std::move(part));
+                       });
   }
 
   // --- Which of them are quantised ---

@@ -111,10 +111,7 @@ class Checkpoint(Mapping[str, "numpy.ndarray[Any, Any]"]):
         """Several tensors with one reading: `read("experts.*", layer=3)`. A quantised weight means its parts."""
         if not patterns:
             raise JobError("read() needs the name of a tensor or a pattern: '*' means all.", 2)
-        request: dict[str, Any] = {"read": list(patterns)}
-        if at:
-            request["at"] = ",".join(f"{axis}={index}" for axis, index in at.items())
-        return self._arrays(request)
+        return self._arrays(_reading(patterns, at))
 
     def _arrays(self, request: dict[str, Any]) -> dict[str, Any]:
         _, memory = self._reader.ask(request)
@@ -130,9 +127,7 @@ class Checkpoint(Mapping[str, "numpy.ndarray[Any, Any]"]):
         """What reads the tensor of this name alone, and what is read. KeyError: there is none."""
         tensor, at = self._parsed(name)
         if tensor in self.tensors:
-            request: dict[str, Any] = {"read": [_literal(tensor)]}
-            if at:
-                request["at"] = ",".join(f"{axis}={index}" for axis, index in at.items())
+            request = _reading([_literal(tensor)], at)
             info = self.tensors[tensor]
             left = [(size, axis) for size, axis in zip(info.shape, info.axes) if axis not in at]
             return request, TensorInfo(name, info.dtype, tuple(size for size, _ in left), tuple(axis for _, axis in left))
@@ -180,6 +175,12 @@ def open(path: Path, *, map: str = "auto", config: Path | None = None, prefix: s
 def _literal(name: str) -> str:
     """As a pattern that `*` and `?` in it do not widen: `?` matches each."""
     return name.replace("*", "?")
+
+
+def _reading(patterns: Sequence[str], at: Mapping[str, int]) -> dict[str, Any]:
+    """A request for these tensors, at one index of each axis in `at`."""
+    request: dict[str, Any] = {"read": list(patterns)}
+    return request | {"at": ",".join(f"{axis}={index}" for axis, index in at.items())} if at else request
 
 
 def _infos(listed: dict[str, Any]) -> dict[str, TensorInfo]:

@@ -46,12 +46,8 @@ std::vector<ReadingChoice> reading_choices(CompareRequest const& request, Compar
   std::optional<Manifest> const of_b = manifest_beside(sides.b);
   for (auto const& [side, own] : {std::pair(&sides.a, &of_a), std::pair(&sides.b, &of_b)})
     if (*own) {
-      bool const of_a_side = side == &sides.a;
       if (side->checkpoint.names == NameOwner::megatron) side->recorded_rows = vocab_in(**own);
       side->made_dtype = recorded_dtype(**own);
-      if (has_quantised(**own) &&
-          may_be_made_from(*own, (of_a_side ? sides.b : sides.a).path, of_a_side ? of_b : of_a))
-        side->quantised_by = *own;
       if (Json const* const others = (*own)->source.find("average"); others != nullptr)
         sides.notes.push_back(fmt::format(
             "{} is the mean of {} and {} more (by its {})", side->path.string(),
@@ -65,12 +61,10 @@ std::vector<ReadingChoice> reading_choices(CompareRequest const& request, Compar
     if (a_of_b && !b_of_a) sides.b.made_dtype.clear();
     if (b_of_a && !a_of_b) sides.a.made_dtype.clear();
   }
-  if (sides.a.quantised_by && sides.b.quantised_by) {
-    bool const a_of_b = is_made_from(*of_a, sides.b.path);
-    bool const b_of_a = is_made_from(*of_b, sides.a.path);
-    if (a_of_b && !b_of_a) sides.b.quantised_by.reset();
-    if (b_of_a && !a_of_b) sides.a.quantised_by.reset();
-  }
+  if (of_a && has_quantised(*of_a) && may_be_made_from(of_a, sides.b.path, of_b))
+    sides.a.quantised_by = of_a;
+  if (of_b && has_quantised(*of_b) && may_be_made_from(of_b, sides.a.path, of_a))
+    sides.b.quantised_by = of_b;
   note_changes(sides, of_a, of_b);
   std::vector<ReadingChoice> choices{{request.terms_a, request.terms_b, {}, 1}};
   if (!request.by_records) return choices;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/base/error.hpp"
+#include "core/quant/low_rank.hpp"
 
 namespace reshard {
 namespace {
@@ -49,8 +50,7 @@ FactorPiece Magnitudes::beside(FactorPiece const& b, Blob const& blob, Index ran
          adapter_.place, blob.name, name);
   StoredTable const& stored = adapter_.stored;
   StoredTensor const& magnitude = stored.tensors[found->second];
-  if (magnitude.dtype != DType::f32 && magnitude.dtype != DType::bf16 &&
-      magnitude.dtype != DType::f16)
+  if (!quant::mergeable(magnitude.dtype))
     fail(ErrorKind::source,
          "{}: '{}' is {}, expected magnitudes of F32, BF16 or F16. Merge it with peft.",
          adapter_.place, name, reshard::name(magnitude.dtype));

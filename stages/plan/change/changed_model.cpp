@@ -22,9 +22,9 @@
 #include "stages/plan/change/carried_parts.hpp"
 #include "stages/plan/change/changed_facts.hpp"
 #include "stages/plan/change/changed_pieces.hpp"
-#include "stages/plan/change/gathered_rows.hpp"
 #include "stages/plan/change/index_list.hpp"
 #include "stages/plan/config/config_conflicts.hpp"
+#include "stages/plan/gathering.hpp"
 #include "stages/plan/source/model_facts.hpp"
 
 namespace reshard {
@@ -269,19 +269,22 @@ class ModelChanger {
     view.name = blob.name;
     view.dtype = blob.dtype;
     view.shape = {changes_.vocab_size - held, columns};
-    view.stored = {blob.file < catalog.real_files()
-                       ? blob.file
-                       : files_of(catalog.views[blob.file - catalog.real_files()]).front(),
-                   0,
-                   blob.dtype,
-                   {}};
+    view.stored = {files_behind(catalog, blob.file).front(), 0, blob.dtype, {}};
     if (!quant::castable(blob.dtype, DType::f32) || blob.dtype == DType::f64)
       fail(ErrorKind::usage,
            "[target] new_rows: '{}' is {}, and rows are added to F32, BF16 and F16 only. Keep its "
            "size.",
            std::string_view(blob.name), name(blob.dtype));
-    if (changes_.new_rows == NewRows::mean)
-      view.gathered = gathered_rows(model_, catalog, tensor, {held, columns});
+    if (changes_.new_rows == NewRows::mean) {
+      auto rows = std::make_shared<GatheredTensor>();
+      rows->dtype = blob.dtype;
+      rows->shape = {held, columns};
+      each_gathered_part(
+          model_, catalog, tensor, logical_pieces(model_, tensor),
+          [&](std::size_t, GatheredPart part) { rows->parts.push_back(std::move(part)); });
+      finish_gathering(*rows, catalog, model_.tensor(tensor).name);
+      view.gathered = std::move(rows);
+    }
     return view;
   }
 
