@@ -15,7 +15,7 @@ if(RESHARD_RECORD_REFUSALS) # a class has another constructor then, in every sou
   add_compile_definitions(RESHARD_RECORD_REFUSALS)
 endif()
 option(RESHARD_WERROR "warnings are errors: presets dev and test" OFF)
-option(RESHARD_OLDER_LIBSTDCXX "link so that the libstdc++ of GCC 11 is enough: for the wheel" OFF)
+option(RESHARD_OLDER_LIBRARIES "link libstdc++, spdlog, fmt and toml++ in: for the wheel" OFF)
 set(RESHARD_CUDA AUTO CACHE STRING "the GPU path: AUTO, ON or OFF")
 set_property(CACHE RESHARD_CUDA PROPERTY STRINGS AUTO ON OFF)
 if(NOT RESHARD_CUDA MATCHES "^(AUTO|ON|OFF)$")

@@ -28,10 +28,11 @@ debian_mirror() {
     awk '$1 == "Debian" && $2 == "main" && $3 !~ /-/ { print $4, $5; exit }'
 }
 
-# make_clean_root FOLDER: Debian's smallest system, of the release and from the mirror that apt uses here.
+# make_clean_root FOLDER [CODENAME]: Debian's smallest system, from the mirror that apt uses here, and of the same release if no other is named.
 make_clean_root() {
   local root=$1 site codename proxy
   read -r site codename <<<"$(debian_mirror)"
+  codename=${2:-$codename}
   proxy=$(apt-config shell value Acquire::http::Proxy)
   eval "$proxy"
   [[ -z ${value:-} || $value == DIRECT ]] || export http_proxy=$value

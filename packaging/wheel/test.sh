@@ -34,7 +34,7 @@ in_env() {
     PRTE_ALLOW_RUN_AS_ROOT=1 PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_mpi_yield_when_idle=1 "$@"
 }
 
-[[ $wheel == *manylinux_2_34_$(uname -m).whl ]] || stop "$(basename "$wheel") needs more than glibc 2.34 and GCC 11's libstdc++, which RHEL 9 has. \`auditwheel show\` says why."
+[[ $wheel == *manylinux_2_28_$(uname -m).whl ]] || stop "$(basename "$wheel") needs more than glibc 2.28, which RHEL 8 has. \`auditwheel show\` says why."
 began=$(date +%s%N)
 say "$(basename "$wheel"), $(stat -c %s "$wheel") bytes"
 "$python" -m venv plain

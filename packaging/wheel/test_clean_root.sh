@@ -1,7 +1,7 @@
 #!/bin/bash
 # Installs a wheel in a Debian system that has Python and nothing else, and times it from nothing to the first result. Downloads about 100 MiB; needs root and
 # debootstrap. Exit code 77: this machine cannot do it.
-#   packaging/wheel/test_clean_root.sh [WHEEL]     default: the newest in build/dist
+#   packaging/wheel/test_clean_root.sh [WHEEL [CODENAME]]     default: the newest in build/dist, and the Debian release of this machine
 set -euo pipefail
 root=$(realpath "$(dirname "${BASH_SOURCE[0]}")/../..")
 # shellcheck source=packaging/clean_root.sh
@@ -27,12 +27,13 @@ reason=$(why_no_clean_root)
 work=$(mktemp -d)
 trap 'rm -rf --one-file-system "$work"' EXIT
 
-make_clean_root "$work/root" >"$work/log" 2>&1 || stop "debootstrap failed: $(tail -5 "$work/log")"
+make_clean_root "$work/root" "${2:-}" >"$work/log" 2>&1 || stop "debootstrap failed: $(tail -5 "$work/log")"
 in_root "$work/root" apt-get update -qq >"$work/log" 2>&1 || stop "apt-get update failed: $(tail -5 "$work/log")"
 in_root "$work/root" apt-get install -y -qq --no-install-recommends python3-venv >"$work/log" 2>&1 || stop "apt cannot install python3-venv: $(tail -5 "$work/log")"
 cp "$wheel" "$work/root/"
 # The packages that the wheel requires come along, so that the clean system needs no settings of pip.
-python3 -m pip download -q --disable-pip-version-check --only-binary :all: --python-version 3.11 --dest "$work/root/wheels" "${wheel}[numpy]" >"$work/log" 2>&1 ||
+python=$(in_root "$work/root" python3 -c 'import platform; print(platform.python_version())')
+python3 -m pip download -q --disable-pip-version-check --only-binary :all: --python-version "$python" --dest "$work/root/wheels" "${wheel}[numpy]" >"$work/log" 2>&1 ||
   skip "pip cannot download what the wheel requires: $(tail -1 "$work/log")"
 cp -r "$root/tests/data/moe-tp2-pp2-ep2" "$root/tests/data/moe-hf-reference" "$work/root/opt/"
 cp "$root/packaging/wheel/test_module.py" "$work/root/opt/"
@@ -50,7 +51,7 @@ TOML
 for tool in cc g++ mpirun cmake; do
   if in_root "$work/root" sh -c "command -v $tool" >/dev/null; then stop "the clean system has $tool"; fi
 done
-say "a Debian system with $(in_root "$work/root" python3 --version); the clock starts again"
+say "a system with $(in_root "$work/root" ldd --version | head -1) and Python $python; the clock starts again"
 began=$(date +%s%N)
 in_root "$work/root" python3 -m venv /opt/env || stop "no virtual environment"
 in_root "$work/root" /opt/env/bin/pip install -q --no-index --find-links /wheels reshard >"$work/log" 2>&1 || stop "pip cannot install the wheel: $(tail -5 "$work/log")"

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "core/base/file.hpp"
+#include "core/base/open_descriptors.hpp"
 
 extern char** environ;
 
@@ -47,9 +48,6 @@ class SpawnTerms {
         &attributes_, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);
     ::posix_spawn_file_actions_addopen(&actions_, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
     ::posix_spawn_file_actions_adddup2(&actions_, STDERR_FILENO, STDOUT_FILENO);
-#if defined(__GLIBC__) && __GLIBC_PREREQ(2, 34)
-    ::posix_spawn_file_actions_addclosefrom_np(&actions_, STDERR_FILENO + 1);
-#endif
   }
   ~SpawnTerms() {
     ::posix_spawn_file_actions_destroy(&actions_);
@@ -60,6 +58,7 @@ class SpawnTerms {
 
   /// 0, or an errno.
   int spawn(pid_t& process, char* const* words, char* const* environment) const {
+    leave_descriptors(Leave::on_exec);  // those of MPI among them
     return ::posix_spawn(&process, shell, &actions_, &attributes_, words, environment);
   }
 

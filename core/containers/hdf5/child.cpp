@@ -1,6 +1,7 @@
 #include "core/containers/hdf5/child.hpp"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
@@ -13,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "core/base/open_descriptors.hpp"
 #include "core/containers/hdf5/call_filter.hpp"
 #include "core/containers/hdf5/names.hpp"
 
@@ -51,19 +53,12 @@ std::uint64_t address_space_bytes() {
                         static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
 }
 
-/// Closes all descriptors but two; output of libc about broken memory, and all other output, is
-/// dropped.
-void leave_descriptors(int one, int other) {
+/// Output of libc about broken memory, and all other output, is dropped.
+void drop_output() {
   if (int const nowhere = ::open("/dev/null", O_WRONLY); nowhere >= 0) {
     ::dup2(nowhere, STDOUT_FILENO);
     ::dup2(nowhere, STDERR_FILENO);
   }
-  auto const first = static_cast<unsigned>(std::min(one, other));
-  auto const last = static_cast<unsigned>(std::max(one, other));
-  unsigned const begin = STDERR_FILENO + 1;
-  if (first > begin) ::close_range(begin, first - 1, 0);
-  if (last > first + 1) ::close_range(first + 1, last - 1, 0);
-  ::close_range(last + 1, ~0U, 0);
 }
 
 void take_limits(ChildLimits const& limits) {
@@ -102,7 +97,8 @@ void say(int descriptor, AnswerHead::Kind kind, std::string_view text) {
 [[noreturn]] void be_child(File const& file, ChildWork work, ChildLimits const& limits,
                            int descriptor) {
   take_limits(limits);
-  leave_descriptors(file.descriptor(), descriptor);
+  drop_output();
+  leave_descriptors(Leave::now, std::array{file.descriptor(), descriptor});
   allow_only_reading(descriptor);
 #ifdef RESHARD_RECORD_REFUSALS
   ::unsetenv("RESHARD_REFUSALS_TO");  // this process may not open files; the parent records
