@@ -1,7 +1,5 @@
 #include "pipeline/verify/reading_terms.hpp"
 
-#include <optional>
-
 #include <fmt/ranges.h>
 
 #include "core/base/capture.hpp"
@@ -15,11 +13,9 @@
 #include "pipeline/job/plan_request.hpp"
 
 namespace reshard {
-namespace {
-
 namespace fs = std::filesystem;
 
-std::optional<JobSpec> job_of(Manifest const& manifest) {
+std::optional<JobSpec> recorded_job(Manifest const& manifest) {
   std::string const* text = manifest.job.text();
   if (text == nullptr) return std::nullopt;
   std::optional<JobSpec> job;
@@ -27,8 +23,6 @@ std::optional<JobSpec> job_of(Manifest const& manifest) {
   (void)capture([&] { job = parse_job_spec(*text, std::string(manifest_name), {}); });
   return job;
 }
-
-}  // namespace
 
 bool is_family(std::string const& map, MapLibrary const& library) {
   if (map == "auto" || map == "none" || map == "mcore") return false;
@@ -40,7 +34,7 @@ bool is_family(std::string const& map, MapLibrary const& library) {
 ReadingTerms terms_of_target(Manifest const& manifest, MapLibrary const& library) {
   ReadingTerms terms;
   terms.frozen = manifest.frozen;
-  std::optional<JobSpec> const job = job_of(manifest);
+  std::optional<JobSpec> const job = recorded_job(manifest);
   if (!job) return terms;
   terms.prefix = job->target.options.dcp.prefix;
   if (!job->target.options.dcp.map.empty())
@@ -54,7 +48,7 @@ ReadingTerms terms_of_target(Manifest const& manifest, MapLibrary const& library
 
 ReadingTerms terms_of_source(Manifest const& manifest) {
   ReadingTerms terms;
-  std::optional<JobSpec> const job = job_of(manifest);
+  std::optional<JobSpec> const job = recorded_job(manifest);
   if (!job) return terms;
   // Where names were kept they are the same on both sides, which is found without being told.
   if (job->model.map != "none") terms.map = job->model.map;

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,9 @@ struct ReadingTerms {
   int etp = 1;
   friend bool operator==(ReadingTerms const&, ReadingTerms const&) = default;
 };
+
+/// The job that wrote the target with this record; nullopt if its text cannot be read.
+std::optional<JobSpec> recorded_job(Manifest const& manifest);
 
 /// How the target with this record is read, by the job that wrote it: its prefix, and the map of
 /// its names where config.json does not tell it. A record whose job cannot be read says nothing,

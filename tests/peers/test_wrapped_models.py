@@ -226,6 +226,9 @@ def test_commands_read_by_a_job(saved, program, scratch):
     job.write_text('[source]\n[model]\nadapter = "merge"\n')
     assert command("verify", folder / "flat", merged, "--source-a", job).returncode == 0
     assert command("diff", folder / "flat", merged, "--source-a", job).returncode == 0
+    for sides in ((folder / "flat", merged), (merged, folder / "flat")):
+        recorded = command("verify", *sides)
+        assert recorded.returncode == 0 and "is read with the model.adapter of" in recorded.stdout, recorded.stdout + recorded.stderr
     digest = json.loads(command("digest", folder / "flat", "--source", job, "--json").stdout)
     assert digest["total"] == json.loads(command("digest", merged, "--map", "none", "--json").stdout)["total"]
     assert "base_layer" not in command("ls", folder / "flat", "--source", job).stdout

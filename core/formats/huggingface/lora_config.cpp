@@ -1,5 +1,6 @@
 #include "core/formats/huggingface/lora_config.hpp"
 
+#include <charconv>
 #include <cmath>
 #include <limits>
 #include <regex>
@@ -245,12 +246,16 @@ Json stated_alpha(std::string const& text, Json const& recorded, std::string con
   constexpr char const* key = "[model] lora_alpha";
   if (text.empty() && number(&recorded)) return recorded;
   if (text.empty()) fail(ErrorKind::usage, "{}: {}", key, needed);
-  Json value = parse_json(text, key);
-  std::optional<double> const alpha = number(&value);
-  if (!alpha || !std::isfinite(static_cast<float>(*alpha)))
+  double alpha = 0;
+  auto const [end, code] = std::from_chars(text.data(), text.data() + text.size(), alpha);
+  if (code != std::errc() || end != text.data() + text.size() ||
+      !std::isfinite(static_cast<float>(alpha)))
     fail(ErrorKind::usage, "{} = \"{}\": it must be a finite number of 32 bits, such as \"16\".",
          key, text);
-  return value;
+  constexpr double whole = 1LL << 53;
+  return std::trunc(alpha) == alpha && std::abs(alpha) < whole
+             ? Json(static_cast<std::int64_t>(alpha))
+             : Json(alpha);
 }
 
 }  // namespace reshard::huggingface

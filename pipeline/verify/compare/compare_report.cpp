@@ -97,6 +97,12 @@ class TextReport {
     return text;
   }
 
+  static std::string place_text(ComparedPlace const& at) {
+    return fmt::format("{}: '{}', {}\n", at.file, shown_name(at.name),
+                       at.offset_bytes ? fmt::format("byte {} of the file", *at.offset_bytes)
+                                       : "computed of several elements");
+  }
+
   void add_bytes(ComparedRow const& row) {
     ComparedElement const first = rows_.first_of(row);
     text_ += fmt::format("{:<15} {} {} {}: {}\n", "differs", shown_name(rows_.name_of(row)),
@@ -104,10 +110,8 @@ class TextReport {
                          count_text(row));
     text_ +=
         fmt::format("  first at {}: {} in a, {} in b\n", first.place, first.a_value, first.b_value);
-    text_ += fmt::format("  a: {}: '{}', byte {} of the file\n", first.a.file,
-                         shown_name(first.a.name), first.a.offset_bytes);
-    text_ += fmt::format("  b: {}: '{}', byte {} of the file\n", first.b.file,
-                         shown_name(first.b.name), first.b.offset_bytes);
+    text_ += "  a: " + place_text(first.a);
+    text_ += "  b: " + place_text(first.b);
   }
 
   void add_values(ComparedRow const& row) {
@@ -193,7 +197,7 @@ class JsonReport {
     return std::move(Json()
                          .set("file", stored.file)
                          .set("name", stored.name)
-                         .set("offset", stored.offset_bytes));
+                         .set("offset", stored.offset_bytes ? Json(*stored.offset_bytes) : Json()));
   }
 
   Json place_json(ComparedRow const& row, std::uint64_t place) const {

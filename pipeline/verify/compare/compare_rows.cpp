@@ -16,6 +16,7 @@ ComparedPlace stored_at(Catalog const& catalog, std::uint32_t blob, std::uint64_
   if (found.file < catalog.real_files())
     return {catalog.files[found.file], found.name, offset_bytes};
   SourceView const& view = catalog.views[found.file - catalog.real_files()];
+  if (view.gathered) return {catalog.files[view.stored.file], found.name, std::nullopt};
   auto const element = offset_bytes * 8 / static_cast<std::uint64_t>(bits(view.dtype));
   return {
       catalog.files[view.stored.file], found.name,

@@ -13,7 +13,7 @@ namespace reshard {
 struct ComparedPlace {
   std::string file;
   std::string name;
-  std::uint64_t offset_bytes = 0;
+  std::optional<std::uint64_t> offset_bytes = 0;  ///< nullopt: computed of several elements
 };
 
 /// A differing element with everything that can be said about it.

@@ -51,6 +51,17 @@ void read_rank_states(ComparedSides& sides, Comm const& comm) {
   if (read_a != read_b) open_again(read_a ? sides.a : sides.b, false, comm);
 }
 
+/// Where one side was made of the other's adapter, or without it, that one is read so.
+void follow_adapter(ComparedSide& side, ComparedSide const& other, std::vector<std::string>& notes,
+                    Comm const& comm) {
+  std::optional<JobSpec> job;
+  together_seeing(comm, [&] { job = recorded_adapter_job(side, other); });
+  if (!job) return;
+  side.checkpoint = open_by_job(side.path, &*job, {}, comm);
+  notes.push_back(fmt::format("{} is read with the model.adapter of {}", side.path.string(),
+                              (other.path / manifest_name).string()));
+}
+
 }  // namespace
 
 ComparedSides open_sides(CompareRequest const& request, Comm const& comm) {
@@ -59,6 +70,8 @@ ComparedSides open_sides(CompareRequest const& request, Comm const& comm) {
   sides.b.path = request.b;
   sides.a.checkpoint = open_by_job(request.a, request.job_a.get(), {}, comm);
   sides.b.checkpoint = open_by_job(request.b, request.job_b.get(), {}, comm);
+  if (!request.job_a && request.by_records) follow_adapter(sides.a, sides.b, sides.notes, comm);
+  if (!request.job_b && request.by_records) follow_adapter(sides.b, sides.a, sides.notes, comm);
   std::vector<ReadingChoice> choices;
   together_seeing(comm, [&] { choices = reading_choices(request, sides); });
   // The comparison is the same with and without a prefix that a record states.

@@ -99,4 +99,12 @@ std::vector<ReadingChoice> reading_choices(CompareRequest const& request, Compar
   return choices;
 }
 
+std::optional<JobSpec> recorded_adapter_job(ComparedSide const& side, ComparedSide const& other) {
+  std::optional<Manifest> const own = manifest_beside(other);
+  if (!own || !is_made_from(*own, side.path)) return std::nullopt;
+  std::optional<JobSpec> job = recorded_job(*own);
+  bool const counts = job && job->model.adapter != AdapterUse::keep && job->source.adapter.empty();
+  return counts ? std::move(job) : std::nullopt;
+}
+
 }  // namespace reshard

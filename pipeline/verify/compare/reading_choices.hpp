@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,5 +21,9 @@ struct ReadingChoice {
 /// source lay elsewhere. Notes in `sides` the rows of the vocabulary that records state. Looks
 /// through Sight.
 std::vector<ReadingChoice> reading_choices(CompareRequest const& request, ComparedSides& sides);
+
+/// Job that made `other` out of `side`, if it merged, left out or took alone the adapter of a model
+/// that peft has wrapped; else nullopt. Looks through Sight.
+std::optional<JobSpec> recorded_adapter_job(ComparedSide const& side, ComparedSide const& other);
 
 }  // namespace reshard
