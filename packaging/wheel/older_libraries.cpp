@@ -45,6 +45,26 @@ template class spdlog::sinks::stderr_sink<console_nullmutex>;
 template class spdlog::sinks::ansicolor_sink<console_mutex>;
 template class spdlog::sinks::ansicolor_stdout_sink<console_mutex>;
 
+// glibc has one variable with three names. To the linker they are three in libraries that are lists
+// of symbols, and a program gets a copy of the one that it uses, which glibc does not fill. So the
+// variable is here, with the three names, and glibc uses this one.
+asm(R"(
+  .pushsection .bss
+  .balign 8
+  .globl environ, __environ, _environ
+  .type environ, @object
+  .type __environ, @object
+  .type _environ, @object
+  .size environ, 8
+  .size __environ, 8
+  .size _environ, 8
+environ:
+__environ:
+_environ:
+  .zero 8
+  .popsection
+)");
+
 extern "C" {
 /// glibc 2.32: whether the process has one thread only. With false, references are counted
 /// atomically.
