@@ -58,6 +58,7 @@ struct TargetTraits {
                                ///< with `rank_states`
   bool rank_states = false;    ///< optimizer state in slots is possible for any source
   bool masters_alone = false;  ///< with optimizer state its weights are the F32 masters
+  bool needs_masters = false;  ///< beside its weights are F32 masters, also of weights alone
   bool checksums = false;      ///< it may have an integrity.json
   bool published = false;      ///< its files are compared with published ones, byte for byte: they
                                ///< are laid out for clones only on request

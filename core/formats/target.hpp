@@ -83,6 +83,8 @@ struct TargetDraft {
   std::string master_slot;         ///< the name of the slot of master weights in the target; "": as
                                    ///< in the source
   std::vector<TensorId> own_masters;  ///< F32 weights that are in that slot of the target, too
+  std::vector<TensorId> unseen;       ///< what no reader of the target finds: masters of weights
+                                      ///< alone
   std::vector<std::string> frozen;    ///< parameters without optimizer state, for model.frozen of a
                                       ///< reader of the target
   std::optional<huggingface::Folder> reference;  ///< whose sidecars are copied

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "pipeline/job/job_field.hpp"
 #include "pipeline/records/recorded_digests.hpp"
@@ -79,6 +80,10 @@ std::vector<TensorDigest> recorded_tensors(JobPlan const& plan,
       tensor_list(*plan.model, plan.target, !plan.stored_names, digests, plan.target_adds);
   name_masters(plan, tensors);
   add_shared(plan, tensors);
+  if (plan.unseen.empty()) return tensors;
+  std::unordered_set<std::string_view> unseen;
+  for (TensorId const tensor : plan.unseen) unseen.insert(plan.model->tensor(tensor).name);
+  std::erase_if(tensors, [&](TensorDigest const& one) { return unseen.contains(one.name); });
   return tensors;
 }
 

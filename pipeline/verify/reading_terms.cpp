@@ -31,6 +31,10 @@ bool is_family(std::string const& map, MapLibrary const& library) {
   return family;
 }
 
+std::string word_of_map(std::string_view file) {
+  return std::string(file.substr(0, file.size() - (file.ends_with(".toml") ? 5 : 0)));
+}
+
 ReadingTerms terms_of_target(Manifest const& manifest, MapLibrary const& library) {
   ReadingTerms terms;
   terms.frozen = manifest.frozen;
@@ -43,6 +47,9 @@ ReadingTerms terms_of_target(Manifest const& manifest, MapLibrary const& library
            format_of(job->target.format).target().names == NameOwner::family &&
            is_family(job->model.map, library))
     terms.map = job->model.map;
+  else if (format_of(job->target.format).target().needs_masters &&
+           is_family(word_of_map(manifest.map), library))
+    terms.map = word_of_map(manifest.map);
   return terms;
 }
 

@@ -28,6 +28,9 @@ struct ReadingTerms {
 /// The job that wrote the target with this record; nullopt if its text cannot be read.
 std::optional<JobSpec> recorded_job(Manifest const& manifest);
 
+/// The word in job files for the map in a file: "llama" for "llama.toml".
+std::string word_of_map(std::string_view file);
+
 /// How the target with this record is read, by the job that wrote it: its prefix, and the map of
 /// its names where config.json does not tell it. A record whose job cannot be read says nothing,
 /// and neither do files that are gone.

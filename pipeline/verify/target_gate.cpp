@@ -112,6 +112,8 @@ class Gate {
       terms.map = spec.target.options.dcp.map;
     else if (!kept && is_family(spec.model.map, target_.library))
       terms.map = spec.model.map;
+    else if (!kept && format_of(spec.target.format).target().needs_masters)
+      terms.map = word_of_map(target_.plan.map_name);
     terms.prefix = spec.target.options.dcp.prefix;
     if (fault) fault = try_other(terms, *fault);
     if (fault && !kept) {

@@ -1,7 +1,6 @@
 #include "stages/plan/identity_plan.hpp"
 
 #include <algorithm>
-#include <numeric>
 #include <set>
 #include <unordered_map>
 
@@ -22,6 +21,7 @@
 #include "stages/plan/config/config_conflicts.hpp"
 #include "stages/plan/config/expected_names.hpp"
 #include "stages/plan/made_quant.hpp"
+#include "stages/plan/source/named_masters.hpp"
 #include "stages/plan/source/source_names.hpp"
 #include "stages/plan/source/state_policy.hpp"
 #include "stages/plan/target_dtype.hpp"
@@ -55,6 +55,7 @@ class IdentityPlanner {
     check_unread_state(source_, request_, job_.warnings);
     if (request_.read.drop_optimizer) drop_optimizer();
     if (!holds_objects()) drop_what_safetensors_cannot_hold();
+    if (target().target().needs_masters) settle_named_states(source_, request_, tensors_);
     check_anything_left();
     check_objects();
     std::optional<huggingface::Folder> files;
@@ -97,9 +98,10 @@ class IdentityPlanner {
   void read_source() {
     StoredTable const& stored = source_.stored;
     tensors_.reserve(stored.tensors.size() + source_.scalars.size());
+    auto const states = named_states_of(source_, request_);
     for (std::size_t t = 0; t < stored.tensors.size(); ++t) {
       StoredTensor const& one = stored.tensors[t];
-      if (!one.name.starts_with(request_.read.prefix)) {
+      if (!one.name.starts_with(request_.read.prefix) && !states.contains(t)) {
         unread_.push_back(one.name);
         continue;
       }

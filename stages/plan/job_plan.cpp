@@ -99,6 +99,8 @@ class JobPlanner {
     settle_masters(source_, request_, model_);
     check_moments(source_, model_, job_.warnings);
     change_model(source_, request_, model_);
+    bool const states = model_.model->slots().size() > 1;
+    if (!states && target_.target().needs_masters) add_masters(model_);
     check_tokenizer(source_, request_, model_);
     if (request_.changes.vocab_size > 0)
       request_.read.true_vocab_size = request_.changes.vocab_size;
@@ -127,18 +129,18 @@ class JobPlanner {
     int const vocab = job_.model->axes().find("vocab");
     if (model_.recorded_vocab && vocab >= 0 && request_.read.true_vocab_size == 0)
       job_.model->mean_only(static_cast<AxisId>(vocab), *model_.recorded_vocab);
-    bool const made = source_.torch_optimizer && job_.model->slots().size() > 1;
-    if (!made && source_.names == NameOwner::family && job_.model->slots().size() > 1)
+    bool const made = source_.torch_optimizer && states;
+    if (!made && source_.names == NameOwner::family && states)
       fail(ErrorKind::source,
-           "{}: holds optimizer state and no settings of an optimizer, which a Megatron run needs. "
+           "{}: holds optimizer state and no settings of an optimizer, which a run needs. "
            "Set source.optimizer = \"drop\" to continue without it.",
            source_.place);
     if (made) check_trained(source_, request_, model_, job_.warnings);
-    if (source_.names == NameOwner::megatron || job_.model->slots().size() > 1)
+    if (source_.names == NameOwner::megatron || states)
       record_ = source_.format->run_record(source_);
     if (record_ && !request_.read.drop_optimizer)
       source_.format->add_optimizer_settings(source_, *record_);
-    if (made && record_ && record_->samples == 0)
+    if (made && record_ && record_->samples == 0 && !target_.target().needs_masters)
       job_.warnings.push_back(
           "how many samples were seen in training is not known: Megatron starts with the first "
           "(consumed_train_samples = 0)");

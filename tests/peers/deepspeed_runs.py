@@ -118,6 +118,82 @@ def resume_on_rank(rank, world, cases, port):
     return results if rank == 0 else None
 
 
+def state_of(engine):
+    """What DeepSpeed has of each parameter, put together from all ranks."""
+    from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_optimizer_state
+
+    found = {}
+    for name, parameter in engine.module.named_parameters():
+        found[name, "fp32"] = safe_get_full_fp32_param(parameter).clone()
+        for slot in ("exp_avg", "exp_avg_sq"):
+            found[name, slot] = safe_get_full_optimizer_state(parameter, slot).clone()
+    return found
+
+
+def model_beside(folder):
+    """A new model of the config that lies in a universal checkpoint."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    torch.manual_seed(3)
+    return AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(f"{folder}/huggingface", attention_dropout=0.0))
+
+
+def continue_on_rank(rank, world, cases, port):
+    """Loads the universal checkpoints of other programs' runs: the state then, the settings, and the losses of some steps, of DeepSpeed and of torch."""
+    start(rank, world, port)
+    import deepspeed
+
+    results = {}
+    for name, case in cases.items():
+        model = model_beside(case["folder"])
+        parameters = list(model.parameters())
+        groups = [parameters[::2], parameters[1::2]] if case.get("groups", 1) == 2 else [parameters]
+        optimizer = torch.optim.AdamW([{"params": group} for group in groups], lr=LEARNING_RATE / 2, weight_decay=DECAY)
+        engine = deepspeed.initialize(model=model, optimizer=optimizer, config=config_of(case, universal=True))[0]
+        path, _ = engine.load_checkpoint(case["folder"])
+        assert path is not None
+        state, steps = state_of(engine), engine.global_steps
+        settings = [{key: value for key, value in group.items() if key != "params"} for group in engine.optimizer.optimizer.param_groups]
+        losses = losses_of(engine, case, lambda loss: (engine.backward(loss), engine.step()))
+        results[name] = state, settings, steps, losses, continue_by_torch(case["folder"], state, settings[0], case["adam_steps"])
+    return results if rank == 0 else None
+
+
+def losses_of(model, case, step):
+    losses = []
+    for _ in range(3):
+        losses.append(loss_of(model, case))
+        step(losses[-1])
+    return [loss.item() for loss in losses]
+
+
+def continue_by_torch(folder, state, settings, steps):
+    """The losses of torch's AdamW on F32 masters of a BF16 model, from the same state."""
+    model = model_beside(folder)
+    if any(parameter.dtype != torch.bfloat16 for parameter in model.parameters()):
+        model.bfloat16()  # buffers too, as DeepSpeed does it
+    masters = {name: torch.nn.Parameter(state[name, "fp32"].clone()) for name, _ in model.named_parameters()}
+    optimizer = torch.optim.AdamW(masters.values(), **{key: settings[key] for key in ("lr", "betas", "eps", "weight_decay")})
+    for name, master in masters.items():
+        optimizer.state[master] = {"step": torch.tensor(float(steps)), **{slot: state[name, slot].clone() for slot in ("exp_avg", "exp_avg_sq")}}
+
+    def round_masters():
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                parameter.copy_(masters[name])
+
+    def step(loss):
+        model.zero_grad()
+        loss.backward()
+        for name, parameter in model.named_parameters():
+            masters[name].grad = parameter.grad.float()
+        optimizer.step()
+        round_masters()
+
+    round_masters()
+    return losses_of(model, {"model": ""}, step)
+
+
 def start(rank, world, port):
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(world), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     import deepspeed
@@ -139,3 +215,7 @@ def save(world, cases):
 
 def resume(world, cases):
     return run_ranks(resume_on_rank, world, (world, cases, free_port()), "deepspeed_preload")[0]
+
+
+def continued(world, cases):
+    return run_ranks(continue_on_rank, world, (world, cases, free_port()), "deepspeed_preload")[0]

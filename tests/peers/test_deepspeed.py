@@ -7,8 +7,14 @@ import shutil
 import pytest
 import torch
 
+import dcp_checkpoints
 import dcp_reading  # noqa: E402
 import deepspeed_runs as runs  # noqa: E402
+import hf_models
+import legacy_optimizer
+from dcp_cases import DENSE
+from dcp_models import Recipe
+from peer_types import Layout
 from reshard_job import command  # noqa: E402
 from tensor_patterns import assert_same_tensors, same_bits  # noqa: E402
 
@@ -249,6 +255,122 @@ def test_universal_checkpoints_are_read_as_well(name, saved, program, scratch):
     for number, folder in enumerate((scratch / "by-deepspeed", ours)):
         found = dcp_reading.whole_tensors(program.run(folder, scratch / f"from{number}", "dcp"))
         assert_same_tensors({key: found[key] for key in expected}, expected)
+
+
+# --- universal checkpoints of other programs' runs --------------------------------------------------------------------
+
+MEGATRON = dcp_checkpoints.World(Recipe(DENSE.with_(layers=2, vocab=80, dtype="bfloat16")), Layout(tp=2, pp=2))
+MEGATRON_NAMES = {
+    "embed": "embedding.word_embeddings.weight", "final_norm": "decoder.final_layernorm.weight", "head": "output_layer.weight",
+    "attn_norm": "self_attention.linear_qkv.layer_norm_weight", "mlp_norm": "mlp.linear_fc1.layer_norm_weight", "qkv": "self_attention.linear_qkv.weight",
+    "proj": "self_attention.linear_proj.weight", "q_norm": "self_attention.q_layernorm.weight", "k_norm": "self_attention.k_layernorm.weight",
+    "fc1": "mlp.linear_fc1.weight", "fc2": "mlp.linear_fc2.weight"}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def megatron(tmp_path_factory):
+    """One run of Megatron-Core in two of its forms."""
+    root = tmp_path_factory.mktemp("megatron")
+    legacy_optimizer.train_and_save(MEGATRON, root / "megatron", "distributed")
+    dcp_checkpoints.train_and_save(MEGATRON, root / "torch_dist", dcp_checkpoints.RESHARDABLE)
+    return root
+
+
+def megatron_slot(root, prefix):
+    """What torch's loader finds under a prefix, under the names of Hugging Face."""
+    config = MEGATRON.recipe.config
+    found = dcp_reading.whole_tensors(next((root / "torch_dist").glob("**/.metadata")).parent)
+    logical = {}
+    for key, name in MEGATRON_NAMES.items():
+        if key in ("embed", "final_norm", "head"):
+            logical[key] = found[prefix + name][: config.vocab] if key != "final_norm" else found[prefix + name]
+            continue
+        for layer in range(config.layers):
+            logical[f"layers.{layer}.{key}"] = found[f"{prefix}decoder.layers.{name}"][layer]
+    return hf_models.globals_to_hf(config, logical)
+
+
+def universal_files(target):
+    """(parameter, slot) -> content of a universal checkpoint."""
+    found = {}
+    for file in next(target.glob("global_step*")).glob("zero/*/*.pt"):
+        value = torch.load(file, weights_only=False)
+        found[file.parent.name, file.stem] = value["param"] if isinstance(value, dict) else value
+    return found
+
+
+def model_states(target):
+    return torch.load(next(target.glob("global_step*/mp_rank_00_model_states.pt")), weights_only=True)
+
+
+@pytest.mark.parametrize("form", ["megatron", "torch_dist"])
+def test_state_of_a_megatron_run_has_the_values_that_torch_reads(form, megatron, program, scratch):
+    target = program.run(megatron / form, scratch / "target", "deepspeed")
+    found = universal_files(target)
+    for slot, prefix in (("fp32", "optimizer.state.param."), ("exp_avg", "optimizer.state.exp_avg."), ("exp_avg_sq", "optimizer.state.exp_avg_sq.")):
+        expected = megatron_slot(megatron, prefix)
+        assert_same_tensors({name: tensor for (name, key), tensor in found.items() if key == slot}, expected)
+    assert {float(step) for (_, key), step in found.items() if key == "step"} == {1.0}
+    states = model_states(target)
+    assert_same_tensors(states["module"], megatron_slot(megatron, ""))
+    assert states["global_steps"] == dcp_checkpoints.ITERATION and states["lr_scheduler"]["last_batch_iteration"] == dcp_checkpoints.ITERATION - 1
+    again = next(program.run(target, scratch / "again", "torch_dist", target_options={"layout": "{ tp = 1 }"}).glob("iter_*"))
+    straight = next(program.run(megatron / form, scratch / "straight", "torch_dist", target_options={"layout": "{ tp = 1 }"}).glob("iter_*"))
+    cut = [{key: tensor[:80] if tensor.shape[0] > 80 else tensor for key, tensor in dcp_reading.whole_tensors(folder).items()} for folder in (again, straight)]
+    assert_same_tensors(*cut)  # without padding of the vocabulary
+
+
+def check_training_goes_on(world, target, step, steps=None, state=None):
+    """In every stage DeepSpeed has the state of the files, and its losses are those of torch's AdamW from there."""
+    expected = state or {key: tensor for key, tensor in universal_files(target).items() if key[1] in SLOTS}
+    adam_steps = step if steps is None else steps
+    cases = {f"{stage}-{groups}": case_of(stage, target, groups=groups, adam_steps=adam_steps) for stage in STAGES for groups in ((1, 2) if stage < 3 else (1,))}
+    for name, (found, settings, done, losses, by_torch) in runs.continued(world, cases).items():
+        assert_same_tensors(found, expected)
+        assert done == step, name
+        assert losses[0] == by_torch[0] and losses == pytest.approx(by_torch, rel=1e-3), name  # flat vectors round otherwise
+    return settings
+
+
+@pytest.mark.parametrize("world", [1, 2])
+@pytest.mark.long_but("2")
+def test_deepspeed_continues_a_megatron_run(world, megatron, program, scratch):
+    outcome = program.attempt(megatron / "megatron", scratch / "target", "deepspeed")
+    assert outcome.returncode == 0 and "differ in weight_decay" in outcome.stderr, outcome.stderr
+    settings = check_training_goes_on(world, scratch / "target", dcp_checkpoints.ITERATION, steps=1)
+    assert settings[0]["lr"] == 0.01 and settings[0]["weight_decay"] == runs.DECAY
+
+
+@pytest.mark.parametrize("world", [1, 2])
+@pytest.mark.long_but("2")
+def test_deepspeed_starts_from_the_weights_of_a_hugging_face_folder(world, program, scratch):
+    """Stage 3 loads no parameter without moments: they are those before the first step, in files of one number."""
+    runs.llama().bfloat16().save_pretrained(scratch / "hf")
+    target = program.run(scratch / "hf", scratch / "target", "deepspeed")
+    weights = model_states(target)["module"]
+    state = {(name, slot): weight.float() if slot == "fp32" else torch.zeros(weight.shape) for name, weight in weights.items() for slot in SLOTS}
+    settings = check_training_goes_on(world, target, 0, state=state)
+    assert settings[0]["lr"] == runs.LEARNING_RATE / 2  # of the training program
+    assert max(file.stat().st_size for file in target.glob("*/zero/*/exp_avg*.pt")) < 2000
+    back = program.run(target, scratch / "back", "huggingface")
+    assert command("verify", scratch / "hf", back).returncode == 0
+    again = program.run(target, scratch / "again", "deepspeed")
+    assert_same_tensors(universal_files(again), universal_files(target))
+
+
+def test_masters_that_are_the_weights_are_in_both_places(program, scratch):
+    """A DCP folder of a run in F32, whose optimizer has no masters of its own."""
+    from torch.distributed.checkpoint.state_dict import get_state_dict
+
+    model = runs.llama()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=runs.LEARNING_RATE, weight_decay=runs.DECAY)
+    runs.losses_of(model, {"model": ""}, lambda loss: (loss.backward(), optimizer.step()))
+    weights, states = get_state_dict(model, optimizer)
+    torch.distributed.checkpoint.save({"model": weights, "optimizer": states}, checkpoint_id=scratch / "dcp", no_dist=True)
+    runs.llama_config().save_pretrained(scratch / "dcp")
+    target = program.run(scratch / "dcp", scratch / "target", "deepspeed", source_options={"prefix": "model."})
+    state = {(name, slot): weight if slot == "fp32" else states["state"][name][slot] for name, weight in weights.items() for slot in SLOTS}
+    check_training_goes_on(1, target, 3, state=state)
 
 
 # --- refusals -----------------------------------------------------------------------------------------------------

@@ -91,6 +91,12 @@ NodeId Document::add_tensor(DType dtype, std::vector<Index> shape) {
   return add({.kind = Kind::tensor, .index = static_cast<std::uint32_t>(tensors.size() - 1)});
 }
 
+NodeId Document::add_repeated(DType dtype, std::vector<Index> shape) {
+  NodeId const node = add_tensor(dtype, std::move(shape));
+  tensors.back().repeated = true;
+  return node;
+}
+
 NodeId Document::add_object(std::string_view module, std::string_view name, NodeId state) {
   NodeId const type = add_global(module, name);
   NodeId const no_arguments = add_tuple();

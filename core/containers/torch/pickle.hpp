@@ -56,6 +56,7 @@ struct TensorRef {
   std::vector<Index> strides{};
   bool requires_grad = false;
   bool parameter = false;  ///< was a torch.nn.Parameter
+  bool repeated = false;   ///< made by add_repeated()
 };
 
 /// One value of a pickle. `kind` determines the members that are used.
@@ -102,6 +103,8 @@ struct Document {
   /// A contiguous tensor over a storage of its own; the container writer gives the storage its key
   /// in order of appearance.
   NodeId add_tensor(DType dtype, std::vector<Index> shape);
+  /// A tensor of equal elements over a storage of one: torch's expand().
+  NodeId add_repeated(DType dtype, std::vector<Index> shape);
   /// An object described by a class and its state: argparse.Namespace(**attributes) is
   /// object("argparse", "Namespace", dict).
   NodeId add_object(std::string_view module, std::string_view name, NodeId state);

@@ -22,13 +22,15 @@ void expect_no_loose_storages(pickle::Document const& document) {
           document.storages[document.at(id).index].count);
 }
 
-/// Gives every tensor a storage of its own in which it lies row-major.
+/// Gives every tensor a storage of its own in which it lies row-major; one element to repeated
+/// ones.
 void make_compact(pickle::Document& document) {
   for (std::size_t i = 0; i < document.tensors.size(); ++i) {
     pickle::TensorRef& tensor = document.tensors[i];
-    tensor.storage = pickle::own_storage(
-        tensor.dtype, checked_volume(tensor.shape, ErrorKind::source, "tensor shape"), i);
-    tensor.strides = pickle::row_major_strides(tensor.shape);
+    Index const volume = checked_volume(tensor.shape, ErrorKind::source, "tensor shape");
+    tensor.storage = pickle::own_storage(tensor.dtype, tensor.repeated ? 1 : volume, i);
+    tensor.strides = tensor.repeated ? std::vector<Index>(tensor.shape.size(), 0)
+                                     : pickle::row_major_strides(tensor.shape);
     tensor.offset = 0;
   }
 }

@@ -1,5 +1,6 @@
 #include "core/formats/deepspeed/held_parts.hpp"
 
+#include <algorithm>
 #include <span>
 
 #include <fmt/ranges.h>
@@ -23,6 +24,7 @@ class Holder {
   std::vector<HeldParameter> run() {
     for (auto const& group : model().groups)
       for (NamedShape const& one : group) add_parameter(one);
+    if (headers_.settings.weights_alone) return std::move(parameters_);
     if (folder_.universal)
       add_universal();
     else
@@ -218,7 +220,10 @@ class Holder {
     return &found;
   }
 
+  /// Repeated elements stand for moments that the source had not (universal.hpp).
   void add_whole(HeldParameter& to, FileTensor const& slot, std::uint32_t file) {
+    if (!slot.strides.empty() && std::ranges::count(slot.strides, 0) == std::ssize(slot.strides))
+      return;
     bool const flat = slot.shape.size() == 1 && to.shape.size() != 1;
     Index const held = checked_volume(slot.shape, ErrorKind::source, file_name(file));
     if ((flat ? held != to.elements : slot.shape != to.shape) || !slot.strides.empty())

@@ -8,6 +8,7 @@
 
 #include "core/base/error.hpp"
 #include "core/formats/deepspeed/folder.hpp"
+#include "core/formats/deepspeed/universal.hpp"
 #include "core/formats/megatron/mapping_size.hpp"
 #include "core/formats/megatron/shard.hpp"
 
@@ -137,6 +138,8 @@ class Reader {
     found.version = text(document_.root, "ds_version");
     found.stage = stage_of(document_.root);
     found.scales_loss = is_true(document_.find(document_.root, "dynamic_loss_scale"));
+    found.weights_alone = is_true(document_.find(document_.root, weights_alone_key));
+    if (found.weights_alone) return found;
     add_settings(found, document_.find(document_.root, "param_groups"));
     NodeId const base = document_.find(document_.root, "optimizer_state_dict");
     for (std::size_t g = 0;; ++g) {

@@ -1,226 +1,84 @@
 #include <algorithm>
 #include <array>
-#include <cstring>
-#include <map>
 #include <set>
-#include <tuple>
 
-#include "core/base/counted.hpp"
 #include "core/base/text.hpp"
-#include "core/containers/dcp/directory.hpp"
-#include "core/containers/torch/torch_frame.hpp"
-#include "core/containers/torch/torch_types.hpp"
-#include "core/formats/deepspeed/folder.hpp"
+#include "core/formats/deepspeed/made_run.hpp"
+#include "core/formats/deepspeed/rank_header.hpp"
 #include "core/formats/deepspeed/run_state.hpp"
 #include "core/formats/deepspeed/source.hpp"
+#include "core/formats/deepspeed/universal.hpp"
 #include "core/formats/deepspeed/zero_table.hpp"
+#include "core/formats/huggingface/reference_weights.hpp"
+#include "core/formats/megatron/rank_settings.hpp"
 #include "core/formats/model_files.hpp"
 #include "core/formats/target_job.hpp"
 #include "core/formats/target_parts.hpp"
+#include "core/plan/state_checks.hpp"
 
 namespace reshard::deepspeed {
 namespace {
 
-namespace fs = std::filesystem;
 using pickle::Document;
-using pickle::Kind;
-using pickle::no_node;
-using pickle::Node;
 using pickle::NodeId;
 
-constexpr std::string_view step_slot = "step";
 /// Keys of model states that are written anew, or belong to one rank.
 constexpr std::array left_out_keys = {"module", "optimizer", "frozen_param_fragments"};
+constexpr std::string_view first_moment = "exp_avg";
+constexpr std::string_view second_moment = "exp_avg_sq";
 
-/// A universal checkpoint, as deepspeed/checkpoint/ds_to_universal.py writes it: for each parameter
-/// a folder with one file for each slot, which contains the complete tensor.
-class Universal {
+bool holds_moments(std::vector<UniversalTensor> const& tensors) {
+  return std::ranges::any_of(tensors, [](UniversalTensor const& one) {
+    return !one.slot.empty() && one.slot != step_slot && one.slot != master_word;
+  });
+}
+
+/// The run of a DeepSpeed source: its groups, steps, counters, and what the training program added.
+class OwnRun {
  public:
-  Universal(NamedTarget const& job, TargetDraft& draft)
-      : job_(job),
-        draft_(draft),
-        run_(*job.source.deepspeed),
-        folder_(fmt::format("global_step{}_universal", run_.steps)) {}
+  OwnRun(NamedTarget const& job, std::vector<UniversalTensor> const& tensors)
+      : job_(job), state_(*job.source.deepspeed), tensors_(tensors) {}
 
-  void run() {
-    std::vector<std::size_t> weights;
-    std::set<std::string_view> stepped;
-    std::set<std::string_view> trained;
-    for (std::size_t t = 0; t < job_.tensors.size(); ++t) {
-      auto const state = parse_state_name(job_.tensors[t].key);
-      if (!state) {
-        weights.push_back(t);
-        continue;
-      }
-      (state->slot == step_slot ? stepped : trained).insert(state->parameter);
-      add_state(t, *state);
-    }
-    if (trained.empty())
-      fail(ErrorKind::usage,
-           "[target] format = \"deepspeed\": {} holds no optimizer state, or the job drops it, "
-           "and a universal checkpoint needs it. Choose huggingface or dcp to convert only "
-           "weights.",
-           job_.source.place);
-    for (std::string_view const parameter : trained)
-      if (!stepped.contains(parameter)) add_step(parameter);
-    warn_of_untrained(weights, trained);
-    add_settings();
-    add_model_states(weights);
-    if (auto const files = files_of(job_.source)) add_carried(draft_, files);
-    draft_.texts.push_back({std::string(latest_universal_name), folder_.string(), true, {}});
+  UniversalRun make(TargetDraft& draft) {
+    UniversalRun run;
+    run.iteration = state_.steps;
+    run.version = state_.version.empty() ? std::string(oldest_version) : state_.version;
+    run.second_names = state_.second_names;
+    bool const without = job_.request.read.drop_optimizer || state_.optimizer.settings.empty();
+    if (without && !holds_moments(tensors_))
+      set_fresh(run, tensors_);
+    else
+      set_optimizer(run);
+    TorchFile const source = read_torch_file(File::open_for_reading(state_.model_file));
+    auto states = std::make_shared<Document>(carried(source.document));
+    run.add_states = [states](Document& document) {
+      for (auto const& [key, value] : states->members(states->root))
+        document.set(document.root, key, document.add_copy(*states, value));
+    };
+    if (!lost_.empty())
+      draft.warnings.push_back("dropped, because they are not plain values: " +
+                               listed(std::vector<std::string>(lost_.begin(), lost_.end()), 6));
+    return run;
   }
 
  private:
-  fs::path parameter_folder(std::string_view parameter) const {
-    return folder_ / universal_folder_name / parameter;
-  }
-
-  static TensorBox whole(std::vector<Index> const& shape) {
-    return {std::vector<Index>(shape.size(), 0), shape};
-  }
-
-  /// The frame of a file, and the offset of each tensor.
-  struct FileLayout {
-    std::uint64_t size_bytes = 0;
-    std::vector<std::uint64_t> offsets_bytes;
-    std::shared_ptr<FileFrame const> frame;
-  };
-
-  FileLayout laid_out(Document& document, std::string_view archive) const {
-    TorchFilePlan plan = plan_torch_file(document, archive, draft_.data_layout);
-    FileLayout result{plan.size_bytes, {}, nullptr};
-    for (ZipRecord const& storage : plan.storages)
-      result.offsets_bytes.push_back(storage.payload_offset_bytes);
-    result.frame = std::make_shared<TorchFrame const>(std::move(plan));
-    return result;
-  }
-
-  /// Adds a file whose tensors, in order, are those of the job.
-  void add_file(fs::path const& path, FileLayout const& layout,
-                std::vector<std::size_t> const& tensors) {
-    auto const file = static_cast<std::uint32_t>(draft_.files.size());
-    draft_.target.files.push_back(path.string());
-    for (std::size_t i = 0; i < tensors.size(); ++i) {
-      NamedTensor const& tensor = job_.tensors[tensors[i]];
-      TensorBox const box = whole(tensor.shape);
-      draft_.target.add({file, layout.offsets_bytes[i], tensor.dtype, tensor.key},
-                        {job_.piece(tensors[i], box, row_major(box))}, false);
-    }
-    draft_.files.push_back({path, layout.size_bytes, {}, layout.frame});
-  }
-
-  /// {"cat_dim": 0, "param": tensor}; a step is a bare one. Such a file depends only on slot, dtype
-  /// and shape: equal ones are laid out once.
-  void add_state(std::size_t number, StateName const& state) {
-    NamedTensor const& tensor = job_.tensors[number];
-    fs::path const path = parameter_folder(state.parameter) / fmt::format("{}.pt", state.slot);
-    auto const [known, is_new] =
-        states_.try_emplace({std::string(state.slot), tensor.dtype, tensor.shape});
-    if (is_new) {
-      Document document = state_document(state.slot, tensor);
-      known->second = laid_out(document, path.stem().string());
-    }
-    add_file(path, known->second, {number});
-  }
-
-  static Document state_document(std::string_view slot, NamedTensor const& tensor) {
-    Document document;
-    NodeId const node = document.add_tensor(tensor.dtype, tensor.shape);
-    document.root = node;
-    if (slot == step_slot) return document;
-    document.root = document.add_dict();
-    document.set(document.root, "cat_dim", document.add_int(0));
-    document.set(document.root, "param", node);
-    return document;
-  }
-
-  /// A step that the source has as a number, the same for all parameters.
-  void add_step(std::string_view parameter) {
-    if (!run_.optimizer.steps) return;
-    if (step_.empty()) {
-      Document document;
-      step_ = small_file(document, "step", add_steps(document));
-    }
-    draft_.texts.push_back({parameter_folder(parameter) / "step.pt", "", false,
-                            [step = step_] { return step.text(); }});
-  }
-
-  NodeId add_steps(Document& document) const {
-    if (run_.tensor_steps) return document.add_tensor(DType::f32, {});
-    return document.add_int(static_cast<std::int64_t>(*run_.optimizer.steps));
-  }
-
-  /// A file in memory; its only tensor can be the steps.
-  std::string small_file(Document& document, std::string_view archive, NodeId root) const {
-    document.root = root;
-    return dcp::torch_file_bytes(document, archive, [this](std::size_t) {
-      auto const steps = static_cast<float>(run_.optimizer.steps.value_or(0));
-      std::string bytes(sizeof steps, '\0');
-      std::memcpy(bytes.data(), &steps, sizeof steps);
-      return bytes;
-    });
-  }
-
-  /// zero/optimizer_state.pt: stages 1 and 2 read param_groups at the top, stage 3 below.
-  void add_settings() {
-    bool const groups = !run_.optimizer.settings.empty();
-    if (!groups || !run_.optimizer.steps)
+  void set_optimizer(UniversalRun& run) const {
+    bool const groups = !state_.optimizer.settings.empty();
+    if (!groups || !state_.optimizer.steps)
       fail(ErrorKind::source,
            "{}: does not state the {} of its optimizer, which DeepSpeed's universal checkpoints "
            "need. {} Choose dcp as the target's format.",
            job_.source.place, groups ? "steps" : "parameter groups",
            groups ? "Optimizers that count none, such as SGD, have no universal form."
                   : "Saves with elastic_checkpoint have none.");
-    Document const settings = settings_of(run_.optimizer);
-    Document document;
-    NodeId const root = document.add_dict();
-    auto const copy = [&] { return document.add_copy(settings, settings.root); };
-    document.set(root, "ds_version", document.add_string(version()));
-    document.set(root, "param_groups", copy());
-    NodeId const inner = document.add_dict();
-    NodeId const states = document.add_dict();
-    NodeId const first = document.add_dict();
-    document.set(first, "step", add_steps(document));
-    NodeId const zero = document.add_int(0);
-    document.at(states).items = {zero, first};
-    document.set(inner, "state", states);
-    document.set(inner, "param_groups", copy());
-    document.set(root, "optimizer_state_dict", inner);
-    draft_.texts.push_back({folder_ / universal_folder_name / universal_settings_name,
-                            small_file(document, "optimizer_state", root),
-                            false,
-                            {}});
+    run.groups = settings_of(state_.optimizer);
+    run.steps = state_.optimizer.steps;
+    run.tensor_steps = state_.tensor_steps;
   }
 
-  std::string version() const { return run_.version.empty() ? "0.3.17" : run_.version; }
-
-  /// Adds the weights and the run state stored with them. Which of the two files DeepSpeed opens
-  /// depends on the stage of the loading run.
-  void add_model_states(std::vector<std::size_t> const& weights) {
-    TorchFile const source = read_torch_file(File::open_for_reading(run_.model_file));
-    Document document = model_states(source.document, weights);
-    fs::path const path = folder_ / model_states_name;
-    add_file(path, laid_out(document, path.stem().string()), weights);
-    Document split = model_states(source.document, {});
-    NodeId const root = split.root;
-    draft_.texts.push_back({folder_ / split_model_states_name,
-                            small_file(split, "zero_pp_rank_0_mp_rank_00_model_states", root),
-                            false,
-                            {}});
-    if (!lost_.empty())
-      draft_.warnings.push_back("dropped, because they are not plain values: " +
-                                listed(std::vector<std::string>(lost_.begin(), lost_.end()), 6));
-  }
-
-  Document model_states(Document const& source, std::vector<std::size_t> const& weights) {
+  Document carried(Document const& source) {
     Document document;
     document.root = document.add_dict();
-    std::vector<NodeId> pairs;
-    for (std::size_t const t : weights) {
-      pairs.push_back(document.add_string(job_.tensors[t].key));
-      pairs.push_back(document.add_tensor(job_.tensors[t].dtype, job_.tensors[t].shape));
-    }
-    document.set(document.root, "module", add_ordered_dict(document, std::move(pairs)));
     for (auto const& [key, value] : source.members(source.root)) {
       if (std::ranges::find(left_out_keys, key) != left_out_keys.end()) continue;
       Document trial;
@@ -235,60 +93,227 @@ class Universal {
     return document;
   }
 
-  /// DeepSpeed restores only parameters with state.
-  void warn_of_untrained(std::vector<std::size_t> const& weights,
-                         std::set<std::string_view> const& trained) {
-    std::vector<std::string> names;
-    for (std::size_t const t : weights)
-      if (std::string const& name = job_.tensors[t].key;
-          !trained.contains(name) && !is_second_name(name))
-        names.push_back(name);
-    if (names.empty()) return;
-    draft_.warnings.push_back(fmt::format(
-        "{} without optimizer state ({}) {} in {}. DeepSpeed does not load them from a universal "
-        "checkpoint: load them in the training program",
-        counted(names.size(), "tensor"), listed(names, 4), agreeing(names.size(), "is", "are"),
-        model_states_name));
-  }
-
-  bool is_second_name(std::string const& name) const {
-    return std::ranges::find(run_.second_names, name) != run_.second_names.end();
-  }
-
   NamedTarget const& job_;
-  TargetDraft& draft_;
-  RunState const& run_;
-  fs::path folder_;
+  RunState const& state_;
+  std::vector<UniversalTensor> const& tensors_;
   std::set<std::string> lost_;
-  std::map<std::tuple<std::string, DType, std::vector<Index>>, FileLayout> states_;
-  SharedText step_;  ///< the file with the steps; "" until it is asked for
 };
 
-[[noreturn]] void refuse_another_source(Checkpoint const& source) {
-  fail(ErrorKind::usage,
-       "[target] format = \"deepspeed\": only a DeepSpeed checkpoint becomes a universal "
-       "checkpoint, and {} is a {} checkpoint. Choose another target.format.",
-       source.place, source.format->name());
-}
+/// Tensors of a model with the names of its family.
+class MappedTensors {
+ public:
+  MappedTensors(MappedTarget const& job, TargetDraft& draft)
+      : job_(job),
+        draft_(draft),
+        reference_(job.read.reference,
+                   job.read.changed ? job.read.changed->layers : std::vector<Index>()),
+        side_(job.model, *job.read.maps.family, options()),
+        parts_{&job.model, &side_, job.dtypes, &job.request} {}
+
+  void run() {
+    if (!job_.model.schemes().empty() && find_part())
+      fail(ErrorKind::usage,
+           "[target] format = \"deepspeed\": '{}' is quantised, and DeepSpeed trains F32 master "
+           "weights. Set model.quant = \"dequantise-bf16\".",
+           *find_part());
+    draft_.target_adds = side_.adds();
+    check_adds();
+    for (StoredName const& name : side_.names(nullptr)) add(name);
+    for (auto const& name : second_names_) run_.second_names.push_back(name);
+    set_run();
+    lay_out_universal(draft_, tensors_, run_, [this](std::size_t t) {
+      std::vector<Piece> pieces = side_.pieces(stored_[t].first, {});
+      for (Piece& piece : pieces)
+        piece.tensor = job_.model.in_slot(piece.tensor, stored_[t].second);
+      return pieces;
+    });
+    if (!run_.weights_alone)
+      draft_.master_slot = own_master;
+    else
+      for (std::size_t t = 0; t < tensors_.size(); ++t)
+        for (TensorId const tensor : side_.tensors(stored_[t].first.entry))
+          if (!tensors_[t].slot.empty())
+            draft_.unseen.push_back(job_.model.in_slot(tensor, stored_[t].second));
+    add_model_files();
+  }
+
+ private:
+  /// The word for master weights that readers of the target have.
+  static constexpr std::string_view own_master = "param";
+
+  /// Names of parameters: transformers 5 has the experts of a layer in one.
+  SideOptions options() {
+    SideOptions options;
+    options.has = [this](std::string_view name) {
+      return name.ends_with("experts.gate_up_proj") || reference_.has(name);
+    };
+    return options;
+  }
+
+  std::optional<std::string> find_part() const {
+    for (StoredName const& name : side_.names(nullptr))
+      if (!side_.part(name.entry).empty()) return name.name;
+    return std::nullopt;
+  }
+
+  /// Masters have the values of their weights.
+  void check_adds() const {
+    auto const add = [](std::vector<int> const& adds, std::size_t t) {
+      return t < adds.size() ? adds[t] : 0;
+    };
+    for (std::size_t t = 0; t < draft_.target_adds.size(); ++t)
+      if (job_.model.exists(TensorId(t)) && add(job_.read.adds, t) != add(draft_.target_adds, t))
+        fail(ErrorKind::usage,
+             "[target] format = \"deepspeed\": '{}' is stored without its one on one side of the "
+             "job, and its master weight would have to change with it, which this version does "
+             "not do. Convert the weights to huggingface first, and that to this format.",
+             job_.model.tensor(TensorId(t)).name);
+  }
+
+  bool has_slot(StoredName const& name, SlotId slot) const {
+    return std::ranges::all_of(side_.tensors(name.entry), [&](TensorId tensor) {
+      return job_.model.exists(job_.model.in_slot(tensor, slot));
+    });
+  }
+
+  void add(StoredName const& name) {
+    add_tensor(name, SlotId::weight, "");
+    if (name.copy) return second_names_.push_back(name.name);
+    auto const& slots = job_.model.slots();
+    bool master = false;
+    bool moment = false;
+    for (std::size_t s = 1; s < slots.size(); ++s) {
+      if (!has_slot(name, SlotId(s))) continue;
+      bool const of_master = is_master_slot(slots[s]);
+      if (!of_master && slots[s] != first_moment && slots[s] != second_moment)
+        fail(ErrorKind::source,
+             "{}: '{}' has the optimizer state {}, and a universal checkpoint is made of Adam's "
+             "(exp_avg, exp_avg_sq). Set source.optimizer = \"drop\" to continue without it.",
+             job_.source.place, name.name, slots[s]);
+      master = master || of_master;
+      moment = moment || !of_master;
+      add_tensor(name, SlotId(s), of_master ? master_word : std::string_view(slots[s]));
+    }
+    if (moment && !master) add_own_master(name);
+  }
+
+  /// The optimizer of F32 weights steps them themselves.
+  void add_own_master(StoredName const& name) {
+    DType const dtype = stored_dtype(parts_, name);
+    if (dtype != DType::f32)
+      fail(ErrorKind::source,
+           "{}: '{}' is {} and has optimizer state, but no F32 master weight, which DeepSpeed's "
+           "optimizers need: the run trained only in {}. Set source.optimizer = \"drop\" to "
+           "continue without it.",
+           job_.source.place, name.name, reshard::name(dtype), reshard::name(dtype));
+    add_tensor(name, SlotId::weight, master_word);
+    for (TensorId const tensor : side_.tensors(name.entry)) draft_.own_masters.push_back(tensor);
+  }
+
+  void add_tensor(StoredName const& name, SlotId slot, std::string_view word) {
+    SharedText const key = word.empty() ? name.name : state_name(name.name, word);
+    tensors_.push_back({name.name, std::string(word), key, stored_dtype(parts_, name, slot),
+                        side_.layout(name.entry, {}).file_shape});
+    stored_.emplace_back(name, slot);
+  }
+
+  void set_run() {
+    run_.version = oldest_version;
+    std::int64_t samples = 0;
+    if (job_.record != nullptr) {
+      run_.iteration = job_.record->iteration;
+      Json const seen = fact(job_.read.args, "consumed_train_samples");
+      samples = seen.integer() != nullptr ? *seen.integer() : job_.record->samples;
+    }
+    if (!holds_moments(tensors_))
+      set_fresh(run_, tensors_);
+    else
+      set_settings();
+    set_made_states(run_, tensors_, samples);
+  }
+
+  void set_settings() {
+    if (job_.source.torch_optimizer)
+      return set_common_settings(run_, *job_.source.torch_optimizer, tensors_, job_.source.place,
+                                 draft_.warnings);
+    if (job_.record == nullptr || job_.source.names == NameOwner::family)
+      refuse_without_settings(job_.source.place);
+    auto const settings = megatron::optimizer_settings(job_.source, *job_.record, false, true);
+    set_common_settings(run_, settings, tensors_, job_.record->file, draft_.warnings);
+  }
+
+  void add_model_files() {
+    std::optional<huggingface::Folder> files = job_.read.reference;
+    if (!files && !job_.read.config_text.empty()) {
+      files.emplace();
+      files->config_text = job_.read.config_text;
+      files->config = huggingface::parse_config(files->config_text, huggingface::config_name);
+    }
+    if (!files) return;
+    if (!job_.read.config_changes.empty())
+      files->config_text = huggingface::patched_config_text(
+          std::move(files->config_text), job_.read.config_changes, huggingface::config_name);
+    add_carried(draft_, files);
+  }
+
+  MappedTarget const& job_;
+  TargetDraft& draft_;
+  huggingface::ReferenceWeights reference_;
+  Side side_;
+  TargetParts parts_;
+  UniversalRun run_;
+  std::vector<UniversalTensor> tensors_;
+  std::vector<std::pair<StoredName, SlotId>> stored_;  ///< parallel to tensors_
+  std::vector<std::string> second_names_;
+};
 
 }  // namespace
 
 TargetTraits DeepSpeedFormat::target() const {
   return {.names = NameOwner::family,
           .storage = Storage::whole,
-          .mapped = false,
           .any_names = true,
           .objects = true,
-          .carries_state = true};
+          .carries_state = true,
+          .rank_states = true,
+          .needs_masters = true};
 }
 
-void DeepSpeedFormat::lay_out(MappedTarget const& job, TargetDraft& /*draft*/) const {
-  refuse_another_source(job.source);
+void DeepSpeedFormat::lay_out(MappedTarget const& job, TargetDraft& draft) const {
+  MappedTensors(job, draft).run();
 }
 
 void DeepSpeedFormat::lay_out_named(NamedTarget const& job, TargetDraft& draft) const {
-  if (!job.source.deepspeed) refuse_another_source(job.source);
-  Universal(job, draft).run();
+  std::vector<UniversalTensor> tensors;
+  for (NamedTensor const& one : job.tensors) {
+    auto const state = parse_state_name(one.key);
+    tensors.push_back({state ? SharedText(state->parameter) : one.key,
+                       state ? std::string(state->slot) : "", one.key, one.dtype, one.shape});
+  }
+  UniversalRun run;
+  if (job.source.deepspeed) {
+    run = OwnRun(job, tensors).make(draft);
+  } else {
+    run.version = oldest_version;
+    run.iteration = job.source.stated_iteration;
+    if (!holds_moments(tensors))
+      set_fresh(run, tensors);
+    else if (job.source.torch_optimizer)
+      set_common_settings(run, *job.source.torch_optimizer, tensors, job.source.place,
+                          draft.warnings);
+    else
+      refuse_without_settings(job.source.place);
+    if (run.iteration == 0) run.iteration = static_cast<std::int64_t>(*run.steps);
+    set_made_states(run, tensors, 0);
+  }
+  for (std::size_t t = 0; run.weights_alone && t < tensors.size(); ++t)
+    if (!tensors[t].slot.empty()) draft.unseen.push_back(TensorId(t));
+  lay_out_universal(draft, tensors, run, [&job](std::size_t t) {
+    std::vector<Index> const& shape = job.tensors[t].shape;
+    TensorBox const box{std::vector<Index>(shape.size(), 0), shape};
+    return std::vector<Piece>{job.piece(t, box, row_major(box))};
+  });
+  if (auto const files = files_of(job.source)) add_carried(draft, files);
 }
 
 }  // namespace reshard::deepspeed

@@ -4,10 +4,12 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 
 #include "core/base/counted.hpp"
 #include "core/formats/format.hpp"
 #include "core/plan/state_checks.hpp"
+#include "stages/plan/value_changes.hpp"
 
 namespace reshard {
 namespace {
@@ -184,7 +186,29 @@ void warn_of_bare_masters(Checkpoint const& source, PlanRequest const& request, 
       name(*computing)));
 }
 
+/// Whether training has F32 masters of such weights.
+bool is_trainable(DType dtype) {
+  return dtype == DType::bf16 || dtype == DType::f16 || dtype == DType::f32;
+}
+
 }  // namespace
+
+void add_masters(SourceModel& read) {
+  std::vector<TensorId> const weights = weights_of(read);
+  std::string const slot(own_master_slot);
+  read.model->add_slots(std::span(&slot, 1));
+  read.catalog.tensors.resize(read.model->tensors().size());
+  for (TensorId const weight : weights) {
+    TensorPieces copy = read.catalog.tensors[index(weight)];
+    DType const dtype = read.catalog.blobs[copy.blob(0)].dtype;
+    if (!is_trainable(dtype)) continue;
+    TensorId const master = read.model->in_slot(weight, *master_slot(*read.model));
+    copy.set_tensor(master);
+    read.catalog.tensors[index(master)] = std::move(copy);
+    read.model->set_exists(master, true);
+    if (dtype != DType::f32) change_values_of(*read.model, read.catalog, master, DType::f32, 0);
+  }
+}
 
 bool holds_masters_alone(Checkpoint const& source, StoredView const& view) {
   // torch's own optimizers step the weights themselves, in whatever container.

@@ -25,4 +25,9 @@ void settle_masters(Checkpoint const& source, PlanRequest const& request, Source
 /// says how many are rounded.
 void split_masters(Checkpoint const& source, SourceModel& read, bool warn = false);
 
+/// For a target that needs master weights (TargetTraits::needs_masters), of a source without
+/// optimizer state: adds the slot of masters, which have the values of the weights in F32. Weights
+/// in other number formats get none.
+void add_masters(SourceModel& read);
+
 }  // namespace reshard

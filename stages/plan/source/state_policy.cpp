@@ -145,7 +145,10 @@ void check_state(Checkpoint const& source, StoredView const& view, PlanRequest c
   policy.warn(optimizer, state.optimizer, request.read.drop_optimizer);
   policy.warn(rng, state.rng, request.read.drop_rng);
   if (state.rng && loses_rng && !request.read.drop_rng)
-    warnings.push_back(fmt::format("{}: start training with --no-load-rng", rng_stays_behind));
+    warnings.push_back(
+        format_of(request.target.format).target().needs_masters
+            ? std::string(rng_stays_behind)
+            : fmt::format("{}: start training with --no-load-rng", rng_stays_behind));
   if (state.others.empty()) return;
   if (source.storage == Storage::shares)
     warnings.push_back("dropped, because it belongs to one run or layout: " + listed(state.others));

@@ -24,6 +24,7 @@ class TrainedCheck {
     for (auto const& members : optimizer_.members)
       for (std::string const& member : members)
         if (member.starts_with(request_.read.prefix)) check(member);
+    if (format_of(request_.target.format).target().needs_masters) return;
     warnings.push_back(
         "the learning-rate schedule is not converted: give Megatron's own "
         "(--override-opt_param-scheduler)");

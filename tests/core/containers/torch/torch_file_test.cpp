@@ -50,6 +50,21 @@ void write_file(File const& file, TorchFilePlan const& plan,
   finish_torch_file(file, plan, crcs);
 }
 
+TEST(TorchFile, ARepeatedTensorHasOneStoredElement) {
+  ScratchFolder const folder("torch_repeated");
+  Document document;
+  document.root = document.add_repeated(DType::f32, {400, 300});
+  TorchFilePlan const plan = plan_torch_file(document, "m");
+  ASSERT_EQ(plan.storages.size(), 1U);
+  EXPECT_EQ(plan.storages.front().size_bytes, 4U);
+  File const file = File::create(folder.path() / "m.pt");
+  write_file(file, plan, {0});
+  TorchFile const torch = read_torch_file(again(file));
+  FileTensor const tensor = file_tensor(torch, torch.document.tensors.front(), "m");
+  EXPECT_EQ(tensor.shape, (std::vector<Index>{400, 300}));
+  EXPECT_EQ(tensor.strides, (std::vector<Index>{0, 0}));
+}
+
 TEST(TorchFile, WhatIsPlannedAndWrittenIsReadBack) {
   ScratchFolder const folder("torch_file");
   Document document = small_document();

@@ -309,17 +309,26 @@ TEST(DeepSpeedDamage, FilesThatAreMissingAreNamed) {
   }
 }
 
-TEST(DeepSpeedTarget, NeedsTheStateAndTheSettingsOfAnOptimizer) {
+TEST(DeepSpeedTarget, StateNeedsSettingsAndWeightsAloneGetMasters) {
   ScratchFolder const scratch("deepspeed_target");
   PlanRequest request;
   request.target.format = FormatId::deepspeed;
   request.read.map = "none";
   auto const plan = [&](test::SampleCheckpoint const& sample) {
     Checkpoint const opened = open_checkpoint(sample.path, FormatId::automatic, {}, LoneReader());
-    make_identity_plan(opened, request, PlanLimits{});
+    return make_identity_plan(opened, request, PlanLimits{});
   };
-  test::expect_refused(ErrorKind::usage, "holds no optimizer state, or the job drops it",
-                       [&] { plan(test::make_deepspeed(scratch.path() / "weights")); });
+  JobPlan const weights = plan(test::make_deepspeed(scratch.path() / "weights"));
+  std::size_t masters = 0;
+  for (TargetFile const& file : weights.files) masters += file.path.filename() == "fp32.pt";
+  EXPECT_GT(masters, 0U);
+  EXPECT_EQ(weights.unseen.size(), masters);
+  for (char const* slot : {"exp_avg.pt", "exp_avg_sq.pt", "step.pt"})
+    EXPECT_EQ(
+        std::ranges::count_if(weights.texts,
+                              [&](TextFile const& text) { return text.path.filename() == slot; }),
+        static_cast<std::ptrdiff_t>(masters))
+        << slot;
   test::expect_refused(ErrorKind::source, "does not state the parameter groups of its optimizer",
                        [&] { plan(test::make_deepspeed_with_state(scratch.path() / "state")); });
 }

@@ -152,7 +152,8 @@ TEST(StatePolicy, WhatNoTargetTakesOverIsSaid) {
             Lines{"dropped, because the target's format cannot hold them: dataloader, lr"});
 }
 
-constexpr FormatId with_room[] = {dist, shares, FormatId::fsdp_dtensor, FormatId::hdf5};
+constexpr FormatId with_room[] = {dist, shares, FormatId::fsdp_dtensor, FormatId::hdf5,
+                                  FormatId::deepspeed};
 
 TEST(StatePolicy, WhichFormatsStateGoesBetween) {
   constexpr FormatId by_name[] = {dist,           FormatId::dcp,       FormatId::fsdp_dtensor,
