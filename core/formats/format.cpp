@@ -244,6 +244,11 @@ Checkpoint open_checkpoint(fs::path const& given, FormatId wanted, OpenChoice ch
     path = folder_of_weights(given);
     if (path != given) listed_weights.emplace(path);
     format = &choose_format(path, wanted);
+    if (choice.by_headers && format->family() != name(FormatId::huggingface))
+      fail(ErrorKind::usage,
+           "[source] index = \"rebuild\": {} is a {} checkpoint, which has no index of Hugging "
+           "Face. Leave the key out.",
+           path.string(), format->name());
   });
   choice.names_alone = choice.names_alone || wanted == FormatId::dcp;
   Checkpoint checkpoint = format->open(path, choice, exchange);

@@ -29,6 +29,7 @@ struct OpenChoice {
   bool rank_states = false;    ///< optimizer state in files of single ranks is requested, and the
                                ///< optimizer settings of programs other than Megatron
   bool compare_files = true;   ///< files of ranks are checked for copies of each other
+  bool by_headers = false;     ///< of a Hugging Face folder: its index is not read
   std::string prefix;          ///< of the weights' keys, if the user names one
 };
 
@@ -90,6 +91,8 @@ class Format {
   /// Whether another format has precedence: next to its files, files of this one belong to another
   /// program.
   virtual bool yields() const { return false; }
+  /// The map of names alone that gives every checkpoint of this format its stored names; "": none.
+  virtual std::string_view names_map() const { return ""; }
 
   /// Whether the path is such a checkpoint, complete or not, by the names in it. Throws the errors
   /// of listing a folder.

@@ -6,9 +6,9 @@ namespace reshard {
 namespace {
 
 /// In the order of FormatId.
-constexpr std::array<std::string_view, 9> words = {"auto", "megatron",   "huggingface",
-                                                   "dcp",  "torch_dist", "fsdp_dtensor",
-                                                   "hdf5", "deepspeed",  "fsdp_ranks"};
+constexpr std::array<std::string_view, 10> words = {
+    "auto",         "megatron", "huggingface", "dcp",        "torch_dist",
+    "fsdp_dtensor", "hdf5",     "deepspeed",   "fsdp_ranks", "mistral"};
 
 }  // namespace
 

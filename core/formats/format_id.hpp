@@ -16,7 +16,8 @@ enum class FormatId {
   fsdp_dtensor,
   hdf5,
   deepspeed,
-  fsdp_ranks  ///< sources only
+  fsdp_ranks,  ///< sources only
+  mistral
 };
 
 /// The word of job files: "auto", "megatron", …

@@ -56,6 +56,7 @@ struct HuggingFaceTarget {
       reference;            ///< config, sidecars and shard map are taken from it
   std::string config_text;  ///< config.json without a reference
   std::vector<huggingface::FileMetadata> metadata = {};  ///< of the source's safetensors files
+  std::string stem = "model";                            ///< of the names of weight files
 };
 /// Adds config.json and the files copied with it.
 void add_sidecars(TargetDraft& job, HuggingFaceTarget const& target);

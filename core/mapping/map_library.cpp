@@ -188,10 +188,10 @@ void check_names_of(std::string_view key, MapFile const& names, MapFile const& f
   auto const fits = [&](std::string const& type) { return std::ranges::count(known, type) > 0; };
   if (known.empty() || std::ranges::any_of(family.model_types, fits)) return;
   fail(ErrorKind::usage,
-       "{} = \"{}\": it has names for models of type {}, and the model's family is {} ({}). Name "
-       "the map of this family.",
+       "{} = \"{}\": it has names for models of type {}, and the model's family is {} ({}). {}",
        key, fs::path(names.name).stem().string(), listed(known, 6),
-       fs::path(family.name).stem().string(), listed(family.model_types, 6));
+       fs::path(family.name).stem().string(), listed(family.model_types, 6),
+       key.ends_with("format") ? "Choose huggingface." : "Name the map of this family.");
 }
 
 std::vector<MapFile> MapLibrary::families() const {

@@ -48,6 +48,10 @@ void add_source(std::vector<Field>& out) {
            "With model.adapter = \"merge\": the folder of the adapter (LoRA) whose weights are merged "
            "into the source's. Where the source is a model that peft has wrapped: its "
            "adapter_config.json, if it is not beside the weights."),
+       keys::choice(
+           "index", &Source::index, {"read", "rebuild"},
+           "Hugging Face and Mistral: \"rebuild\" does without the index of the weights, which is lost or stale, and takes every tensor of all\n"
+           "*.safetensors files."),
        keys::texts(
            "average", &Source::average,
            "Further checkpoints of the same model, in the source's format and layout: every weight of the target is the mean of the source's and "

@@ -39,6 +39,8 @@ enum class SourceVerify { automatic, files, off };
 /// Use of replicas, which several files of a source hold alike: small ones are compared with each
 /// other; or the first that the plan finds is taken unseen.
 enum class ReplicaChoice { compare, first };
+/// Where the tensors of a Hugging Face folder are: its index tells, or the headers of its files.
+enum class IndexChoice { read, rebuild };
 /// Whether a target gets a SHA256SUMS; automatic: when all its files are read back.
 enum class SumsChoice { automatic, always, never };
 
@@ -69,6 +71,7 @@ struct JobSpec {
     SourceVerify verify = SourceVerify::automatic;
     SourceObjects objects = SourceObjects::look;
     ReplicaChoice replicas = ReplicaChoice::compare;
+    IndexChoice index = IndexChoice::read;
     int tp = 1;  ///< Megatron Lite only: its tensor parallelism, which the files do not say
     std::string adapter;  ///< an adapter's folder, with model.adapter = merge; "" for none
     std::vector<std::string> average;  ///< further checkpoints: the mean of all is written

@@ -24,6 +24,7 @@ OpenChoice open_choice(JobSpec const& job) {
   choice.rank_states = job.source.optimizer != StatePolicy::drop &&
                        format_of(job.target.format).target().rank_states;
   choice.compare_files = job.source.verify != SourceVerify::off;
+  choice.by_headers = job.source.index == IndexChoice::rebuild;
   choice.prefix = job.source.prefix;
   return choice;
 }

@@ -1,6 +1,7 @@
 #include "stages/plan/target_names.hpp"
 
 #include "core/containers/dcp/directory.hpp"
+#include "core/formats/format.hpp"
 #include "core/mapping/map_library.hpp"
 #include "stages/plan/source/kept_tensors.hpp"
 #include "stages/plan/source/mlite_keys.hpp"
@@ -9,21 +10,31 @@
 namespace reshard {
 namespace {
 
-constexpr std::string_view key = "[target] map";
+/// The map that the job names, or the one of all targets of its format.
+struct NamesChoice {
+  std::string_view key;
+  std::string map;
+};
+
+NamesChoice names_choice(PlanRequest const& request) {
+  std::string_view const own = format_of(request.target.format).names_map();
+  if (!own.empty()) return {"[target] format", std::string(own)};
+  return {"[target] map", request.options.dcp.map};
+}
 
 /// Options of maps of names alone: whether their names are written, and for how many pipeline
 /// stages.
 constexpr char const* written = "written";
 constexpr char const* stages = "stages";
 
-void refuse_layout(PlanRequest const& request) {
+void refuse_layout(PlanRequest const& request, std::string const& map) {
   for (MeshAxis const& axis : request.target.mesh.axes())
     if (axis.size > 1)
       fail(
           ErrorKind::usage,
           "[target] layout.{} = {}: the names of {} are the same for every layout. Remove the key; "
           "target.chunks says how tensors are cut.",
-          axis.name, axis.size, request.options.dcp.map);
+          axis.name, axis.size, map);
 }
 
 /// torch.save's bytes of the number 0.
@@ -52,8 +63,9 @@ void add_mlite(TargetNames& names, Model const& model, PlanRequest const& reques
 
 std::optional<TargetNames> target_names(SourceModel const& read, Model const& model,
                                         PlanRequest const& request) {
-  if (request.options.dcp.map.empty()) return std::nullopt;
-  TargetNames names{request.read.library.named(key, request.options.dcp.map)};
+  auto const [key, map] = names_choice(request);
+  if (map.empty()) return std::nullopt;
+  TargetNames names{request.read.library.named(key, map)};
   MapFile const& family = *read.maps.family;
   bool const alone = names.map.axes.empty();
   if (alone) check_names_of(key, names.map, family);
@@ -61,11 +73,11 @@ std::optional<TargetNames> target_names(SourceModel const& read, Model const& mo
     fail(ErrorKind::usage,
          "{} = \"{}\": it describes another family than the source, whose map is {}. Name that "
          "one, or a map that has only names.",
-         key, request.options.dcp.map, family.name);
+         key, map, family.name);
   if (alone && has_mlite_names(names.map))
     add_mlite(names, model, request);
   else
-    refuse_layout(request);
+    refuse_layout(request, map);
   if (alone) names.options[written] = Json(1);
   add_kept(family, names.map);
   return names;

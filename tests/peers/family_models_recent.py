@@ -17,6 +17,11 @@ from peer_types import TE_GROUPED, TE_SEQUENTIAL, Layout
 ROUTED = MOE | dict(num_experts=6)
 TRINITY = ROUTED | dict(num_dense_layers=2, num_shared_experts=2, sliding_window=9, head_dim=10, vocab_size=89)
 COHERE = ROUTED | dict(num_shared_experts=2, sliding_window=9, prefix_dense_intermediate_size=56, first_k_dense_replace=1, intermediate_size=24)
+MISTRAL = dict(
+    n_routed_experts=6, n_shared_experts=2, first_k_dense_replace=3, moe_intermediate_size=24, num_experts_per_tok=2, q_lora_rank=20, kv_lora_rank=12,
+    qk_rope_head_dim=8, qk_nope_head_dim=6, v_head_dim=10, num_key_value_heads=6, head_dim=None, rope_parameters=dict(
+        rope_type="yarn", rope_theta=1e4, factor=4.0, original_max_position_embeddings=32, beta_fast=32.0, beta_slow=1.0, mscale=1.0, mscale_all_dim=1.0,
+        llama_4_scaling_beta=0.1, partial_rotary_factor=8 / 14))
 GEMMA = base(sliding_window=9, head_dim=8, layer_types=[*WINDOWS[:4], "full_attention"])
 
 
@@ -92,6 +97,7 @@ OVIS = within("llm.model.", "llm.lm_head.", **{"visual_tokenizer.head.0.weight":
 FAMILIES = {
     "trinity": Family(dense("Afmoe", **TRINITY), MOE_A, MOE_B, TE_GROUPED),
     "trinity-all": Family(dense("Afmoe", **TRINITY | dict(num_dense_layers=0, global_attn_every_n_layers=2)), MOE_B, MOE_A, TE_SEQUENTIAL),
+    "mistral4": Family(dense("Mistral4", **MISTRAL), MOE_A, MOE_B, TE_GROUPED),
     "cohere2-moe": Family(dense("Cohere2Moe", **COHERE), MOE_A, MOE_B, TE_GROUPED),
     "cohere2-moe-rms": Family(
         dense("Cohere2Moe", **COHERE | dict(rms_norm_eps=1e-5, num_shared_experts=0, expert_selection_fn="sigmoid", prefix_dense_sliding_window_pattern=2)),

@@ -198,11 +198,12 @@ def test_an_adapter_of_another_kind_is_named(program, folder, scratch):
     adapter = scratch / "adapter"
     adapter.mkdir()
     save_file({"base_model.model.model.layers.0.self_attn.q_proj.hada_w1_a": torch.ones(4, 2)}, adapter / "adapter_model.safetensors")
-    (adapter / "adapter_config.json").write_text(json.dumps({"peft_type": "LOHA", "r": 2, "base_model_name_or_path": "nowhere"}))
-    for options in ({}, {"config": folder / "config.json"}):
-        outcome = program.attempt(adapter, scratch / "out", "torch_dist", source_options=options)
-        assert outcome.returncode == 3, outcome.stderr
-        assert 'peft_type is "LOHA"' in outcome.stderr, outcome.stderr
+    for kind, step in (("LOHA", "merge_and_unload"), ("PREFIX_TUNING", "It changes no weight")):
+        (adapter / "adapter_config.json").write_text(json.dumps({"peft_type": kind, "r": 2, "base_model_name_or_path": "nowhere"}))
+        for options in ({}, {"config": folder / "config.json"}):
+            outcome = program.attempt(adapter, scratch / "out", "torch_dist", source_options=options)
+            assert outcome.returncode == 3, outcome.stderr
+            assert f'peft_type is "{kind}"' in outcome.stderr and step in outcome.stderr, outcome.stderr
 
 
 def test_names_in_drop_of_the_family_leave_tensors_of_megatron_out(program, folder, scratch):
@@ -225,7 +226,7 @@ def test_names_in_drop_of_the_family_leave_tensors_of_megatron_out(program, fold
 
 
 FOLDERS = {
-    "mistral": ("consolidated.safetensors", "convert_mistral_weights_to_hf.py"),
+    "mistral": ("consolidated.safetensors", "and no params.json"),
     "orbax-run": ("10/state/_METADATA", "is an Orbax checkpoint"),
     "megatron": ("common.pt", "no .metadata, which is written last"),
 }  # fmt: skip
@@ -269,3 +270,33 @@ def test_dashes_are_standard_output_and_extracts_are_no_checkpoint(folder, scrat
     assert command("view", folder, "-o", scratch / "out" / "page.html").returncode == 0
 
 
+
+
+def test_an_index_is_rebuilt_by_request(program, scratch):
+    """Lost, or of another save: the headers tell."""
+    folder = save_family(scratch / "folder", LLAMA)
+    tensors = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    names = sorted(tensors)
+    shards = [names[0::2], names[1::2]]
+    for number, held in enumerate(shards, 1):
+        save_file({name: tensors[name] for name in held}, folder / f"model-{number:05}-of-00002.safetensors", metadata={"format": "pt"})
+    lost = program.attempt(folder, scratch / "lost", "huggingface")
+    assert lost.returncode == 3 and 'set source.index = "rebuild"' in lost.stderr, lost.stderr
+    index = folder / "model.safetensors.index.json"
+    for stale in (None, {name: "model-00001-of-00002.safetensors" for name in names}):
+        if stale:
+            index.write_text(json.dumps({"weight_map": stale}))
+        program.run(folder, scratch / f"out-{bool(stale)}", "huggingface", source_options={"index": "rebuild"})
+        made = load_file(scratch / f"out-{bool(stale)}" / "model.safetensors")
+        assert made.keys() == tensors.keys() and all(torch.equal(made[name], tensors[name]) for name in tensors)
+    save_file({names[0]: tensors[names[0]]}, folder / "again.safetensors")
+    twice = program.attempt(folder, scratch / "twice", "huggingface", source_options={"index": "rebuild"})
+    assert twice.returncode == 3 and f"'{names[0]}' is in several files" in twice.stderr, twice.stderr
+    (folder / "again.safetensors").unlink()
+    (folder / "model-00002-of-00002.safetensors").unlink()
+    missing = program.attempt(folder, scratch / "missing", "huggingface", source_options={"index": "rebuild"})
+    assert missing.returncode == 3 and "holds 1 of the 2 files model-*-of-2" in missing.stderr, missing.stderr
+    program.run(scratch / "out-True", scratch / "dcp", "dcp")
+    other = program.attempt(scratch / "dcp", scratch / "no", "huggingface", source_options={"index": "rebuild"})
+    assert other.returncode == 2 and "which has no index of Hugging Face" in other.stderr, other.stderr

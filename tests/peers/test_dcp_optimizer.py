@@ -1,5 +1,6 @@
 """Optimizer state of plain torch checkpoints (FSDP2, torchtitan) through a family's map into Megatron's formats."""
 
+import dataclasses
 import json
 import shutil
 
@@ -116,6 +117,39 @@ def test_megatron_takes_the_next_step(saved, program, scratch):
     vocabulary = ("embedding.word_embeddings.weight", "output_layer.weight")
     meant = {key: value[: trainers.CONFIG.vocab] if key in vocabulary else value for key, value in resumed.items()}
     assert_same_tensors(meant, {key: value[: trainers.CONFIG.vocab] if key in vocabulary else value for key, value in expected.items()})
+
+
+CHANGES = {
+    "layers": ({"keep_layers": "1", "layout": "{ tp = 2 }"}, {"layers": 1}),
+    "fewer rows": ({"vocab_size": trainers.CONFIG.vocab - 10}, {"vocab": trainers.CONFIG.vocab - 10}),
+    "more rows": ({"vocab_size": trainers.CONFIG.vocab + 6, "new_rows": "mean"}, {"vocab": trainers.CONFIG.vocab + 6}),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_state_follows_a_changed_model(change, saved, program, scratch):
+    """What stays keeps its moments, and rows that are added have none. Megatron trains on."""
+    from safetensors.torch import save_file
+
+    options, sizes = CHANGES[change]
+    folder = into_dist(program, saved, "nested", scratch / "dist", target_options=LAYOUT | options)
+    found = dcp_reading.whole_tensors(folder)
+    for word, slot in SLOTS:
+        one = scratch / word
+        one.mkdir()
+        shutil.copy(saved[0] / "flattened/config.json", one)
+        of_slot = {name: saved[1][f"optimizer.state.{name}.{slot}" if slot else f"model.{name}"].contiguous() for name in names_of(saved[1])}
+        save_file(of_slot, one / "model.safetensors", metadata={"format": "pt"})
+        rows = {"new_rows": "zero"} if slot and "new_rows" in options else {}
+        way = program.run(one, scratch / f"way-{word}", "torch_dist", target_options=LAYOUT | options | rows)
+        expected = dcp_reading.whole_tensors(next(way.glob("*/.metadata")).parent)
+        prefix = f"optimizer.state.{word}."
+        assert_same_tensors({key.removeprefix(prefix): value for key, value in found.items() if key.startswith(prefix)}, expected)
+    into_dist(program, saved, "nested", scratch / "complete")
+    again = program.run(scratch / "complete", scratch / "again", "torch_dist", target_options=LAYOUT | options, source_options={"rng": "drop"})
+    assert_same_tensors(dcp_reading.whole_tensors(next(again.glob("*/.metadata")).parent), found)
+    world = World(Recipe(dataclasses.replace(trainers.CONFIG, **sizes)), Layout(tp=2, pp=1 if change == "layers" else 2), min_lr=0.0)
+    assert dcp_checkpoints.resume(world, scratch / "dist", RESHARDABLE)
 
 
 def names_of(values):

@@ -42,6 +42,7 @@ def of_layers(make):
 # transformers 5 does not save topk_method, scoring_func and rotary_dim, which published folders have and vLLM asks for.
 FAMILIES = {
     "llama": of_layers(dense("Llama", **SIZES)),
+    "mistral": of_layers(dense("Mistral", **SIZES, sliding_window=None)),
     "qwen2": of_layers(dense("Qwen2", **PLAIN)),
     "qwen3": of_layers(dense("Qwen3", **SIZES)),
     "gemma3": of_layers(dense("Gemma3", config="Gemma3Text", **SIZES, sliding_window=9)),
@@ -63,6 +64,12 @@ FAMILIES = {
 MADE = {
     "llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "gemma3": "gemma3_text", "phi3": "phi3", "mixtral": "mixtral", "qwen3-moe": "qwen3_moe",
     "qwen3-next": "qwen3_next", "deepseek-v3": "deepseek_v3", "minimax-m2": "minimax_m2", "ernie": "ernie4_5_moe", "olmoe": "olmoe", "gpt-oss": "gpt_oss"}
+# Which vLLM loads from Mistral's own files, too: it has no names of Mixtral's there.
+OWN = ("llama", "mistral")
+LARGE = of_experts(dense(
+    "Mistral4", **PLAIN | ROUTED | LATENT, max_position_embeddings=1024, rope_parameters=dict(
+        rope_type="yarn", rope_theta=1e4, factor=16.0, original_max_position_embeddings=64, beta_fast=32.0, beta_slow=1.0, mscale=1.0,
+        mscale_all_dim=1.0, llama_4_scaling_beta=0.1, partial_rotary_factor=0.5)))
 QUANTS = {
     "plain": {},
     "fp8-block": dict(quant="fp8-block", quant_for="compressed-tensors"),
@@ -89,6 +96,10 @@ def folders():
         if name in MADE:
             shutil.rmtree(megatron / "huggingface")
             made.append(program.to_hf(megatron, root / name / "made", model=dict(map=MADE[name])))
+        if name in OWN:
+            made.append(program.run(root / name / "hf", root / name / "own", "mistral", target_options=dict(shard_bytes="1 MB")))
+    (root / "large").mkdir()
+    made.append(Program(root / "large").run(save_family(root / "large" / "hf", LARGE), root / "large" / "own", "mistral"))
     subprocess.run([ENGINE, Path(__file__).with_name("vllm_loader.py"), *made], check=True, capture_output=True, timeout=1700, cwd=root)
     yield root
     shutil.rmtree(root)
@@ -132,6 +143,13 @@ def test_a_config_made_from_args_is_enough(folders):
     for name in MADE:
         plain, made = (loaded_by_engine(folders / name / folder) for folder in ("plain", "made"))
         assert plain.keys() == made.keys() and all(torch.equal(plain[key], made[key]) for key in plain), name
+
+
+def test_mistrals_own_files_are_loaded(folders):
+    for name in OWN:
+        plain, own = (loaded_by_engine(folders / name / folder) for folder in ("plain", "own"))
+        assert plain.keys() == own.keys() and all(torch.equal(plain[key], own[key]) for key in plain), name
+    assert loaded_by_engine(folders / "large" / "own")
 
 
 @pytest.mark.parametrize("quant", STEPS)

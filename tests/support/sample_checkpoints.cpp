@@ -80,12 +80,13 @@ void write_safetensors(fs::path const& path, std::span<SampleTensor const> tenso
   write_text_file(path, bytes);
 }
 
-SampleCheckpoint make_huggingface(fs::path const& folder) {
-  SampleCheckpoint sample{folder, usual_tensors("model."), {}, folder / huggingface::index_name};
+SampleCheckpoint make_two_shards(fs::path const& folder, std::string const& stem) {
+  SampleCheckpoint sample{
+      folder, usual_tensors("model."), {}, folder / (stem + ".safetensors.index.json")};
   write_config(folder);
   std::span<SampleTensor const> const all = sample.tensors;
-  std::vector<std::string> const names{"model-00001-of-00002.safetensors",
-                                       "model-00002-of-00002.safetensors"};
+  std::vector<std::string> const names{stem + "-00001-of-00002.safetensors",
+                                       stem + "-00002-of-00002.safetensors"};
   Json map = Json::object();
   for (std::size_t f = 0; f < names.size(); ++f) {
     auto const part = all.subspan(f * 2, 2);
@@ -94,6 +95,16 @@ SampleCheckpoint make_huggingface(fs::path const& folder) {
     sample.files.push_back(folder / names[f]);
   }
   write_text_file(sample.written_last, Json().set("weight_map", map).dump(2));
+  return sample;
+}
+
+SampleCheckpoint make_huggingface(fs::path const& folder) {
+  return make_two_shards(folder, "model");
+}
+
+SampleCheckpoint make_mistral(fs::path const& folder) {
+  SampleCheckpoint sample = make_two_shards(folder, "consolidated");
+  write_text_file(folder / huggingface::params_name, "{}");
   return sample;
 }
 
@@ -405,6 +416,7 @@ std::vector<SampleMaker> sample_makers() {
        .has_rng = true,
        .has_tracker = true},
       {.name = "huggingface", .format = format(FormatId::huggingface), .make = make_huggingface},
+      {.name = "mistral", .format = format(FormatId::mistral), .make = make_mistral},
       {.name = "dcp",
        .format = format(FormatId::dcp),
        .make = make_plain_dcp,

@@ -272,7 +272,7 @@ class DistTarget {
     if (from_dist && (!job_.model.adapter_ranks().empty() || find_fused_part(job_.model, true)))
       record.args = sizes;
     bool const silent = names_.makes_args() && (fsdp_ || !carries_facts());
-    if (!from_dist || names_.renumbers() || silent) {
+    if (!from_dist || names_.renumbers() || silent || job_.read.changed) {
       record.args = names_.args();
       record.args.insert(record.args.end(), sizes.begin(), sizes.end());
       record.args.emplace_back("ckpt_format", fsdp_ ? "fsdp_dtensor" : "torch_dist");

@@ -12,6 +12,7 @@
 #include "core/base/sight.hpp"
 #include "core/base/text.hpp"
 #include "core/formats/huggingface/config.hpp"
+#include "core/formats/huggingface/shards.hpp"
 
 namespace reshard::huggingface {
 namespace {
@@ -55,20 +56,11 @@ bool may_be_sidecar(std::string const& name) {
                               [&](char const* pattern) { return matches_glob(pattern, folded); });
 }
 
-/// Mistral repositories hold the same weights a second time under the other name (rule 3).
-bool is_single_candidate(std::string const& name) {
-  return shard_name_problem(name).empty() && !matches_glob("consolidated*", name);
-}
-
 std::vector<std::string> matching(std::vector<std::string> const& names,
                                   bool (*wanted)(std::string const&)) {
   std::vector<std::string> found;
   std::ranges::copy_if(names, std::back_inserter(found), wanted);
   return found;
-}
-
-bool is_pickled(std::string const& name) {
-  return matches_glob("pytorch_model*.bin", name) || matches_glob("adapter_model*.bin", name);
 }
 
 /// Names that are the same text are one text, so its address tells.
@@ -149,23 +141,18 @@ void check_files(Folder const& folder) {
     readable_member(folder.path, folder.files[f], kinds[f]);
 }
 
-/// Rule 3: of Mistral's own files there is no map.
+/// Rule 3: Mistral's own files are read with params.json.
 [[noreturn]] void fail_without_weights(Folder const& folder,
                                        std::vector<std::string> const& names) {
-  auto const own = std::ranges::find_if(names, [](std::string const& name) {
-    return matches_glob("consolidated*.safetensors", name);
-  });
+  auto const own = std::ranges::find_if(names, is_consolidated);
   if (own == names.end())
     fail(ErrorKind::source,
          "{}: holds neither {} nor a *.safetensors file. Name the folder with the weights.",
          folder.path.string(), index_name);
-  bool const settings = std::ranges::find(names, "params.json") != names.end();
   fail(ErrorKind::source,
-       "{}: holds {}{}: weights under Mistral's own names, which no map describes, and neither {} "
-       "nor {}. Use the model's Hugging Face files, which most of Mistral's repositories have, "
-       "too; or make them with convert_mistral_weights_to_hf.py of transformers.",
-       folder.path.string(), shown(*own), settings ? " and params.json" : "", index_name,
-       single_file_name);
+       "{}: holds {}, weights under Mistral's own names, and no {}, which describes their model. "
+       "Fetch that file, too, or use the model's Hugging Face files.",
+       folder.path.string(), shown(*own), params_name);
 }
 
 /// Rules 2 to 4.
@@ -178,7 +165,7 @@ void find_single_file(Folder& folder, std::vector<std::string> const& names) {
   } else if (found.size() > 1) {
     fail(ErrorKind::source,
          "{}: {} *.safetensors files ({}) and no {}, which maps each tensor to its file. Download "
-         "the index too.",
+         "the index too, or set source.index = \"rebuild\".",
          folder.path.string(), found.size(), listed(found, 4), index_name);
   } else if (auto const pickled = matching(names, is_pickled); !pickled.empty()) {
     fail(
@@ -290,6 +277,21 @@ std::string shard_name_problem(std::string_view name) {
   return {};
 }
 
+bool has_consolidated(fs::path const& path) {
+  auto const names = member_names(path);
+  return std::ranges::find(names, params_name) != names.end() &&
+         std::ranges::any_of(names, [](std::string const& name) {
+           return name == consolidated_index_name || is_consolidated(name);
+         });
+}
+
+bool has_consolidated_alone(fs::path const& path) {
+  return has_consolidated(path) &&
+         std::ranges::none_of(member_names(path), [](std::string const& name) {
+           return name == index_name || is_single_candidate(name) || is_pickled(name);
+         });
+}
+
 bool looks_like_folder(fs::path const& path) {
   if (!sees_folder(path)) return false;
   auto const names = member_names(path);
@@ -298,13 +300,15 @@ bool looks_like_folder(fs::path const& path) {
   });
 }
 
-Folder open_folder(fs::path const& path) {
+Folder open_folder(fs::path const& path, bool by_headers) {
   Folder folder;
   folder.path = path;
   std::vector<std::string> const names = member_names(path);
   bool const adapter = is_adapter_folder(names);
   if (adapter) {
     open_adapter(folder, names);
+  } else if (by_headers) {
+    folder.files = numbered_files(path, matching(names, is_single_candidate));
   } else if (std::ranges::binary_search(names, index_name)) {
     read_index(folder);
   } else {
@@ -315,6 +319,30 @@ Folder open_folder(fs::path const& path) {
   find_sidecars(folder, names);
   if (adapter) std::erase(folder.sidecars, std::string(adapter_config_name));
   warn_of_unindexed_files(folder, names);
+  return folder;
+}
+
+Folder open_consolidated(fs::path const& path, bool by_headers) {
+  Folder folder;
+  folder.path = path;
+  std::vector<std::string> const names = member_names(path);
+  if (by_headers) {
+    folder.files = numbered_files(path, matching(names, is_consolidated));
+  } else if (std::ranges::binary_search(names, consolidated_index_name)) {
+    read_index(folder, consolidated_index_name);
+    folder.indexed = false;  // it does not travel: it is of Mistral's names
+  } else {
+    std::vector<std::string> const found = matching(names, is_consolidated);
+    if (found.size() != 1)
+      fail(ErrorKind::source,
+           "{}: {} consolidated*.safetensors files and no {}, which maps each tensor to its file. "
+           "Fetch the index too, or set source.index = \"rebuild\".",
+           path.string(), found.size(), consolidated_index_name);
+    folder.files = {found.front()};
+  }
+  check_files(folder);
+  read_config(folder, names);
+  find_sidecars(folder, names);
   return folder;
 }
 

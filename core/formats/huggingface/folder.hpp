@@ -19,6 +19,9 @@ namespace reshard::huggingface {
 inline constexpr std::string_view index_name = "model.safetensors.index.json";
 inline constexpr std::string_view single_file_name = "model.safetensors";
 inline constexpr std::string_view config_name = "config.json";
+/// Mistral's own files: what config.json and model.safetensors are to Hugging Face.
+inline constexpr std::string_view params_name = "params.json";
+inline constexpr std::string_view consolidated_stem = "consolidated";
 inline constexpr std::string_view adapter_file_name = "adapter_model.safetensors";
 inline constexpr std::string_view adapter_index_name = "adapter_model.safetensors.index.json";
 inline constexpr std::string_view adapter_config_name = "adapter_config.json";
@@ -62,8 +65,18 @@ bool looks_like_folder(std::filesystem::path const& path);
 
 /// Opens a folder, without `file_metadata`: the index decides which files hold weights; without one
 /// there must be exactly one *.safetensors file. Rules: docs/formats/huggingface.md, 1 and 2. Every
-/// violation is an Error of kind source.
-Folder open_folder(std::filesystem::path const& path);
+/// violation is an Error of kind source. `by_headers`: all *.safetensors files hold weights, and
+/// the index is not read (rule 2).
+Folder open_folder(std::filesystem::path const& path, bool by_headers = false);
+
+/// Whether the folder holds Mistral's own files, weights and params.json. Opens no file.
+bool has_consolidated(std::filesystem::path const& path);
+/// The same, and no weights under the names of open_folder().
+bool has_consolidated_alone(std::filesystem::path const& path);
+
+/// As open_folder(), of Mistral's own files: those that consolidated.safetensors.index.json names,
+/// without it the only consolidated*.safetensors. config.json need not be there.
+Folder open_consolidated(std::filesystem::path const& path, bool by_headers = false);
 
 /// Opens a folder whose config, sidecars and shard map are wanted, not its weights: they need not
 /// be there. No config.json is an Error of kind usage.
@@ -79,6 +92,12 @@ std::optional<Folder> find_carried(std::vector<std::filesystem::path> const& fol
 /// Why `name` cannot be a weight file of a folder, as the end of a sentence ("has a '/'"); empty
 /// when it can.
 std::string shard_name_problem(std::string_view name);
+
+/// The weight files of a folder without regard to an index: those of `names`, sorted. An Error of
+/// kind source when there are none, or when numbers in them ("-00002-of-00003") show that some are
+/// missing.
+std::vector<std::filesystem::path> numbered_files(std::filesystem::path const& folder,
+                                                  std::vector<std::string> const& names);
 
 /// The index compared with the header of one file.
 struct FileCheck {

@@ -1,4 +1,7 @@
 #include <algorithm>
+#include <map>
+#include <regex>
+#include <set>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -83,6 +86,26 @@ void IndexCheck::fail_missing(std::size_t file, safetensors::Header const& heade
 FileCheck check_against_index(Folder const& folder, std::size_t file,
                               safetensors::Header const& header) {
   return IndexCheck(folder).check(file, header);
+}
+
+std::vector<std::filesystem::path> numbered_files(std::filesystem::path const& folder,
+                                                  std::vector<std::string> const& names) {
+  if (names.empty())
+    fail(ErrorKind::source, "{}: holds no *.safetensors file. Name the folder with the weights.",
+         folder.string());
+  // "model-00002-of-00003.safetensors": of each stem and count, the numbers that are there.
+  std::map<std::pair<std::string, std::size_t>, std::set<std::size_t>> numbers;
+  std::regex const pattern("(.*-)([0-9]{1,9})-of-([0-9]{1,9})\\.safetensors");
+  for (std::string const& name : names)
+    if (std::smatch match; std::regex_match(name, match, pattern))
+      numbers[{match[1], std::stoul(match[3])}].insert(std::stoul(match[2]));
+  for (auto const& [shards, found] : numbers)
+    if (found.size() < shards.second)
+      fail(ErrorKind::source,
+           "{}: holds {} of the {} files {}*-of-{}. Fetch the others too, or remove those of "
+           "another save or download.",
+           folder.string(), found.size(), shards.second, shards.first, shards.second);
+  return {names.begin(), names.end()};
 }
 
 }  // namespace reshard::huggingface

@@ -16,6 +16,13 @@ constexpr std::size_t longest_module = 500;
 constexpr char const* merge_with_peft =
     "Merge it into its base model with peft (merge_and_unload, save_pretrained), and use the "
     "result.";
+/// Kinds that put tokens before the input and change no weight.
+constexpr std::array<std::string_view, 6> of_prompts = {"PREFIX_TUNING",           "PROMPT_TUNING",
+                                                        "MULTITASK_PROMPT_TUNING", "P_TUNING",
+                                                        "ADAPTION_PROMPT",         "CPT"};
+constexpr char const* leave_beside =
+    "It changes no weight, so nothing can be merged: convert the base model, and load this beside "
+    "it.";
 
 /// Members that make an adapter more than a product beside the weights when they are neither null
 /// nor false nor empty, and what they mean.
@@ -118,10 +125,13 @@ bool means(std::string const& key, std::string const& module, std::string const&
 LoraConfig::LoraConfig(Json config, std::string place, LoraUse use)
     : config_(std::move(config)), place_(std::move(place)) {
   Json const* const type = config_.find("peft_type");
-  if (type == nullptr || type->text() == nullptr || *type->text() != "LORA")
+  std::string const* const kind = type == nullptr ? nullptr : type->text();
+  if (kind == nullptr || *kind != "LORA") {
+    bool const prompts = kind != nullptr && std::ranges::count(of_prompts, *kind) > 0;
     fail(ErrorKind::source,
          "{}: peft_type is {}, and only adapters of the type \"LORA\" can be read. {}", place_,
-         shown(type), merge_with_peft);
+         shown(type), prompts ? leave_beside : merge_with_peft);
+  }
   // In Megatron's formats there is no name for its magnitudes.
   normalised_ = use == LoraUse::merge && says(config_.find("use_dora"));
   for (Refused const& one : refused)

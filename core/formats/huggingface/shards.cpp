@@ -97,6 +97,8 @@ void append_numbered(std::vector<ShardFile>& shards, std::vector<Positions> grou
                               std::move(groups[k]), laid));
 }
 
+std::string single_name(std::string_view stem) { return fmt::format("{}.safetensors", stem); }
+
 /// "model-added", or "model-added2" … when the reference, itself written by us, has such files
 /// already.
 std::string free_stem(std::map<std::string, Positions> const& files) {
@@ -173,30 +175,31 @@ Json index_metadata(std::span<TensorSpec const> tensors, Json const& reference) 
 
 std::vector<ShardFile> plan_shards(std::span<TensorSpec const> tensors,
                                    std::uint64_t largest_shard_bytes, ReferenceWeights& reference,
-                                   DataLayout data_layout, std::span<FileMetadata const> metadata) {
+                                   DataLayout data_layout, std::span<FileMetadata const> metadata,
+                                   std::string_view stem) {
   Laid const laid{tensors, data_layout, &reference, metadata};
   if (!reference.weight_map().empty())
     return shards_like(reference.weight_map(), laid, largest_shard_bytes);
-  return plan_shards(tensors, largest_shard_bytes, data_layout, metadata);
+  return plan_shards(tensors, largest_shard_bytes, data_layout, metadata, stem);
 }
 
 std::vector<ShardFile> plan_shards(std::span<TensorSpec const> tensors,
                                    std::uint64_t largest_shard_bytes, DataLayout data_layout,
-                                   std::span<FileMetadata const> metadata) {
+                                   std::span<FileMetadata const> metadata, std::string_view stem) {
   Laid const laid{tensors, data_layout, nullptr, metadata};
   Positions all(tensors.size());
   for (std::size_t i = 0; i < all.size(); ++i) all[i] = i;
   std::vector<Positions> groups = split_greedily(all, tensors, largest_shard_bytes);
   std::vector<ShardFile> shards;
   if (groups.size() == 1)
-    shards.push_back(shard_of(std::string(single_file_name), std::move(groups.front()), laid));
+    shards.push_back(shard_of(single_name(stem), std::move(groups.front()), laid));
   else
-    append_numbered(shards, std::move(groups), "model", laid);
+    append_numbered(shards, std::move(groups), stem, laid);
   return shards;
 }
 
-bool needs_index(std::span<ShardFile const> shards) {
-  return shards.size() != 1 || shards.front().name != single_file_name;
+bool needs_index(std::span<ShardFile const> shards, std::string_view stem) {
+  return shards.size() != 1 || shards.front().name != single_name(stem);
 }
 
 std::string index_json(std::span<ShardFile const> shards, std::span<TensorSpec const> tensors,

@@ -11,6 +11,7 @@
 #include "core/base/text_order.hpp"
 #include "core/base/workers.hpp"
 #include "core/formats/dcp/source.hpp"
+#include "core/formats/huggingface/shards.hpp"
 #include "core/formats/inspect_lines.hpp"
 #include "core/formats/shared_headers.hpp"
 
@@ -21,8 +22,8 @@ namespace fs = std::filesystem;
 
 /// Shards whose index is still to come look like a folder with one file.
 std::string lone_shard(fs::path const& folder) {
-  for (std::string_view const name :
-       {index_name, single_file_name, adapter_index_name, adapter_file_name})
+  for (std::string_view const name : {index_name, single_file_name, adapter_index_name,
+                                      adapter_file_name, consolidated_index_name})
     if (sees_file(folder / name)) return "";
   std::error_code error;
   for (std::string const& name : names_in(folder, error))
@@ -43,6 +44,18 @@ std::string adapter_summary(Json const& config) {
                      said("base_model_name_or_path"), said("r"), said("lora_alpha"));
 }
 
+/// Without an index only the headers say which of two tensors of one name counts.
+void check_once(Checkpoint const& checkpoint) {
+  StoredTable const& stored = checkpoint.stored;
+  std::map<std::string_view, std::size_t> seen;
+  for (std::size_t t = 0; t < stored.tensors.size(); ++t)
+    if (auto const [first, is_new] = seen.emplace(stored.tensors[t].name, t); !is_new)
+      fail(ErrorKind::source,
+           "{}: '{}' is in several files, and without an index it is not known which is meant. "
+           "Remove the files of another save or download.",
+           checkpoint.place, safetensors::shown(stored.tensors[t].name));
+}
+
 /// Tensors and bytes of one dtype.
 struct DTypeTotal {
   std::int64_t tensors = 0;
@@ -61,19 +74,19 @@ bool HuggingFaceFormat::probe(fs::path const& path) const {
 
 Format const& HuggingFaceFormat::refined(fs::path const& path) const {
   if (dcp::looks_like_boxed_safetensors(path)) return dcp::boxed_safetensors();
-  return *this;
+  return sees_folder(path) && has_consolidated_alone(path) ? format_of(FormatId::mistral) : *this;
 }
 
 std::string HuggingFaceFormat::why_incomplete(fs::path const& path) const {
   return lone_shard(path);
 }
 
-Checkpoint HuggingFaceFormat::open(fs::path const& path, OpenChoice const& /*choice*/,
+Checkpoint HuggingFaceFormat::open(fs::path const& path, OpenChoice const& choice,
                                    HeaderExchange const& exchange) const {
   Checkpoint checkpoint;
   checkpoint.format = this;
   Folder folder;
-  exchange.together_seeing([&] { folder = open_folder(path); });
+  exchange.together_seeing([&] { folder = opened(path, choice.by_headers); });
   for (fs::path const& file : folder.files) checkpoint.files.push_back(folder.path / file);
   std::vector<safetensors::Header> headers = shared_safetensors_headers(checkpoint, exchange);
   checkpoint.root = checkpoint.folder = folder.path;
@@ -97,6 +110,7 @@ Checkpoint HuggingFaceFormat::open(fs::path const& path, OpenChoice const& /*cho
                                  check.warnings.end());
     }
   });
+  if (choice.by_headers) exchange.together([&] { check_once(checkpoint); });
   checkpoint.promised.reserve(folder.weight_map.size());
   WeightMap const& map = folder.weight_map;
   auto const name_of = [&map](std::size_t i) -> std::string_view { return map[i].first; };
@@ -146,7 +160,7 @@ std::string quantisation_of(Json const& config) {
 Inspection HuggingFaceFormat::describe(fs::path const& path,
                                        megatron::UserSizes const& /*sizes*/) const {
   bool const is_file = fs::is_regular_file(path);
-  Folder const folder = is_file ? folder_of_file(path) : open_folder(path);
+  Folder const folder = is_file ? folder_of_file(path) : opened(path, false);
   IndexCheck const check(folder);
   std::map<std::string, DTypeTotal> dtypes;
   std::vector<std::string> notes = folder.warnings;
@@ -207,9 +221,9 @@ Inspection HuggingFaceFormat::describe(fs::path const& path,
       .set("sidecars", array(folder.sidecars));
   result.json.set("mismatches", array(mismatches)).set("notes", array(notes));
   result.text = fmt::format(
-      "path              {}\nformat            huggingface\nmodel_type        {}\nfiles             {}{}\ntensors           {}\nelements          {}\nquantised         {}\ndtypes            "
+      "path              {}\nformat            {}\nmodel_type        {}\nfiles             {}{}\ntensors           {}\nelements          {}\nquantised         {}\ndtypes            "
       "{}\n",
-      path.string(), model_type, folder.files.size(),
+      path.string(), name(), model_type, folder.files.size(),
       folder.weight_map.empty() ? "" : " with an index", tensors, with_short_form(values),
       quantisation == "none" ? "no" : quantisation, kinds_text);
   result.text += inspect_line("layout", "none: every tensor is complete");

@@ -5,7 +5,7 @@
 namespace reshard::huggingface {
 
 /// Folders of safetensors files that hold whole tensors, with or without an index.
-class HuggingFaceFormat final : public Format {
+class HuggingFaceFormat : public Format {
  public:
   FormatId id() const override { return FormatId::huggingface; }
   FormatWords words() const override;
@@ -20,6 +20,12 @@ class HuggingFaceFormat final : public Format {
   void lay_out(MappedTarget const& job, TargetDraft& draft) const override;
   void lay_out_named(NamedTarget const& job, TargetDraft& draft) const override;
   std::optional<Folder> model_files(Checkpoint const& checkpoint) const override;
+
+ protected:
+  /// The files of a folder that are read.
+  virtual Folder opened(std::filesystem::path const& path, bool by_headers) const {
+    return open_folder(path, by_headers);
+  }
 };
 
 }  // namespace reshard::huggingface

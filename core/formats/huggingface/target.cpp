@@ -92,9 +92,9 @@ void add_index(TargetDraft& job, std::span<huggingface::ShardFile const> shards,
                          }});
     return;
   }
-  if (!huggingface::needs_index(shards)) return;
+  if (!huggingface::needs_index(shards, target.stem)) return;
   Json const metadata = target.reference ? target.reference->index_metadata : Json();
-  job.texts.push_back({std::string(huggingface::index_name),
+  job.texts.push_back({target.stem + ".safetensors.index.json",
                        huggingface::index_json(shards, specs, metadata),
                        true,
                        {}});
@@ -137,8 +137,8 @@ void place_in_shards(TargetDraft& job, std::span<TensorSpec const> specs, std::u
                      std::function<std::vector<Piece>(std::size_t)> const& pieces,
                      std::vector<bool> const& copies) {
   huggingface::ReferenceWeights reference(target.reference);
-  auto shards =
-      huggingface::plan_shards(specs, shard_bytes, reference, job.data_layout, target.metadata);
+  auto shards = huggingface::plan_shards(specs, shard_bytes, reference, job.data_layout,
+                                         target.metadata, target.stem);
   warn_of_lost_metadata(job, shards, target);
   warn_of_larger_shards(job, shards, shard_bytes, target);
   for (std::uint32_t f = 0; f < shards.size(); ++f) {
@@ -295,15 +295,16 @@ bool describes_source(MappedTarget const& job) {
 
 FormatOptions<TargetOptions> target_options() {
   return {
-      {{FormatId::huggingface, FormatId::dcp},
+      {{FormatId::huggingface, FormatId::mistral, FormatId::dcp},
        keys::text(
            "reference", &TargetOptions::reference,
-           "Hugging Face, and DCP with target.map: a folder of the same model; its config and tokenizer files go into the target.")},
-      {{FormatId::huggingface},
-       keys::size("shard_bytes", &TargetOptions::shard_bytes,
-                  "Hugging Face only: the maximum size of a safetensors file. A larger tensor gets "
-                  "its own file. Files of a source or reference with the same tensors stay as they "
-                  "are.")},
+           "Hugging Face, Mistral, and DCP with target.map: a folder of the same model; its config and tokenizer files go into the target.")},
+      {{FormatId::huggingface, FormatId::mistral},
+       keys::size(
+           "shard_bytes", &TargetOptions::shard_bytes,
+           "Hugging Face, and Mistral, whose files are else one: the maximum size of a safetensors file. A larger tensor gets "
+           "its own file. Files of a source or reference with the same tensors stay as they "
+           "are.")},
       {{FormatId::huggingface},
        keys::choice(
            "quant", &TargetOptions::quant,

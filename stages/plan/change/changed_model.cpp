@@ -18,6 +18,7 @@
 #include "core/plan/digest_work.hpp"
 #include "core/plan/replicas.hpp"
 #include "core/plan/source_proof.hpp"
+#include "core/plan/state_checks.hpp"
 #include "core/quant/cast.hpp"
 #include "stages/plan/change/carried_parts.hpp"
 #include "stages/plan/change/changed_facts.hpp"
@@ -54,11 +55,6 @@ class ModelChanger {
     if (source_.adapter || !model_.adapter_ranks().empty())
       fail(ErrorKind::usage,
            "{}: holds an adapter, whose matrices are those of the complete model. Remove {}.",
-           source_.place, keys());
-    if (model_.slots().size() > 1)
-      fail(ErrorKind::usage,
-           "{}: holds optimizer state, which is that of the complete model. Set source.optimizer = "
-           "\"drop\", or remove {}.",
            source_.place, keys());
     if (changes_.vocab_size == 0 && changes_.new_rows != NewRows::refuse)
       fail(ErrorKind::usage,
@@ -275,7 +271,7 @@ class ModelChanger {
            "[target] new_rows: '{}' is {}, and rows are added to F32, BF16 and F16 only. Keep its "
            "size.",
            std::string_view(blob.name), name(blob.dtype));
-    if (changes_.new_rows == NewRows::mean) {
+    if (changes_.new_rows == NewRows::mean && !is_moment(model_.tensor(tensor))) {
       auto rows = std::make_shared<GatheredTensor>();
       rows->dtype = blob.dtype;
       rows->shape = {held, columns};
@@ -286,6 +282,11 @@ class ModelChanger {
       view.gathered = std::move(rows);
     }
     return view;
+  }
+
+  /// Optimizer state of rows that were never trained is zero, except for master weights.
+  bool is_moment(LogicalTensor const& tensor) const {
+    return tensor.slot != SlotId::weight && !is_master_slot(model_.slots()[index(tensor.slot)]);
   }
 
   void add_rows(Catalog& catalog, TensorId tensor, AxisId vocab, Index held,

@@ -100,7 +100,10 @@ class SourceReader {
     if (source_.names == NameOwner::megatron && result_.maps.family)
       result_.maps.core.drop.insert(result_.maps.core.drop.end(), result_.maps.family->drop.begin(),
                                     result_.maps.family->drop.end());
-    if (result_.maps.family && result_.maps.family->axes.empty()) take_names_alone();
+    if (result_.maps.family && result_.maps.family->axes.empty())
+      take_names_alone();
+    else if (std::string_view const own = source_.format->names_map(); !own.empty())
+      take_names(own_names(source_, result_.view, request_), "[source] format");
     for (auto const& [key, size] :
          {std::pair("tp", request_.read.tp), std::pair("etp", request_.read.etp)})
       if (size != 1 && !(names_ && has_mlite_names(*names_)))
@@ -204,10 +207,15 @@ class SourceReader {
            "Set map to \"auto\" or name a family.",
            request_.read.map, names_->name, lite ? "" : " or a Hugging Face folder", place());
     result_.maps.family = request_.read.library.choose("auto", result_.config, Json(), true).family;
-    check_names_of("[model] map", *names_, *result_.maps.family);
+    take_names(*std::move(names_), "[model] map");
+    if (lite) result_.view.weights = without_stages(result_.view.weights, place());
+  }
+
+  void take_names(MapFile names, std::string_view key) {
+    names_ = std::move(names);
+    check_names_of(key, *names_, *result_.maps.family);
     result_.maps.family->name += " with the names of " + names_->name;
     result_.maps.family->keep = names_->keep;  // the family's own are of other stored names
-    if (lite) result_.view.weights = without_stages(result_.view.weights, place());
   }
 
   void apply_maps() {

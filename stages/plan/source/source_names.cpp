@@ -217,4 +217,31 @@ void each_stored(Checkpoint const& source, StoredView const& view,
         visit(tensor.name, tensor.shape);
 }
 
+MapFile own_names(Checkpoint const& source, StoredView const& view, PlanRequest const& request) {
+  MapFile map =
+      request.read.library.named("[source] format", std::string(source.format->names_map()));
+  std::string part;
+  std::string scale;
+  each_stored(source, view, [&](std::string const& name, std::vector<Index> const&) {
+    if (name.ends_with(".qscale_weight")) scale = name;
+    if (std::ranges::any_of(map.keep,
+                            [&](std::string const& kept) { return matches_glob(kept, name); }))
+      part = name;
+  });
+  bool const elsewhere =
+      !request.target.folder.empty() && request.target.format != source.format->id();
+  if (elsewhere && request.read.unmapped == Unmapped::keep && !part.empty())
+    fail(ErrorKind::usage,
+         "[model] unmapped = \"keep\": {} holds '{}' and others, which other formats have under "
+         "other names and with rows in another order. Set it to \"drop\" for the language model "
+         "alone, or use the model's Hugging Face files.",
+         source.place, part);
+  if (!request.target.folder.empty() && !request.read.dequantise && !scale.empty())
+    fail(ErrorKind::usage,
+         "[model] quant: {} holds FP8 weights with scales of Mistral's own ('{}'), which no target "
+         "has. Set it to \"dequantise-bf16\", or use the model's Hugging Face files.",
+         source.place, scale);
+  return map;
+}
+
 }  // namespace reshard

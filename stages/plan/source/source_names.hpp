@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/formats/format.hpp"
+#include "core/formats/target.hpp"
 #include "core/mapping/side.hpp"
 
 namespace reshard {
@@ -48,5 +49,9 @@ std::string unread_note(std::vector<std::string> const& names, std::string const
 /// file. Those of many ranks' files that have both in common are visited once.
 void each_stored(Checkpoint const& source, StoredView const& view,
                  std::function<void(std::string const&, std::vector<Index> const&)> const& visit);
+
+/// The map of the names that every source of its format has. Errors of kind usage: what no target
+/// of this job has a form for.
+MapFile own_names(Checkpoint const& source, StoredView const& view, PlanRequest const& request);
 
 }  // namespace reshard

@@ -98,6 +98,19 @@ TEST_F(Recognise, BoxesAreFoundUnderBothNamesOfTheirFormat) {
   EXPECT_EQ(chosen(path, FormatId::huggingface), "boxes");
 }
 
+TEST_F(Recognise, MistralsOwnFilesAreReadWhereTheyAreAloneOrChosen) {
+  std::vector<std::string> const own = {"consolidated.safetensors", "params.json"};
+  fs::path const alone = make("own", own);
+  EXPECT_EQ(found(alone), Ids{FormatId::huggingface});
+  EXPECT_EQ(chosen(alone), "mistral");
+  EXPECT_EQ(chosen(alone, FormatId::huggingface), "mistral");
+  fs::path const both =
+      make("both", {"consolidated.safetensors", "params.json", "model.safetensors"});
+  EXPECT_EQ(chosen(both), "huggingface");
+  EXPECT_EQ(chosen(both, FormatId::mistral), "mistral");
+  EXPECT_EQ(chosen(make("lone", {"consolidated.safetensors"})), "huggingface");
+}
+
 TEST_F(Recognise, AMetadataJsonIsMegatronsWhereItNamesABackend) {
   fs::path const path = make("x", {"model.safetensors", "metadata.json"});
   std::ofstream(path / "metadata.json") << R"({"author": "another program"})";

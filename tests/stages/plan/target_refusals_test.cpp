@@ -53,13 +53,6 @@ TEST(TargetRefuses, StateOfAnotherDtypeThanDistribOptimHas) {
                  "is BF16, and distrib_optim.pt holds F32");
 }
 
-TEST(TargetRefuses, StateOfTheCompleteModel) {
-  PlanRequest request = request_for(FormatId::torch_dist);
-  request.changes.keep_layers = "0";
-  expect_refused(adam([](std::string const&) { return false; }), request, ErrorKind::usage,
-                 "holds optimizer state, which is that of the complete model");
-}
-
 /// The source with each tensor as `change` makes it, or without it.
 MadeCheckpoint changed(SampleModel const& sample,
                        std::function<bool(MadeTensor& tensor)> const& change) {

@@ -118,7 +118,7 @@ TEST_F(HuggingFaceFolder, EveryUnusableFolderIsRefusedWithTheNextStep) {
        {"pickled (pytorch_model-00001-of-00002.bin)", "expected *.safetensors", "save_pretrained"}},
       {"only consolidated",
        {{"consolidated.safetensors", ""}},
-       {"weights under Mistral's own names", "and neither"}},
+       {"weights under Mistral's own names", "and no params.json"}},
       {"missing shards",
        {{"a.safetensors", ""},
         {index,
