@@ -36,6 +36,7 @@ enum class ViewKind {
   gather,      ///< a tensor from several places, which may be views
   encode,      ///< the codes of a gathered weight that is quantised
   scales,      ///< and its scales
+  second,      ///< and the scale that it has in common with others, F32
   sizes,       ///< and the numbers of its rows and columns, I64
   rows,        ///< rows that are alike: zeros, or with `gathered` the mean of its rows, summed in
                ///< F64 in their order and rounded once
@@ -57,8 +58,10 @@ struct SourceView {
   std::vector<StoredPlace> averaged = {};
   std::shared_ptr<MergedWeight const> merged = nullptr;  ///< of merge
   std::shared_ptr<GatheredTensor const> gathered =
-      nullptr;                    ///< of gather, encode, scales, sizes, rows
-  quant::Encoding encoding = {};  ///< of encode, scales
+      nullptr;                    ///< of gather, encode, scales, second, sizes, rows
+  quant::Encoding encoding = {};  ///< of encode, scales, second
+  /// Of these, with a second scale: all weights that share it.
+  std::shared_ptr<std::vector<std::shared_ptr<GatheredTensor const>> const> joined = nullptr;
   // The rest is of dequantise.
   quant::Scheme scheme = {};
   /// One number for each block: [.., rows / block_rows, columns / block_columns], rounded up;

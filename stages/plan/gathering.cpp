@@ -8,6 +8,71 @@
 #include "core/plan/source_proof.hpp"
 
 namespace reshard {
+namespace {
+
+double bytes_behind(Catalog const& source, SourceView const& view);
+
+double stored_bytes(StoredPlace const& place) {
+  double bytes = bits(place.dtype) / 8.0;
+  for (Index const extent : place.shape) bytes *= static_cast<double>(extent);
+  return bytes;
+}
+
+double bytes_behind(Catalog const& source, GatheredTensor const& tensor) {
+  double all = 0;
+  for (GatheredPart const& part : tensor.parts) {
+    double bytes = bits(tensor.dtype) / 8.0;
+    for (CopyDim const& dim : part.dims) bytes *= static_cast<double>(dim.count);
+    if (part.file >= source.real_files()) {
+      SourceView const& view = source.views[part.file - source.real_files()];
+      auto const size = static_cast<double>(elements_of(view)) * bits(view.dtype) / 8.0;
+      bytes *= size > 0 ? bytes_behind(source, view) / size : 1;
+    }
+    all += bytes;
+  }
+  return all;
+}
+
+double bytes_behind(Catalog const& source, SourceView const& view) {
+  auto const elements = static_cast<double>(elements_of(view));
+  switch (view.kind) {
+    case ViewKind::scales:  // read with the codes
+    case ViewKind::second:
+    case ViewKind::sizes: return 0;
+    case ViewKind::gather: return bytes_behind(source, *view.gathered);
+    case ViewKind::encode: return bytes_behind(source, *view.gathered) * (view.joined ? 2 : 1);
+    case ViewKind::rows: return view.gathered ? bytes_behind(source, *view.gathered) : 0;
+    case ViewKind::dequantise: {
+      double bytes = stored_bytes(view.stored);
+      for (auto const* const place : {&view.scale, &view.second, &view.zero_points})
+        if (*place) bytes += stored_bytes(**place);
+      return bytes;
+    }
+    default: break;
+  }
+  double bytes = elements * bits(view.stored.dtype) / 8.0;
+  for (StoredPlace const& other : view.averaged) bytes += elements * bits(other.dtype) / 8.0;
+  return bytes;
+}
+
+}  // namespace
+
+void count_behind_views(Plan& plan, Catalog const& source) {
+  if (source.views.empty()) return;
+  std::set<std::uint32_t> views;
+  for (TensorPieces const& tensor : source.tensors)
+    if (!tensor.empty())
+      for (std::uint32_t const blob : distinct_pieces(tensor, source).blobs())
+        if (std::uint32_t const file = source.blobs[blob].file; file >= source.real_files())
+          views.insert(file - static_cast<std::uint32_t>(source.real_files()));
+  auto bytes = static_cast<double>(plan.source_bytes);
+  for (std::uint32_t const number : views) {
+    SourceView const& view = source.views[number];
+    bytes += bytes_behind(source, view) -
+             static_cast<double>(elements_of(view)) * bits(view.dtype) / 8.0;
+  }
+  plan.source_bytes = bytes > 0 ? static_cast<std::uint64_t>(bytes + 0.5) : 0;
+}
 
 std::vector<std::uint32_t> files_behind(Catalog const& source, std::uint32_t file) {
   if (file < source.real_files()) return {file};

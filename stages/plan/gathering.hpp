@@ -9,6 +9,7 @@
 #include "core/mapping/model.hpp"
 #include "core/plan/catalog.hpp"
 #include "core/plan/gathered.hpp"
+#include "core/plan/plan.hpp"
 
 namespace reshard {
 
@@ -24,5 +25,9 @@ void each_gathered_part(Model const& model, Catalog const& source, TensorId tens
 /// Sorts the parts of a tensor and notes their files. Pre: shape is set, and the parts hold each
 /// element once.
 void finish_gathering(GatheredTensor& tensor, Catalog const& source, std::string_view name);
+
+/// Makes the plan's source_bytes those of the files behind the views: what a mean, codes, or a
+/// gathered tensor is computed from, instead of its own.
+void count_behind_views(Plan& plan, Catalog const& source);
 
 }  // namespace reshard

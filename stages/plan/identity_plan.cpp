@@ -20,7 +20,8 @@
 #include "stages/plan/averaged_weights.hpp"
 #include "stages/plan/config/config_conflicts.hpp"
 #include "stages/plan/config/expected_names.hpp"
-#include "stages/plan/made_quant.hpp"
+#include "stages/plan/gathering.hpp"
+#include "stages/plan/quant/made_quant.hpp"
 #include "stages/plan/source/named_masters.hpp"
 #include "stages/plan/source/source_names.hpp"
 #include "stages/plan/source/state_policy.hpp"
@@ -81,6 +82,7 @@ class IdentityPlanner {
     if (!source_.averaged.empty()) tensors_read();
     quantise(job_, request_, source_);
     job_.plan = make_plan(*job_.model, job_.source, job_.target, limits, job_.opaque);
+    count_behind_views(job_.plan, job_.source);
     return std::move(job_);
   }
 

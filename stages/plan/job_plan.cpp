@@ -28,8 +28,9 @@
 #include "stages/plan/config/config_members.hpp"
 #include "stages/plan/config/expected_names.hpp"
 #include "stages/plan/config/found_prefix.hpp"
+#include "stages/plan/gathering.hpp"
 #include "stages/plan/identity_plan.hpp"
-#include "stages/plan/made_quant.hpp"
+#include "stages/plan/quant/made_quant.hpp"
 #include "stages/plan/source/master_weights.hpp"
 #include "stages/plan/source/megatron_form.hpp"
 #include "stages/plan/source/settled_configs.hpp"
@@ -168,6 +169,7 @@ class JobPlanner {
     if (!source_.averaged.empty()) tensors_read();
     quantise(job_, request_, source_);
     job_.plan = make_plan(*job_.model, job_.source, job_.target, limits_, job_.opaque);
+    count_behind_views(job_.plan, job_.source);
     return std::move(job_);
   }
 

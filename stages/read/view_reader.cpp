@@ -54,6 +54,11 @@ void ViewReader::gather(std::size_t number, Index first, Index count, std::byte*
                 static_cast<std::size_t>(count) * sizeof(Index));
     return;
   }
+  if (view.kind == ViewKind::second) {
+    float const scale = encoder_.second(view);
+    std::memcpy(into, &scale, sizeof scale);
+    return;
+  }
   if (view.kind == ViewKind::gather) return gatherer_.gather(*view.gathered, first, count, into);
   auto const special = view.kind == ViewKind::rows     ? row_mean_.fill(view, first, count, into)
                        : view.kind == ViewKind::encode ? encoder_.codes(view, first, count, into)

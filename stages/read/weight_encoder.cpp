@@ -39,6 +39,38 @@ bool KeptScales::take(GatheredTensor const* weight, Index band, std::vector<std:
   return true;
 }
 
+float KeptScales::largest(void const* joined, std::function<float()> const& find) {
+  std::unique_lock lock(mutex_);
+  Magnitude& held = magnitudes_[joined];
+  lock.unlock();
+  std::lock_guard const alone(held.mutex);
+  if (!held.value) held.value = find();
+  return *held.value;
+}
+
+/// An infinity or NaN is none: the run ends with the weight that has it.
+float WeightEncoder::largest(SourceView const& view) {
+  if (!view.joined) return 0;
+  return kept_.largest(view.joined.get(), [&] {
+    float most = 0;
+    for (auto const& weight : *view.joined) {
+      Index const count = checked_volume(weight->shape, ErrorKind::source, "a tensor's shape");
+      Index const size = bits(weight->dtype) / 8;
+      for (Index first = 0; first < count; first += band_bytes / size) {
+        Index const part = std::min(count - first, band_bytes / size);
+        weights_.resize(static_cast<std::size_t>(part * size));
+        gatherer_.gather(*weight, first, part, weights_.data());
+        most = std::max(most, quant::largest_of(weight->dtype, weights_).magnitude);
+      }
+    }
+    return most;
+  });
+}
+
+float WeightEncoder::second(SourceView const& view) {
+  return quant::second_scale(view.encoding, view.gathered->dtype, largest(view));
+}
+
 WeightEncoder::Bands WeightEncoder::bands_of(SourceView const& view) {
   GatheredTensor const& weight = *view.gathered;
   Index const columns = weight.columns();
@@ -57,12 +89,13 @@ std::optional<quant::Inexact> WeightEncoder::encode(SourceView const& view, Band
   Index const columns = weight.columns();
   Index const rows = bands.rows_of(band);
   Index const first = band * bands.band_rows * columns;
+  float const most = largest(view);
   weights_.resize(static_cast<std::size_t>(rows * columns * bits(weight.dtype) / 8));
   gatherer_.gather(weight, first, rows * columns, weights_.data());
   Index const block_rows = view.encoding.block_rows;
   scales_.resize(static_cast<std::size_t>((rows + block_rows - 1) / block_rows *
                                           bands.encoder.scale_row_bytes()));
-  auto special = bands.encoder.run(rows, weights_, codes, scales_);
+  auto special = bands.encoder.run(rows, weights_, codes, scales_, most);
   if (special) {
     special->element += static_cast<std::size_t>(first);
     return special;

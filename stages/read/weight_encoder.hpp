@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -22,16 +23,24 @@ class KeptScales {
   void put(GatheredTensor const* weight, Index band, std::span<std::byte const> scales);
   /// False where they are not there.
   bool take(GatheredTensor const* weight, Index band, std::vector<std::byte>& scales);
+  /// The largest magnitude of weights that share a second scale, which `find` computes once.
+  float largest(void const* joined, std::function<float()> const& find);
 
  private:
+  struct Magnitude {
+    std::mutex mutex;
+    std::optional<float> value;
+  };
   using Key = std::pair<GatheredTensor const*, Index>;
   std::mutex mutex_;
   std::map<Key, std::vector<std::byte>> held_;
   std::vector<Key> order_;  ///< as they came
   std::size_t bytes_ = 0;
+  std::map<void const*, Magnitude> magnitudes_;
 };
 
-/// Codes and scales of gathered weights (ViewKind::encode, scales), band by band: so many rows of
+/// Codes and scales of gathered weights (ViewKind::encode, scales,
+/// second), band by band: so many rows of
 /// blocks as have about a MiB of weights, at least one. Used by one thread.
 class WeightEncoder {
  public:
@@ -44,8 +53,11 @@ class WeightEncoder {
                                       std::byte* into);
   std::optional<quant::Inexact> scales(SourceView const& view, Index first, Index count,
                                        std::byte* into);
+  /// The second scale of a view.
+  float second(SourceView const& view);
 
  private:
+  float largest(SourceView const& view);
   /// How a view is cut.
   struct Bands {
     quant::Encoder encoder;

@@ -223,7 +223,7 @@ BENCHMARK_CAPTURE(encode, fp8_128_by_128_quotient,
 BENCHMARK_CAPTURE(encode, fp8_rows, {CodeKind::e4m3, ScaleRule::quotient, 1, 0, DType::bf16},
                   DType::bf16);
 BENCHMARK_CAPTURE(encode, mxfp8, {CodeKind::e4m3, ScaleRule::power, 1, 32, DType::u8}, DType::bf16);
-BENCHMARK_CAPTURE(encode, int4_by_128, {CodeKind::int4, ScaleRule::quotient, 1, 128, DType::bf16},
+BENCHMARK_CAPTURE(encode, int4_by_128, {CodeKind::packed, ScaleRule::quotient, 1, 128, DType::bf16},
                   DType::bf16);
 
 void int8_zero_bytes(benchmark::State& state) {

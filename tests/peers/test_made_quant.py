@@ -10,7 +10,7 @@ import pytest
 import torch
 from compressed_tensors.compressors import compress_module
 from compressed_tensors.quantization import QuantizationConfig, QuantizationScheme, initialize_module_for_quantization, preset_name_to_scheme
-from compressed_tensors.quantization.utils import calculate_qparams
+from compressed_tensors.quantization.utils import calculate_qparams, generate_gparam
 from safetensors.torch import load_file, save_file
 from transformers.integrations.finegrained_fp8 import Fp8Quantize
 
@@ -32,21 +32,39 @@ MODELS = {
     "tied-llama": family_models.Family(dense("Llama", **WIDE, tie_word_embeddings=True), Layout(tp=2), Layout()),
 }
 DATA = Path(os.environ.get("RESHARD_SOURCE_DIR", Path(__file__).parents[2])) / "tests/data"
-SCHEMES = {"fp8-block": "FP8_BLOCK", "fp8-channel": "FP8_DYNAMIC", "mxfp8": "MXFP8", "int4-group": "W4A16"}
+SCHEMES = {
+    "fp8-block": "FP8_BLOCK", "fp8-channel": "FP8_DYNAMIC", "mxfp8": "MXFP8", "int4-group": "W4A16", "int8-group": "W8A16", "int8-channel": "W8A8",
+    "mxfp4": "MXFP4A16", "nvfp4": "NVFP4A16"}
+# Weights of modules that engines join have one second scale: llm-compressor's FUSED_LAYER_NAMES.
+JOINED = [("gate_proj", "up_proj"), ("q_proj", "k_proj", "v_proj"), ("q_a_proj", "kv_a_proj_with_mqa"), ("w1", "w3")]
 
 
 def scheme_of(form, block):
     scheme = preset_name_to_scheme(SCHEMES[form], ["Linear"])
-    if form == "int4-group":
+    if form in ("int4-group", "int8-group"):
         scheme.weights.group_size = block
     return scheme
+
+
+def block_option(quant):
+    return {"quant_block": "32"} if quant in ("int4-group", "int8-group") else {}
+
+
+def joined_largest(state):
+    """The largest magnitude of each weight and those that share its second scale."""
+    result = {}
+    for name, tensor in state.items():
+        parent, _, module = name.removesuffix(".weight").rpartition(".")
+        group = next((group for group in JOINED if module in group and all(f"{parent}.{one}.weight" in state for one in group)), (module,))
+        result[id(tensor)] = max(state[f"{parent}.{one}.weight" if one != module else name].abs().max() for one in group)
+    return result
 
 
 def blocks_of(weight, weights):
     """[.., elements of a block], blocks at the ends filled with zeros: what llm-compressor's observer looks at."""
     if weights.strategy == "channel":
         return weight.unsqueeze(-2)
-    if weights.strategy == "group":
+    if weights.strategy in ("group", "tensor_group"):
         return weight.unflatten(-1, (-1, weights.group_size))
     rows, columns = weights.block_structure
     whole = torch.zeros(-(-weight.shape[0] // rows) * rows, -(-weight.shape[1] // columns) * columns, dtype=weight.dtype)
@@ -54,12 +72,16 @@ def blocks_of(weight, weights):
     return whole.reshape(whole.shape[0] // rows, rows, whole.shape[1] // columns, columns).transpose(1, 2).flatten(-2)
 
 
-def by_compressed_tensors(weight, scheme):
+def by_compressed_tensors(weight, scheme, largest=None):
     module = torch.nn.Linear(weight.shape[1], weight.shape[0], bias=False, dtype=weight.dtype)
     module.weight.data.copy_(weight)
     initialize_module_for_quantization(module, scheme, force_zero_point=False)
     blocks = blocks_of(weight, scheme.weights)
-    module.weight_scale.data.copy_(calculate_qparams(blocks.amin(-1), blocks.amax(-1), scheme.weights)[0])
+    second = None
+    if scheme.weights.strategy == "tensor_group":
+        second = generate_gparam(-largest.reshape(1), largest.reshape(1))
+        module.weight_global_scale.data.copy_(second)
+    module.weight_scale.data.copy_(calculate_qparams(blocks.amin(-1), blocks.amax(-1), scheme.weights, global_scale=second)[0])
     compress_module(module)
     return dict(module.state_dict())
 
@@ -105,16 +127,19 @@ def left_of(target):
     return config, config.get("ignore", config.get("modules_to_not_convert"))
 
 
-@pytest.mark.long_but("qwen3-torch_dist-fp8-block", "qwen3-moe-megatron-fp8-channel", "tied-llama-huggingface-int4-group", "qwen3-megatron-mxfp8")
+@pytest.mark.long_but("qwen3-torch_dist-fp8-block", "qwen3-moe-megatron-fp8-channel", "tied-llama-huggingface-int4-group", "qwen3-megatron-mxfp8",
+                       "qwen3-moe-torch_dist-nvfp4", "tied-llama-megatron-mxfp4", "qwen3-huggingface-int8-group", "qwen3-moe-huggingface-int8-channel")
 @pytest.mark.parametrize(("name", "form", "quant"), [
     pytest.param(name, form, quant, id=f"{name}-{form}-{quant}") for name in MODELS for form in ("huggingface", "megatron", "torch_dist") for quant in SCHEMES])
 def test_compressed_tensors_makes_the_same(name, form, quant, program, scratch):
     source, plain = source_of(name, MODELS[name], form, program, scratch)
-    options = {"quant": quant, "quant_for": "compressed-tensors", "reference": plain} | ({"quant_block": "32"} if quant == "int4-group" else {})
+    options = {"quant": quant, "quant_for": "compressed-tensors", "reference": plain} | block_option(quant)
     target = program.to_hf(source, scratch / "made", target_options=options, ranks=1)
     config, left = left_of(target)
     scheme = scheme_of(quant, 32)
-    assert_same(read_hf(target), expected_of(read_hf(plain), left, lambda weight: by_compressed_tensors(weight, scheme)))
+    state = read_hf(plain)
+    largest = joined_largest(state)
+    assert_same(read_hf(target), expected_of(state, left, lambda weight: by_compressed_tensors(weight, scheme, largest[id(weight)])))
     assert "lm_head" in left and (name != "qwen3-moe" or any(module.endswith("mlp.gate") for module in left))
     group = next(iter(config["config_groups"]))
     library = QuantizationConfig(config_groups={group: scheme}, ignore=left, format=scheme.format, quantization_status="compressed").model_dump()
@@ -158,8 +183,6 @@ def test_experts_in_one_tensor_become_those_of_the_library(program, scratch):
     expected = expected_of(split_experts(read_hf(folder)), left_of(target)[1], lambda weight: by_compressed_tensors(weight, scheme_of("fp8-channel", 0)))
     assert_same(read_hf(target), expected)
     assert command("verify", folder, target).returncode == 0
-    other = family_models.save_family(scratch / "gpt", FAMILIES["gpt-oss"])
-    assert "holds the experts of a layer in one tensor" in refusal(program, scratch, other, target_options={"quant": "fp8-channel"})
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=["f32", "fp16"])
@@ -174,10 +197,11 @@ def test_weights_of_other_dtypes_and_odd_values(dtype, program, scratch):
     save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
     for quant in SCHEMES:
         shutil.rmtree(scratch / "made", ignore_errors=True)
-        options = {"quant": quant, "quant_for": "compressed-tensors"} | ({"quant_block": "32"} if quant == "int4-group" else {})
+        options = {"quant": quant, "quant_for": "compressed-tensors"} | block_option(quant)
         target = program.to_hf(folder, scratch / "made", target_options=options)
         scheme = scheme_of(quant, 32)
-        assert_same(read_hf(target), expected_of(state, left_of(target)[1], lambda weight: by_compressed_tensors(weight, scheme)))
+        largest = joined_largest(state)
+        assert_same(read_hf(target), expected_of(state, left_of(target)[1], lambda weight: by_compressed_tensors(weight, scheme, largest[id(weight)])))
 
 
 def test_a_flipped_byte_is_found(program, scratch):

@@ -308,19 +308,23 @@ FormatOptions<TargetOptions> target_options() {
       {{FormatId::huggingface},
        keys::choice(
            "quant", &TargetOptions::quant,
-           {"none", "fp8-block", "fp8-channel", "mxfp8", "int4-group"},
+           {"none", "fp8-block", "fp8-channel", "mxfp8", "int4-group", "int8-group", "int8-channel",
+            "mxfp4", "nvfp4"},
            "Hugging Face only: quantise the weights of linear layers, to nearest and without "
-           "calibration. Activations are quantised by the\nengine while it runs.")},
+           "calibration. Activations are quantised by the\nengine while it runs, or stay as they "
+           "are (int4-group, int8-group, mxfp4, nvfp4).")},
       {{FormatId::huggingface},
        keys::choice(
-           "quant_for", &TargetOptions::quant_for, {"auto", "compressed-tensors", "transformers"},
+           "quant_for", &TargetOptions::quant_for,
+           {"auto", "compressed-tensors", "transformers", "modelopt"},
            "The library whose names, config.json and arithmetic a target with target.quant "
-           "has. \"auto\": transformers for fp8-block, else\ncompressed-tensors.")},
+           "has. \"auto\": transformers for fp8-block, and for\nmxfp4 of gpt-oss; else "
+           "compressed-tensors.")},
       {{FormatId::huggingface},
        keys::text(
            "quant_block", &TargetOptions::quant_block,
            "Rows and columns of a block of fp8-block, such as \"1x32\", or columns of a group of "
-           "int4-group; \"\" means: 128x128, and 128.")},
+           "int4-group and int8-group; \"\" means: 128x128, and 128.")},
       {{FormatId::huggingface},
        keys::choice("quant_scales", &TargetOptions::quant_scales, {"auto", "f32", "e8m0"},
                     "Scales of fp8-block for transformers: F32, or powers of two (\"e8m0\").")},
@@ -339,10 +343,13 @@ void HuggingFaceFormat::lay_out(MappedTarget const& job, TargetDraft& draft) con
   ReferenceWeights reference(job.read.reference,
                              job.read.changed ? job.read.changed->layers : std::vector<Index>());
   SideOptions options;
-  // Quantised experts have tensors of their own in every library.
+  // Quantised experts have tensors of their own in every library, but for those of gpt-oss.
   bool const apart = job.request.options.huggingface.quant != MadeQuant::none;
   options.has = [&reference, apart](std::string_view name) {
-    return reference.has(name) && !(apart && name.find("experts.gate_up_proj") != name.npos);
+    if (!apart) return reference.has(name);
+    if (name == "*.experts.0.up_proj.weight*") return true;
+    return reference.has(name) && name.find("experts.gate_up_proj") == name.npos &&
+           name != "*.input_linear.weight*";
   };
   Side const side(job.model, *job.read.maps.family, std::move(options));
   draft.target_adds = side.adds();

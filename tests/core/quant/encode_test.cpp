@@ -151,7 +151,7 @@ TEST(EncodeTest, ZerosHaveTheScaleOfTheLibrary) {
   auto const scale = [&](Encoding const& encoding, DType dtype, auto kind) {
     Made const made = made_of(encoding, dtype, zeros, 1, 64);
     for (std::uint8_t const code : made.codes)
-      EXPECT_EQ(code, encoding.codes == CodeKind::int4 ? 0x88 : 0);
+      EXPECT_EQ(code, encoding.codes == CodeKind::packed ? 0x88 : 0);
     return made.scale<decltype(kind)>(0);
   };
   std::vector<std::byte> const short_zeros(64 * 2);
@@ -160,7 +160,7 @@ TEST(EncodeTest, ZerosHaveTheScaleOfTheLibrary) {
   };
   EXPECT_EQ(scale({CodeKind::e4m3, ScaleRule::quotient, 1, 0, DType::f32}, DType::f32, 0.0F),
             0x1p-23F);
-  EXPECT_EQ(scale({CodeKind::int4, ScaleRule::quotient, 1, 32, DType::f32}, DType::f32, 0.0F),
+  EXPECT_EQ(scale({CodeKind::packed, ScaleRule::quotient, 1, 32, DType::f32}, DType::f32, 0.0F),
             0x1p-23F);
   EXPECT_EQ(scale({CodeKind::e4m3, ScaleRule::reciprocal, 1, 0, DType::f32}, DType::f32, 0.0F), 1);
   EXPECT_EQ(of_short({CodeKind::e4m3, ScaleRule::quotient, 1, 0, DType::bf16}, DType::bf16)
@@ -218,7 +218,7 @@ TEST(EncodeTest, E8M0ScalesOfTransformersAreThePowerAbove) {
 // 8 codes in a word, the first lowest, each plus 8.
 TEST(EncodeTest, IntegersArePackedAndRoundedToEven) {
   std::vector<float> const weights{7.5F, -7.5F, 0.5F, 1.5F, 2.5F, -0.5F, -8.5F + 1, 0, -1, 3.49F};
-  Made const made = made_of({CodeKind::int4, ScaleRule::quotient, 1, 0, DType::f32}, DType::f32,
+  Made const made = made_of({CodeKind::packed, ScaleRule::quotient, 1, 0, DType::f32}, DType::f32,
                             bytes_of(weights), 1, static_cast<Index>(weights.size()));
   EXPECT_EQ(made.scale<float>(0), 1.0F);
   ASSERT_EQ(made.codes.size(), 8U);
@@ -228,6 +228,81 @@ TEST(EncodeTest, IntegersArePackedAndRoundedToEven) {
     codes.push_back((byte >> 4) - 8);
   }
   EXPECT_EQ(codes, (std::vector<int>{7, -8, 0, 2, 2, 0, -8, 0, -1, 3, -8, -8, -8, -8, -8, -8}));
+}
+
+/// Two codes of a byte.
+std::vector<int> halves(std::vector<std::uint8_t> const& bytes) {
+  std::vector<int> codes;
+  for (std::uint8_t const byte : bytes) {
+    codes.push_back(byte & 15);
+    codes.push_back(byte >> 4);
+  }
+  return codes;
+}
+
+// The largest is 6, so that the scale is 1 (power: 6 is 1.5 * 2^2, less 2).
+TEST(EncodeTest, MiddlesOfE2M1GoToTheEvenCode) {
+  std::vector<float> weights{6, -6, 0.25F, 0.75F, 1.25F, 1.75F, 2.5F, 3.5F, 5, -0.25F, -0.0F, 0};
+  for (float const middle : {0.25F, 0.75F, 1.25F, 1.75F, 2.5F, 3.5F, 5.0F})
+    for (float const end : {0.0F, 6.0F}) weights.push_back(std::nextafter(middle, end));
+  std::vector<int> const expected{7, 15, 0, 2, 2, 4, 4, 6, 6, 8, 0, 0, 0,
+                                  1, 1,  2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7};
+  for (ScaleRule const rule : {ScaleRule::power, ScaleRule::power_above}) {
+    Made const made = made_of({CodeKind::e2m1, rule, 1, 32, DType::u8}, DType::f32,
+                              bytes_of(weights), 1, static_cast<Index>(weights.size()));
+    EXPECT_EQ(made.scale<std::uint8_t>(0), 127);
+    std::vector<int> wanted = expected;
+    if (rule == ScaleRule::power_above) wanted[10] = 8;  // zeros keep their sign
+    EXPECT_EQ(halves(made.codes), wanted);
+  }
+}
+
+TEST(EncodeTest, PowersAboveAreAtLeastTheQuotient) {
+  auto const exponent = [](CodeKind codes, float largest) {
+    std::vector<float> const weights(32, -largest);
+    return made_of({codes, ScaleRule::power_above, 1, 32, DType::u8}, DType::f32, bytes_of(weights),
+                   1, 32)
+        .scale<std::uint8_t>(0);
+  };
+  EXPECT_EQ(exponent(CodeKind::e4m3, 448), 127);
+  EXPECT_EQ(exponent(CodeKind::e4m3, 449), 128);
+  EXPECT_EQ(exponent(CodeKind::e4m3, 0), 0);
+  EXPECT_EQ(exponent(CodeKind::e2m1, 6), 127);
+  EXPECT_EQ(exponent(CodeKind::e2m1, 6.1F), 128);
+  EXPECT_EQ(exponent(CodeKind::e2m1, 3), 126);
+}
+
+TEST(EncodeTest, IntegersOfEightBitsArePackedOrBytes) {
+  std::vector<float> const weights{127.5F, -127.5F, 0.5F, 1.5F, -0.5F};
+  Made const packed = made_of({CodeKind::packed, ScaleRule::quotient, 1, 0, DType::f32, 8},
+                              DType::f32, bytes_of(weights), 1, 5);
+  EXPECT_EQ(packed.scale<float>(0), 1.0F);
+  EXPECT_EQ(packed.codes, (std::vector<std::uint8_t>{255, 0, 128, 130, 128, 0, 0, 0}));
+  Made const plain = made_of({CodeKind::i8, ScaleRule::quotient, 1, 0, DType::f32, 8}, DType::f32,
+                             bytes_of(weights), 1, 5);
+  EXPECT_EQ(plain.codes, (std::vector<std::uint8_t>{127, 0x80, 0, 2, 0}));
+}
+
+TEST(EncodeTest, SecondScalesAreOfAllWeightsTogether) {
+  std::vector<float> weights(32, 0);
+  weights[0] = 3;
+  weights[1] = -1.5F;
+  std::vector<std::byte> codes(16);
+  std::vector<std::byte> scales(2);
+  Encoding encoding{CodeKind::e2m1, ScaleRule::times, 1, 16, DType::f8_e4m3};
+  EXPECT_EQ(second_scale(encoding, DType::f32, 2688), 1.0F);
+  ASSERT_FALSE(Encoder(encoding, DType::f32, 32)
+                   .run(1, std::as_bytes(std::span(weights)), codes, scales, 2688));
+  EXPECT_EQ(scales, (std::vector<std::byte>{std::byte{0x30}, std::byte{0x38}}));  // 0.5; zeros: 1
+  EXPECT_EQ(codes[0], std::byte{0xd7});                                           // 6, -3
+  encoding.rule = ScaleRule::divided;
+  EXPECT_EQ(second_scale(encoding, DType::bf16, 3), 896.0F);
+  EXPECT_EQ(second_scale(encoding, DType::f32, 0), 1.0F);
+  ASSERT_FALSE(Encoder(encoding, DType::f32, 32)
+                   .run(1, std::as_bytes(std::span(weights)), codes, scales, 3));
+  EXPECT_EQ(scales, (std::vector<std::byte>{std::byte{0x7e}, std::byte{0x20}}));
+  EXPECT_EQ(codes[0], std::byte{0xd7});
+  EXPECT_EQ(largest_of(DType::f32, std::as_bytes(std::span(weights))).magnitude, 3.0F);
 }
 
 TEST(EncodeTest, InfinityAndNanAreReturnedWithTheirPlace) {

@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 #include <optional>
+#include <utility>
 
 #include "core/base/error.hpp"
 #include "core/base/text.hpp"
@@ -27,14 +28,25 @@ std::optional<Index> number_of(std::string_view text) {
        wanted);
 }
 
+/// Columns that share a scale; 0: all.
+Index usual_columns(MadeQuant form) {
+  switch (form) {
+    case MadeQuant::mxfp8:
+    case MadeQuant::mxfp4: return 32;
+    case MadeQuant::nvfp4: return 16;
+    case MadeQuant::fp8_channel:
+    case MadeQuant::int8_channel: return 0;
+    default: return 128;
+  }
+}
+
 void set_block(QuantRecipe& recipe, std::string const& text) {
   bool const grid = recipe.form == MadeQuant::fp8_block;
-  if (grid || recipe.form == MadeQuant::int4_group) {
-    recipe.block_rows = grid ? 128 : 1;
-    recipe.block_columns = 128;
-  }
-  if (recipe.form == MadeQuant::mxfp8) recipe.block_columns = 32;
+  recipe.block_rows = grid ? 128 : 1;
+  recipe.block_columns = usual_columns(recipe.form);
   if (text.empty()) return;
+  if (grid && recipe.library == QuantFor::modelopt && text != "128x128")
+    fail_block(text, "\"128x128\", the one block of ModelOpt's form");
   if (grid) {
     std::size_t const cross = text.find('x');
     auto const rows = number_of(std::string_view(text).substr(0, cross));
@@ -46,8 +58,9 @@ void set_block(QuantRecipe& recipe, std::string const& text) {
     return;
   }
   auto const columns = number_of(text);
-  if (recipe.form != MadeQuant::int4_group)
-    fail_block(text, "no block: this form has its own. It is for fp8-block and int4-group");
+  if (!recipe.is_packed())
+    fail_block(text,
+               "no block: this form has its own. It is for fp8-block, int4-group and int8-group");
   if (!columns || *columns % 8 != 0) fail_block(text, "a number of columns that 8 divides");
   recipe.block_columns = *columns;
 }
@@ -117,10 +130,31 @@ Group group_of(QuantRecipe const& recipe) {
         one->set("group_size", Index{32}).set("scale_dtype", "torch.uint8");
       break;
     case MadeQuant::int4_group:
-      group.name = recipe.block_columns == 128 ? "W4A16" : "config_group_0";
+    case MadeQuant::int8_group: {
+      bool const four = recipe.form == MadeQuant::int4_group;
+      group.name = recipe.block_columns != 128 ? "config_group_0" : four ? "W4A16" : "W8A16";
       group.format = "pack-quantized";
-      group.weights = number(4, "int", "group", false);
+      group.weights = number(four ? 4 : 8, "int", "group", false);
       group.weights.set("group_size", recipe.block_columns);
+      break;
+    }
+    case MadeQuant::int8_channel:
+      group.name = "W8A8";
+      group.format = "int-quantized";
+      group.weights = number(8, "int", "channel", false);
+      group.inputs = number(8, "int", "token", true);
+      break;
+    case MadeQuant::mxfp4:
+      group.name = "MXFP4A16";
+      group.format = "mxfp4-pack-quantized";
+      group.weights = number(4, "float", "group", false);
+      group.weights.set("group_size", Index{32}).set("scale_dtype", "torch.uint8");
+      break;
+    case MadeQuant::nvfp4:
+      group.name = "NVFP4A16";
+      group.format = "nvfp4-pack-quantized";
+      group.weights = number(4, "float", "tensor_group", false);
+      group.weights.set("group_size", Index{16}).set("scale_dtype", "torch.float8_e4m3fn");
       break;
     default:
       group.name = "FP8_DYNAMIC";
@@ -154,6 +188,8 @@ Json for_compressed_tensors(QuantRecipe const& recipe, Json left) {
 
 Json for_transformers(QuantRecipe const& recipe, Json left) {
   Json result;
+  if (recipe.form == MadeQuant::mxfp4)
+    return result.set("modules_to_not_convert", std::move(left)).set("quant_method", "mxfp4");
   result.set("activation_scheme", "dynamic")
       .set("dequantize", false)
       .set("expert_dtype", "fp8")
@@ -166,46 +202,109 @@ Json for_transformers(QuantRecipe const& recipe, Json left) {
   return result;
 }
 
+constexpr char const* modelopt_release = "0.47.0";
+
+/// What ModelOpt calls a form, and the columns of a block that it states; 0 for none.
+std::pair<char const*, Index> modelopt_algorithm(MadeQuant form) {
+  switch (form) {
+    case MadeQuant::fp8_block: return {"fp8_pb_wo", 0};
+    case MadeQuant::fp8_channel: return {"FP8_PER_CHANNEL_PER_TOKEN", 0};
+    case MadeQuant::mxfp8: return {"MXFP8", 32};
+    default: return {"W4A16_NVFP4", 16};
+  }
+}
+
+Json modelopt_producer() { return Json().set("name", "modelopt").set("version", modelopt_release); }
+
+Json for_modelopt(QuantRecipe const& recipe, Json left) {
+  Json result;
+  if (recipe.form == MadeQuant::nvfp4) {
+    Json weights;
+    weights.set("dynamic", false).set("num_bits", 4).set("type", "float").set("group_size", 16);
+    Json group;
+    group.set("weights", std::move(weights)).set("targets", Json(Json::Array{Json("Linear")}));
+    result.set("config_groups", Json().set("group_0", std::move(group)));
+  }
+  result.set("ignore", std::move(left))
+      .set("quant_algo", modelopt_algorithm(recipe.form).first)
+      .set("producer", modelopt_producer())
+      .set("quant_method", "modelopt");
+  return result;
+}
+
+void check_library(QuantRecipe const& recipe, std::string_view model_type) {
+  bool const blocks = recipe.form == MadeQuant::fp8_block;
+  bool const experts = recipe.form == MadeQuant::mxfp4 && model_type == "gpt_oss";
+  if (recipe.library == QuantFor::transformers && !blocks && !experts)
+    fail(ErrorKind::usage,
+         "[target] quant_for = \"transformers\": transformers has blocks of FP8, and MXFP4 of "
+         "gpt-oss. Set quant = \"fp8-block\" (MXFP8 are its blocks of 1x32 with quant_scales = "
+         "\"e8m0\"), or quant_for = \"compressed-tensors\".");
+  bool const served = blocks || recipe.form == MadeQuant::fp8_channel ||
+                      recipe.form == MadeQuant::mxfp8 || recipe.form == MadeQuant::nvfp4;
+  if (recipe.library == QuantFor::modelopt && !served)
+    fail(ErrorKind::usage,
+         "[target] quant_for = \"modelopt\": of the forms that ModelOpt makes without calibration "
+         "engines read fp8-block, fp8-channel, mxfp8 and nvfp4. Set quant to one of these, or "
+         "quant_for = \"compressed-tensors\".");
+}
+
 }  // namespace
 
 bool QuantRecipe::needs_complete_blocks() const {
-  return form == MadeQuant::mxfp8 || form == MadeQuant::int4_group;
+  return block_rows == 1 && block_columns > 0 && form != MadeQuant::fp8_block;
 }
 
 DType QuantRecipe::code_dtype() const {
-  return form == MadeQuant::int4_group ? DType::i32 : DType::f8_e4m3;
+  if (is_packed()) return DType::i32;
+  if (form == MadeQuant::int8_channel) return DType::i8;
+  return form == MadeQuant::mxfp4 || form == MadeQuant::nvfp4 ? DType::u8 : DType::f8_e4m3;
 }
 
 std::string_view QuantRecipe::codes_name() const {
-  return form == MadeQuant::int4_group ? "weight_packed" : "weight";
+  if (stacks) return "_blocks";
+  bool const packed = is_packed() || code_dtype() == DType::u8;
+  return packed && library == QuantFor::compressed_tensors ? ".weight_packed" : ".weight";
 }
 
 std::string_view QuantRecipe::scales_name() const {
-  return library == QuantFor::transformers ? "weight_scale_inv" : "weight_scale";
+  if (stacks) return "_scales";
+  return library == QuantFor::transformers ? ".weight_scale_inv" : ".weight_scale";
 }
 
-QuantRecipe recipe_of(TargetOptions const& options) {
+std::string_view QuantRecipe::second_name() const {
+  if (form != MadeQuant::nvfp4) return "";
+  return library == QuantFor::modelopt ? ".weight_scale_2" : ".weight_global_scale";
+}
+
+QuantRecipe recipe_of(TargetOptions const& options, std::string_view model_type) {
   QuantRecipe recipe;
   recipe.form = options.quant;
-  bool const blocks = options.quant == MadeQuant::fp8_block;
+  bool const experts = options.quant == MadeQuant::mxfp4 && model_type == "gpt_oss";
   recipe.library = options.quant_for != QuantFor::automatic ? options.quant_for
-                   : blocks                                 ? QuantFor::transformers
-                                                            : QuantFor::compressed_tensors;
-  if (recipe.library == QuantFor::transformers && !blocks)
-    fail(
-        ErrorKind::usage,
-        "[target] quant_for = \"transformers\": transformers has blocks of FP8 alone. Set quant = "
-        "\"fp8-block\" (MXFP8 are its blocks of 1x32 with quant_scales = \"e8m0\"), or quant_for = "
-        "\"compressed-tensors\".");
+                   : options.quant == MadeQuant::fp8_block || experts
+                       ? QuantFor::transformers
+                       : QuantFor::compressed_tensors;
+  check_library(recipe, model_type);
+  recipe.stacks = experts && recipe.library == QuantFor::transformers;
   recipe.power_scales = options.quant_scales == QuantScales::e8m0;
-  if (options.quant_scales != QuantScales::automatic && recipe.library != QuantFor::transformers)
+  if (options.quant_scales != QuantScales::automatic &&
+      (recipe.library != QuantFor::transformers || experts))
     fail(ErrorKind::usage,
-         "[target] quant_scales: compressed-tensors has scales in the dtype of the weights, and of "
-         "mxfp8 powers of two. Remove the key, or set quant = \"fp8-block\" and quant_for = "
-         "\"transformers\".");
+         "[target] quant_scales: only blocks of FP8 for transformers have a choice of scales. "
+         "Remove the key, or set quant = \"fp8-block\" and quant_for = \"transformers\".");
   set_block(recipe, options.quant_block);
   recipe.ignored = parts_between(';', options.quant_ignore);
   return recipe;
+}
+
+std::vector<std::vector<std::string_view>> const& joined_modules() {
+  static std::vector<std::vector<std::string_view>> const known = {
+      {"q_proj", "k_proj", "v_proj"},
+      {"gate_proj", "up_proj"},
+      {"q_a_proj", "kv_a_proj_with_mqa"},
+      {"w1", "w3"}};
+  return known;
 }
 
 bool is_embedding(std::string_view module) {
@@ -228,8 +327,20 @@ bool keeps_weight(std::string_view module, Index layers, std::vector<std::string
 
 Json quantization_config(QuantRecipe const& recipe, std::vector<std::string> const& left) {
   Json list(Json::Array(left.begin(), left.end()));
-  return recipe.library == QuantFor::transformers ? for_transformers(recipe, std::move(list))
-                                                  : for_compressed_tensors(recipe, std::move(list));
+  if (recipe.library == QuantFor::transformers) return for_transformers(recipe, std::move(list));
+  return recipe.library == QuantFor::modelopt ? for_modelopt(recipe, std::move(list))
+                                              : for_compressed_tensors(recipe, std::move(list));
+}
+
+Json modelopt_config(QuantRecipe const& recipe, std::vector<std::string> const& left) {
+  if (recipe.library != QuantFor::modelopt) return {};
+  auto const [algorithm, columns] = modelopt_algorithm(recipe.form);
+  Json quantization;
+  quantization.set("quant_algo", algorithm).set("kv_cache_quant_algo", Json());
+  if (columns > 0) quantization.set("group_size", columns);
+  quantization.set("exclude_modules", Json(Json::Array(left.begin(), left.end())));
+  Json result;
+  return result.set("producer", modelopt_producer()).set("quantization", std::move(quantization));
 }
 
 }  // namespace reshard::huggingface

@@ -1,6 +1,8 @@
-#include "stages/plan/made_quant.hpp"
+#include "stages/plan/quant/made_quant.hpp"
 
 #include <algorithm>
+#include <map>
+#include <optional>
 #include <utility>
 
 #include "core/base/counted.hpp"
@@ -9,6 +11,8 @@
 #include "core/formats/huggingface/quant/made_quant.hpp"
 #include "core/formats/target_parts.hpp"
 #include "core/mapping/config_defaults.hpp"
+#include "stages/plan/gathering.hpp"
+#include "stages/plan/quant/quant_choice.hpp"
 
 namespace reshard {
 namespace {
@@ -16,47 +20,46 @@ namespace {
 using huggingface::MadeQuant;
 using huggingface::QuantRecipe;
 
-constexpr std::string_view weight_ending = ".weight";
-
-bool is_weight(DType dtype) {
-  return dtype == DType::bf16 || dtype == DType::f16 || dtype == DType::f32;
-}
-
 /// How weights of a dtype are quantised.
 quant::Encoding encoding_of(QuantRecipe const& recipe, DType weights) {
+  using quant::CodeKind;
+  using quant::ScaleRule;
+  bool const modelopt = recipe.library == huggingface::QuantFor::modelopt;
   quant::Encoding result;
   result.block_rows = recipe.block_rows;
   result.block_columns = recipe.block_columns;
   result.scales = weights;
-  if (recipe.form == MadeQuant::int4_group) result.codes = quant::CodeKind::int4;
-  if (recipe.form == MadeQuant::mxfp8) {
-    result.rule = quant::ScaleRule::power;
-    result.scales = DType::u8;
-  }
-  if (recipe.library == huggingface::QuantFor::transformers) {
-    result.rule = quant::ScaleRule::reciprocal;
-    result.scales = recipe.power_scales ? DType::f8_e8m0 : DType::f32;
+  switch (recipe.form) {
+    case MadeQuant::int8_group:
+    case MadeQuant::int4_group:
+      result.codes = CodeKind::packed;
+      result.integer_bits = recipe.form == MadeQuant::int4_group ? 4 : 8;
+      break;
+    case MadeQuant::int8_channel:
+      result.codes = CodeKind::i8;
+      result.integer_bits = 8;
+      break;
+    case MadeQuant::mxfp4:
+      result.codes = CodeKind::e2m1;
+      result.rule = recipe.stacks ? ScaleRule::power_above : ScaleRule::power;
+      result.scales = DType::u8;
+      break;
+    case MadeQuant::mxfp8:
+      result.rule = modelopt ? ScaleRule::power_above : ScaleRule::power;
+      result.scales = DType::u8;
+      break;
+    case MadeQuant::nvfp4:
+      result.codes = CodeKind::e2m1;
+      result.rule = modelopt ? ScaleRule::times : ScaleRule::divided;
+      result.scales = DType::f8_e4m3;
+      break;
+    default:
+      if (recipe.library == huggingface::QuantFor::compressed_tensors) break;
+      result.rule = modelopt ? ScaleRule::wide_quotient : ScaleRule::reciprocal;
+      result.scales = recipe.power_scales ? DType::f8_e8m0 : DType::f32;
   }
   return result;
 }
-
-void refuse_quantised(std::string const& name, DType dtype) {
-  bool const coded = dtype == DType::f8_e4m3 || dtype == DType::f8_e5m2 ||
-                     dtype == DType::f8_e8m0 || dtype == DType::f4 || dtype == DType::f4_x2;
-  if (coded || name.ends_with(".weight_packed") || name.ends_with(".qweight"))
-    fail(ErrorKind::usage,
-         "[target] quant: '{}' is {}, so the source is quantised already. Set model.quant = "
-         "\"dequantise-bf16\" to quantise its values again, or remove target.quant.",
-         name, reshard::name(dtype));
-}
-
-/// A tensor of the target that was laid out.
-struct Plain {
-  SharedText name;
-  DType dtype = DType::bf16;
-  SharedShape shape;
-  std::shared_ptr<GatheredTensor> gathered;
-};
 
 /// A tensor of the target that is to be.
 struct Made {
@@ -70,7 +73,8 @@ class TargetQuantiser {
       : job_(job),
         request_(request),
         source_(source),
-        recipe_(huggingface::recipe_of(request.options.huggingface)) {}
+        model_type_(text_of(fact(job.model_config, "model_type"))),
+        recipe_(huggingface::recipe_of(request.options.huggingface, model_type_)) {}
 
   void run() {
     prove_source(*job_.model, job_.source);
@@ -80,6 +84,10 @@ class TargetQuantiser {
   }
 
  private:
+  static std::string text_of(Json const& value) {
+    return value.text() != nullptr ? *value.text() : std::string();
+  }
+
   // --- What the plain target has, and where its elements are ---
 
   void gather() {
@@ -88,6 +96,10 @@ class TargetQuantiser {
     for (std::size_t b = 0; b < plain_.size(); ++b) {
       plain_[b] = {target.blobs[b].name, target.blobs[b].dtype, job_.shapes[b],
                    std::make_shared<GatheredTensor>()};
+      if (is_turned(plain_[b])) {
+        SharedShape const& shape = plain_[b].shape;
+        plain_[b].shape = std::vector<Index>{shape[0], shape[2], shape[1]};
+      }
       plain_[b].gathered->dtype = plain_[b].dtype;
       plain_[b].gathered->shape = plain_[b].shape;
     }
@@ -100,10 +112,32 @@ class TargetQuantiser {
 
   void gather(TensorId tensor) {
     TensorPieces const& to = job_.target.tensors[index(tensor)];
-    each_gathered_part(*job_.model, job_.source, tensor, to.made(),
+    std::vector<Piece> pieces = to.made();
+    for (std::size_t i = 0; i < pieces.size(); ++i)
+      if (Plain const& one = plain_[to.blob(i)]; is_turned(one)) turn(pieces[i], one.shape);
+    each_gathered_part(*job_.model, job_.source, tensor, pieces,
                        [&](std::size_t piece, GatheredPart part) {
                          plain_[to.blob(piece)].gathered->parts.push_back(std::move(part));
                        });
+  }
+
+  /// Experts in one tensor have their columns first, and last where they are quantised.
+  bool is_turned(Plain const& one) const { return recipe_.stacks && is_stack(one); }
+
+  /// A piece of [experts, columns, rows] becomes one of [experts, rows, columns], which is `shape`.
+  static void turn(Piece& piece, SharedShape const& shape) {
+    Index const rows = shape[1];
+    Index const columns = shape[2];
+    std::vector<PieceDigit> digits(piece.digits.begin(), piece.digits.end());
+    for (PieceDigit& digit : digits)
+      if (digit.stride < rows)
+        digit.stride *= columns;
+      else if (digit.stride < rows * columns)
+        digit.stride /= rows;
+    piece.digits = digits;
+    Index const expert = piece.offset / (rows * columns);
+    Index const within = piece.offset % (rows * columns);
+    piece.offset = expert * rows * columns + within % rows * columns + within / rows;
   }
 
   // --- Which of them are quantised ---
@@ -118,46 +152,32 @@ class TargetQuantiser {
   }
 
   void choose() {
-    decoder_layers_ = layers();
-    bool output_stored = false;
+    QuantChoice choice(recipe_, model_type_, layers());
+    joined_ = choice.joined(plain_);
     std::vector<std::string> uneven;
     std::vector<Made> odd;
     for (Plain& one : plain_) {
-      std::string const& name = one.name;
-      if (name.ends_with("lm_head.weight")) output_stored = true;
-      refuse_codes(one);
-      if (!name.ends_with(weight_ending) || one.shape.size() != 2 || !is_weight(one.dtype)) {
-        refuse_stack(one);
-        others_.push_back(gathered(one));
-        continue;
-      }
-      std::string const module = name.substr(0, name.size() - weight_ending.size());
-      if (huggingface::keeps_weight(module, decoder_layers_, recipe_.ignored)) {
-        if (!huggingface::is_embedding(module)) left_.push_back(module);
+      std::optional<std::string> const module = choice.module_of(one);
+      if (!module) {
         others_.push_back(gathered(one));
         continue;
       }
       if (recipe_.needs_complete_blocks() && one.shape.back() % recipe_.block_columns != 0)
-        uneven.push_back(fmt::format("{} {}", module, shape_text(one.shape)));
-      std::vector<Made> made = encoded(one, module);
+        uneven.push_back(fmt::format("{} {}", *module, shape_text(one.shape)));
+      std::vector<Made> made = encoded(one, *module);
       // Codes and scales of a weight are neighbours, as long as every tensor begins where a reader
       // may look for it.
       bool const even = std::ranges::all_of(
           made, [](Made const& part) { return safetensors::tensor_bytes(part.spec) % 8 == 0; });
       auto& into = even ? made_ : odd;
       std::ranges::move(made, std::back_inserter(into));
-      job_.quantised.add(one.dtype, recipe_.code_dtype(), name);
+      job_.quantised.add(one.dtype, recipe_.code_dtype(), one.name);
     }
-    for (std::string const& pattern : recipe_.ignored)
-      if (std::ranges::none_of(plain_, [&](Plain const& one) {
-            std::string_view const name = one.name;
-            return name.ends_with(weight_ending) &&
-                   matches_glob(pattern, name.substr(0, name.size() - weight_ending.size()));
-          }))
-        job_.warnings.push_back(fmt::format(
-            "target.quant_ignore: '{}' is the name of no module, such as model.layers.0.mlp.up_proj, "
-            "and leaves nothing as it is",
-            pattern));
+    for (std::string const& pattern : choice.idle_patterns(plain_))
+      job_.warnings.push_back(fmt::format(
+          "target.quant_ignore: '{}' is the name of no module, such as model.layers.0.mlp.up_proj, "
+          "and leaves nothing as it is",
+          pattern));
     if (!uneven.empty())
       fail(ErrorKind::usage,
            "[target] quant: rows of {} are no multiple of {} columns, the block of this form: {}. "
@@ -167,34 +187,8 @@ class TargetQuantiser {
       fail(ErrorKind::usage,
            "[target] quant: no weight of the target is one of a linear layer under the name "
            "MODULE.weight. Remove the key.");
-    if (!output_stored) left_.insert(left_.begin(), "lm_head");  // tied: engines build it, too
+    left_ = choice.left();
     std::ranges::move(odd, std::back_inserter(others_));
-  }
-
-  void refuse_codes(Plain const& one) const {
-    refuse_quantised(one.name, one.dtype);
-    std::string const& name = one.name;
-    for (std::string_view const what : {".input_scale", ".k_scale", ".v_scale"})
-      if (name.ends_with(what))
-        fail(ErrorKind::usage,
-             "[target] quant: '{}' is a static scale of activations, which comes from a "
-             "calibration. This program does not calibrate: drop it from the source, or remove "
-             "target.quant.",
-             name);
-  }
-
-  /// Experts in one tensor: their rows may be columns of the matrices. A kernel of a convolution
-  /// has one channel.
-  void refuse_stack(Plain const& one) const {
-    std::string const& name = one.name;
-    bool const is_stack = one.shape.size() == 3 && one.shape[1] > 1 && one.shape[2] > 1 &&
-                          is_weight(one.dtype) && !name.ends_with("bias");
-    if (is_stack && !huggingface::keeps_weight(name, decoder_layers_, recipe_.ignored))
-      fail(ErrorKind::usage,
-           "[target] quant: '{}' {} holds the experts of a layer in one tensor, which engines do "
-           "not read in this form. Write the folder without target.quant, and quantise it with "
-           "the library.",
-           name, shape_text(one.shape));
   }
 
   // --- The target that is to be ---
@@ -208,6 +202,7 @@ class TargetQuantiser {
     view.gathered = one.gathered;
     if (!one.gathered->files.empty()) view.stored.file = one.gathered->files.front();
     if (is_weight(one.dtype)) view.encoding = encoding_of(recipe_, one.dtype);
+    if (auto const at = joined_.find(one.name); at != joined_.end()) view.joined = at->second;
     return view;
   }
 
@@ -215,23 +210,39 @@ class TargetQuantiser {
     return {{one.name, one.dtype, one.shape}, view_of(one, ViewKind::gather, one.dtype, one.shape)};
   }
 
-  std::vector<Made> encoded(Plain const& one, std::string const& module) const {
-    Index const rows = one.shape.front();
-    Index const columns = one.shape.back();
+  std::vector<Made> encoded(Plain const& one, std::string const& module) {
+    if (!recipe_.second_name().empty() && !joined_.contains(one.name))
+      joined_[one.name] = std::make_shared<JoinedWeights>(JoinedWeights{one.gathered});
+    std::vector<Index> const shape(one.shape.begin(), one.shape.end());
     quant::Encoding const encoding = encoding_of(recipe_, one.dtype);
-    quant::Encoder const encoder(encoding, one.dtype, columns);
+    quant::Encoder const encoder(encoding, one.dtype, shape.back());
     std::vector<Made> made;
     auto const add = [&](std::string_view part, ViewKind kind, DType dtype,
-                         std::vector<Index> shape) {
-      made.push_back(
-          {{fmt::format("{}.{}", module, part), dtype, shape}, view_of(one, kind, dtype, shape)});
+                         std::vector<Index> const& of) {
+      made.push_back({{module + std::string(part), dtype, of}, view_of(one, kind, dtype, of)});
     };
     DType const codes = recipe_.code_dtype();
-    add(recipe_.codes_name(), ViewKind::encode, codes,
-        {rows, encoder.code_row_bytes() * 8 / bits(codes)});
-    add(recipe_.scales_name(), ViewKind::scales, encoding.scales,
-        {(rows + encoding.block_rows - 1) / encoding.block_rows, encoder.scale_columns()});
-    if (recipe_.states_sizes()) add("weight_shape", ViewKind::sizes, DType::i64, {2});
+    std::vector<Index> coded = shape;
+    coded.back() = encoder.code_row_bytes() * 8 / bits(codes);
+    std::vector<Index> scales = shape;
+    scales.back() = encoder.scale_columns();
+    Index& rows = scales[scales.size() - 2];
+    rows = (rows + encoding.block_rows - 1) / encoding.block_rows;
+    if (recipe_.stacks) {
+      coded.back() = scales.back();
+      coded.push_back(encoding.block_columns / 2);
+    } else if (encoding.rule == quant::ScaleRule::wide_quotient) {
+      scales = encoding.block_columns == 0
+                   ? std::vector<Index>{rows}
+                   : std::vector<Index>{rows, 1, encoder.scale_columns(), 1};
+    }
+    add(recipe_.codes_name(), ViewKind::encode, codes, coded);
+    add(recipe_.scales_name(), ViewKind::scales, encoding.scales, scales);
+    if (encoding.rule == quant::ScaleRule::times)
+      add(recipe_.second_name(), ViewKind::second, DType::f32, {});
+    if (encoding.rule == quant::ScaleRule::divided)
+      add(recipe_.second_name(), ViewKind::second, DType::f32, {1});
+    if (recipe_.is_packed()) add(".weight_shape", ViewKind::sizes, DType::i64, {2});
     return made;
   }
 
@@ -263,6 +274,11 @@ class TargetQuantiser {
     place_in_shards(job_, specs, request_.options.huggingface.shard_bytes, {}, pieces);
     job_.target.shrink();
     patch_config(job_, {{"quantization_config"}, huggingface::quantization_config(recipe_, left_)});
+    if (Json const file = huggingface::modelopt_config(recipe_, left_); !file.is_null()) {
+      std::string const name = "hf_quant_config.json";
+      if (job_.reference) std::erase(job_.reference->sidecars, name);
+      job_.texts.push_back({name, file.dump(4), false, {}});
+    }
     job_.stored_names = true;
     job_.adds.clear();
     job_.casts.clear();
@@ -301,8 +317,9 @@ class TargetQuantiser {
   JobPlan& job_;
   PlanRequest const& request_;
   Checkpoint const& source_;
+  std::string model_type_;
   QuantRecipe recipe_;
-  Index decoder_layers_ = 0;
+  std::map<std::string, std::shared_ptr<JoinedWeights const>, std::less<>> joined_;
   std::vector<Plain> plain_;  ///< by number of the blob
   std::vector<Made> others_;  ///< that stay as they are, and those that need no order
   std::vector<Made> made_;    ///< codes, scales and sizes, one module behind the other
