@@ -59,7 +59,7 @@ def commands():
     assert reshard.verify(SOURCE, "from-python")["same"] is True
     assert reshard.verify("from-python")["sound"] is True
 
-    assert reshard.diff(SOURCE, "from-python")["same"] is True
+    assert reshard.diff(SOURCE, "from-python", weights_only=True)["same"] is True
     assert reshard.suspects("from-python") == []
     reshard.view("from-python", "page.html")
     reshard.view("from-python", "difference.html", "from-python")

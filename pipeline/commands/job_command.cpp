@@ -67,8 +67,8 @@ void add_writing_options(CLI::App& sub, JobOptions& options) {
                           : word == "text" ? LogFormat::text
                                            : LogFormat::automatic);
          },
-         "warnings, errors and progress with the time (text), or as a line of JSON each (default: "
-         "with the time in a file)")
+         "warnings, errors and progress with the time (text), or as JSON lines (default: text in a "
+         "file)")
       ->type_name("auto|text|json")
       ->check(CLI::IsMember(std::vector<std::string>{"auto", "text", "json"}));
   sub.add_flag("--fresh", options.fresh, "start afresh instead of resuming an interrupted run");

@@ -59,10 +59,9 @@ class VerifyCommand : public Command {
     if (diff)
       sub->add_flag("--histogram", histogram_,
                     "count differing elements by powers of ten; --json always has this");
-    else
-      sub->add_flag("--weights-only", weights_only_,
-                    "for two checkpoints: leave out optimizer state, master weights and what "
-                    "quantisers keep beside weights");
+    sub->add_flag("--weights-only", weights_only_,
+                  "for two checkpoints: leave out optimizer state, master weights and what "
+                  "quantisers keep beside weights");
     if (!diff)
       sub->add_flag(
           "--files", files_,

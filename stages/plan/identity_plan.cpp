@@ -190,17 +190,19 @@ class IdentityPlanner {
     std::vector<std::string> states;
     for (NamedTensor const& tensor : tensors_)
       if (is_optimizer_key(tensor.key)) states.push_back(tensor.key);
-    if (!states.empty()) {
-      std::string const before = dcp::named_states(source_.stored, "").trainer;
+    std::string const before = dcp::named_states(source_.stored, "").trainer;
+    if (!states.empty())
       fail(ErrorKind::source,
-           "{}: holds optimizer state ({}), which a Hugging Face folder cannot hold. Set {}"
-           "source.optimizer = \"drop\".",
+           "{}: holds optimizer state ({}), which a Hugging Face folder cannot hold. Set {}.",
            origin(), listed(states, 3),
-           before.empty() ? ""
-                          : fmt::format("source.prefix = \"{}\", which the keys of the weights "
-                                        "begin with, or ",
-                                        before));
-    }
+           before.empty()
+               ? "source.optimizer = \"drop\""
+               : fmt::format("source.prefix = \"{}\": weights alone begin with it", before));
+    if (!before.empty() && request_.read.prefix.empty())
+      job_.warnings.push_back(
+          fmt::format("names of weights begin with '{0}', below which the trainer has saved the "
+                      "model, and are kept. Set source.prefix = \"{0}\" to cut it off",
+                      before));
     std::vector<std::string> objects;
     for (StoredObject const* object : objects_) objects.push_back(object->name);
     if (!objects.empty())
@@ -380,8 +382,9 @@ void check_formats(Checkpoint const& source, PlanRequest const& request) {
   if (has_own_names(source, request) && !source.flattened) return;
   fail(ErrorKind::usage,
        "[model] map = \"{}\": the target's format has its own names, which only a map can give. "
-       "Name the model's map{}.",
-       request.read.map, named ? "" : ", and its config.json with source.config");
+       "Name {}.",
+       request.read.map,
+       named ? "the model's map" : "the model's config.json, or its folder, with source.config");
 }
 
 }  // namespace

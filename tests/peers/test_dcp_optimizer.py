@@ -206,6 +206,17 @@ def test_verify_compares_it_with_what_it_became(saved, program, scratch):
         assert outcome.returncode == 0 and "same: 84 tensors" in outcome.stdout, outcome.stdout + outcome.stderr
 
 
+def test_a_target_without_the_optimizer_is_the_same(saved, program, scratch):
+    """`diff` shows how much rounding changes: the F32 weights themselves."""
+    target = program.to_hf(saved[0] / "nested", scratch / "hf", source_options={"prefix": "model.", "optimizer": "drop"}, target_options={"dtype": "bf16"})
+    for one, other in ((saved[0] / "nested", target), (target, saved[0] / "nested")):
+        outcome = command("verify", one, other)
+        assert outcome.returncode == 0 and "source.optimizer" in outcome.stdout, outcome.stdout + outcome.stderr
+        assert "rounded" in outcome.stdout, outcome.stdout
+    shown = json.loads(command("diff", saved[0] / "nested", target, "--json").stdout)
+    assert {(row["dtype_a"], row["dtype_b"]) for row in shown["tensors"]} == {("F32", "BF16")} and shown["tensors_differing"] > 0
+
+
 # --- torchtitan ---------------------------------------------------------------------------------------------------
 
 

@@ -104,7 +104,9 @@ SampleCheckpoint make_huggingface(fs::path const& folder) {
 
 SampleCheckpoint make_mistral(fs::path const& folder) {
   SampleCheckpoint sample = make_two_shards(folder, "consolidated");
-  write_text_file(folder / huggingface::params_name, "{}");
+  write_text_file(
+      folder / huggingface::params_name,
+      R"({"dim": 8, "n_layers": 1, "hidden_dim": 16, "n_heads": 2, "vocab_size": 32, "norm_eps": 1e-05})");
   return sample;
 }
 
@@ -416,7 +418,10 @@ std::vector<SampleMaker> sample_makers() {
        .has_rng = true,
        .has_tracker = true},
       {.name = "huggingface", .format = format(FormatId::huggingface), .make = make_huggingface},
-      {.name = "mistral", .format = format(FormatId::mistral), .make = make_mistral},
+      {.name = "mistral",
+       .format = format(FormatId::mistral),
+       .make = make_mistral,
+       .config_inside = true},
       {.name = "dcp",
        .format = format(FormatId::dcp),
        .make = make_plain_dcp,

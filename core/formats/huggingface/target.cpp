@@ -302,17 +302,15 @@ FormatOptions<TargetOptions> target_options() {
       {{FormatId::huggingface, FormatId::mistral},
        keys::size(
            "shard_bytes", &TargetOptions::shard_bytes,
-           "Hugging Face, and Mistral, whose files are else one: the maximum size of a safetensors file. A larger tensor gets "
-           "its own file. Files of a source or reference with the same tensors stay as they "
-           "are.")},
+           "Hugging Face, and Mistral, whose files are else one: the maximum size of a safetensors file. A larger tensor gets its own file. "
+           "Files of a source or reference with the same tensors stay as they are.")},
       {{FormatId::huggingface},
        keys::choice(
            "quant", &TargetOptions::quant,
            {"none", "fp8-block", "fp8-channel", "mxfp8", "int4-group", "int8-group", "int8-channel",
             "mxfp4", "nvfp4"},
            "Hugging Face only: quantise the weights of linear layers, to nearest and without "
-           "calibration. Activations are quantised by the\nengine while it runs, or stay as they "
-           "are (int4-group, int8-group, mxfp4, nvfp4).")},
+           "calibration. Activations are quantised by the\nengine while it runs, or stay as they are (int4-group, int8-group, mxfp4, nvfp4).")},
       {{FormatId::huggingface},
        keys::choice(
            "quant_for", &TargetOptions::quant_for,

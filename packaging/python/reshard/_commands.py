@@ -17,6 +17,8 @@ Path = Union[str, "os.PathLike[str]"]
 Progress = Union[bool, Callable[[dict[str, Any]], None]]
 Job = Union[Path, Mapping[str, Any]]  # a file, or the tables of one: {"source": {"path": …}, "target": {…}}
 
+_Terms = tuple[Union[str, None], Union[Path, None], str]  # map, config and prefix of one of two checkpoints
+
 
 @dataclass(frozen=True)
 class Suspect:
@@ -87,18 +89,34 @@ def verify(
     config_b: Path | None = None,
     prefix_a: str = "",
     prefix_b: str = "",
+    weights_only: bool = False,
     ranks: int = 1,
     launcher: Sequence[str] | None = None,
 ) -> dict[str, Any]:
     """Compares two checkpoints bit by bit (`result["same"]`), or one with its own records (`result["sound"]`). `…_a` is of `path`, `…_b` of `other`."""
     paths = [os.fspath(one) for one in (path, other) if one is not None]
-    terms = reading_options(map) + reading_options(map_a, config_a, prefix_a, "-a") + reading_options(map_b, config_b, prefix_b, "-b")
-    return call(["verify", *paths, *terms], ranks=ranks, launcher=launcher)
+    words = _comparing(map, (map_a, config_a, prefix_a), (map_b, config_b, prefix_b), weights_only)
+    return call(["verify", *paths, *words], ranks=ranks, launcher=launcher)
 
 
-def diff(path: Path, other: Path, *, map: str = "auto", ranks: int = 1, launcher: Sequence[str] | None = None) -> dict[str, Any]:
-    """How much two checkpoints differ, tensor by tensor, in `result["tensors"]`; `result["same"]` where they do not."""
-    return call(["diff", os.fspath(path), os.fspath(other), *reading_options(map)], ranks=ranks, launcher=launcher)
+def diff(
+    path: Path,
+    other: Path,
+    *,
+    map: str = "auto",
+    map_a: str | None = None,
+    map_b: str | None = None,
+    config_a: Path | None = None,
+    config_b: Path | None = None,
+    prefix_a: str = "",
+    prefix_b: str = "",
+    weights_only: bool = False,
+    ranks: int = 1,
+    launcher: Sequence[str] | None = None,
+) -> dict[str, Any]:
+    """How much two checkpoints differ, tensor by tensor, in `result["tensors"]`; `result["same"]` where they do not. Options as of `verify`."""
+    words = _comparing(map, (map_a, config_a, prefix_a), (map_b, config_b, prefix_b), weights_only)
+    return call(["diff", os.fspath(path), os.fspath(other), *words], ranks=ranks, launcher=launcher)
 
 
 def suspects(
@@ -124,6 +142,10 @@ def view(path: Path, output: Path, other: Path | None = None) -> None:
 def version() -> dict[str, Any]:
     """The program's version, and the MPI library that it runs with."""
     return call(["--version"])
+
+
+def _comparing(map: str, a: _Terms, b: _Terms, weights_only: bool) -> list[str]:
+    return [*reading_options(map), *reading_options(*a, "-a"), *reading_options(*b, "-b"), *(["--weights-only"] if weights_only else [])]
 
 
 def _with_job(

@@ -44,7 +44,9 @@ class Comparer {
     limits.digests = false;
     together(comm_, [&] {
       matched_ = match_sides(sides_, request_.comparison,
-                             request_.weights_only ? ComparedPart::weights : ComparedPart::all);
+                             request_.weights_only           ? ComparedPart::weights
+                             : !sides_.without_state.empty() ? ComparedPart::without_state
+                                                             : ComparedPart::all);
       for (std::string const& cast : matched_.casts)
         sides_.notes.push_back(cast + ", as a map states: compared by value");
       if (request_.weights_only)
@@ -52,6 +54,13 @@ class Comparer {
             fmt::format("weights only: {} of optimizer state and quantisers in a and {} in "
                         "b are left out",
                         counted(matched_.left_out_a, "tensor"), matched_.left_out_b));
+      else if (std::uint64_t const left_out = matched_.left_out_a + matched_.left_out_b;
+               left_out > 0)
+        sides_.notes.push_back(fmt::format(
+            "{} was made with source.optimizer = \"drop\" (by its {}): {} of optimizer state {} "
+            "left out",
+            sides_.without_state.string(), manifest_name, counted(left_out, "tensor"),
+            agreeing(left_out, "is", "are")));
       plan_ = make_plan(*sides_.a.catalogue.model, sides_.a.catalogue.source, matched_.b, limits);
     });
     compare();

@@ -86,6 +86,7 @@ class Matcher {
   bool counts(Model const& model, LogicalTensor const& tensor) const {
     if (part_ == ComparedPart::all) return true;
     if (tensor.slot != SlotId::weight || (by_names_ && is_optimizer_key(tensor.name))) return false;
+    if (part_ == ComparedPart::without_state) return true;
     return std::ranges::none_of(model.schemes(), [&](QuantScheme const& scheme) {
       return scheme.beside && std::ranges::any_of(scheme.parts, [&](QuantPart const& part) {
                return tensor.name.ends_with(part_tensor("", scheme, part));

@@ -46,7 +46,8 @@ struct MatchedSides {
 /// Which tensors are compared.
 enum class ComparedPart {
   all,
-  weights,  ///< neither optimizer state nor what quantisers keep beside weights
+  without_state,  ///< no optimizer state
+  weights,        ///< neither optimizer state nor what quantisers keep beside weights
 };
 
 /// Finds the tensors that both sides have with the same axes. Where stored values mean different

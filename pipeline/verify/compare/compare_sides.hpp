@@ -31,7 +31,9 @@ struct ComparedSide {
 struct ComparedSides {
   ComparedSide a;
   ComparedSide b;
-  bool by_names = false;  ///< logical tensors are stored ones
+  bool by_names = false;                ///< logical tensors are stored ones
+  std::filesystem::path without_state;  ///< the side that was made of the other without its
+                                        ///< optimizer, by its record; empty for none
   ConfigComparison configs;
   std::vector<std::string> notes;
 };

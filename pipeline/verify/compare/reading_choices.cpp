@@ -24,6 +24,12 @@ bool may_be_made_from(std::optional<Manifest> const& own, std::filesystem::path 
   return own && (is_made_from(*own, path) || !of_other);
 }
 
+/// Whether the job of a side left out optimizer state.
+bool dropped_state(std::optional<Manifest> const& own) {
+  std::optional<JobSpec> const job = own ? recorded_job(*own) : std::nullopt;
+  return job && job->source.optimizer == StatePolicy::drop;
+}
+
 /// Where the job of one side has changed the model of the other, that one is read as changed.
 void note_changes(ComparedSides& sides, std::optional<Manifest> const& of_a,
                   std::optional<Manifest> const& of_b) {
@@ -65,6 +71,10 @@ std::vector<ReadingChoice> reading_choices(CompareRequest const& request, Compar
     sides.a.quantised_by = of_a;
   if (of_b && has_quantised(*of_b) && may_be_made_from(of_b, sides.a.path, of_a))
     sides.b.quantised_by = of_b;
+  if (dropped_state(of_a) && may_be_made_from(of_a, sides.b.path, of_b))
+    sides.without_state = sides.a.path;
+  if (dropped_state(of_b) && may_be_made_from(of_b, sides.a.path, of_a))
+    sides.without_state = sides.b.path;
   note_changes(sides, of_a, of_b);
   std::vector<ReadingChoice> choices{{request.terms_a, request.terms_b, {}, 1}};
   if (!request.by_records) return choices;

@@ -235,9 +235,15 @@ class SidesOpener {
     settle_classes();
     open_by_map(sides_.a);
     open_by_map(sides_.b);
-    if (rounded != nullptr && has_rounded_weights(rounded == &sides_.a ? sides_.b : sides_.a)) {
+    bool const by_value = request_.comparison == Comparison::values;
+    if (rounded != nullptr && !by_value &&
+        has_rounded_weights(rounded == &sides_.a ? sides_.b : sides_.a)) {
       masters_ = Masters::apart;
       open_by_map(*rounded);
+      sides_.notes.push_back(fmt::format(
+          "weights of {} are F32 master weights: they are compared rounded, as its run computes with "
+          "them",
+          rounded->path.string()));
     }
     match_vocabularies();
     if (request_.adapter.empty() && !request_.by_maps) match_quantised();

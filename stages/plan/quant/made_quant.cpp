@@ -12,7 +12,7 @@
 #include "core/formats/target_parts.hpp"
 #include "core/mapping/config_defaults.hpp"
 #include "stages/plan/gathering.hpp"
-#include "stages/plan/quant/quant_choice.hpp"
+#include "stages/plan/quant/quantised_modules.hpp"
 
 namespace reshard {
 namespace {
@@ -152,7 +152,7 @@ class TargetQuantiser {
   }
 
   void choose() {
-    QuantChoice choice(recipe_, model_type_, layers());
+    QuantisedModules choice(recipe_, model_type_, layers());
     joined_ = choice.joined(plain_);
     std::vector<std::string> uneven;
     std::vector<Made> odd;

@@ -132,6 +132,7 @@ TEST_F(Recognise, OfNoneTheSignsOfAllFormatsAreListed) {
   EXPECT_NE(
       said.find(
           "no mp_rank_* or iter_* folder (Megatron), no *.safetensors (Hugging Face), "
+          "no consolidated*.safetensors and params.json (Mistral), "
           "no .metadata (torch_dist, DCP), no HDF5 file, no latest or *_states.pt (DeepSpeed), "
           "no model_world_size_*_rank_*.pt (FSDP). It holds thesis.tex."),
       std::string::npos)

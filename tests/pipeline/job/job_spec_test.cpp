@@ -233,7 +233,7 @@ TEST(JobSpec, RefusesValuesOfTheWrongKind) {
 }
 
 TEST(JobSpec, ATargetHasAFormatOfItsOwn) {
-  std::string const all = "megatron, huggingface, dcp, torch_dist, fsdp_dtensor, hdf5, deepspeed";
+  std::string const all = "megatron, huggingface, dcp, torch_dist, fsdp_dtensor, hdf5, deepspeed, mistral";
   EXPECT_TRUE(says(refusal(small_megatron, {"target.format=auto"}),
                    "expected one of " + all + ", found \"auto\""));
 }

@@ -1,4 +1,4 @@
-#include "stages/plan/quant/quant_choice.hpp"
+#include "stages/plan/quant/quantised_modules.hpp"
 
 #include <algorithm>
 
@@ -43,7 +43,7 @@ void refuse_quantised(std::string const& name, DType dtype) {
          name, reshard::name(dtype));
 }
 
-std::optional<std::string> QuantChoice::module_of(Plain const& one) {
+std::optional<std::string> QuantisedModules::module_of(Plain const& one) {
   std::string const& name = one.name;
   refuse_codes(one);
   if (name.ends_with("lm_head.weight")) output_stored_ = true;
@@ -66,7 +66,7 @@ std::optional<std::string> QuantChoice::module_of(Plain const& one) {
   return module;
 }
 
-void QuantChoice::refuse_codes(Plain const& one) const {
+void QuantisedModules::refuse_codes(Plain const& one) const {
   refuse_quantised(one.name, one.dtype);
   std::string const& name = one.name;
   for (std::string_view const what : {".input_scale", ".k_scale", ".v_scale"})
@@ -78,7 +78,7 @@ void QuantChoice::refuse_codes(Plain const& one) const {
            name);
 }
 
-void QuantChoice::refuse_stack(Plain const& one) const {
+void QuantisedModules::refuse_stack(Plain const& one) const {
   fail(ErrorKind::usage,
        "[target] quant: '{}' {} holds the experts of a layer in one tensor, which engines {}, or "
        "leave the experts as they are with target.quant_ignore = \"*.experts.*\".",
@@ -88,7 +88,7 @@ void QuantChoice::refuse_stack(Plain const& one) const {
            : "do not read in this form. Write the folder without target.quant");
 }
 
-std::vector<std::string> QuantChoice::left() const {
+std::vector<std::string> QuantisedModules::left() const {
   if (recipe_.stacks)
     return {"model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens",
             "lm_head"};
@@ -98,7 +98,7 @@ std::vector<std::string> QuantChoice::left() const {
   return all;
 }
 
-std::vector<std::string> QuantChoice::idle_patterns(std::span<Plain const> tensors) const {
+std::vector<std::string> QuantisedModules::idle_patterns(std::span<Plain const> tensors) const {
   std::vector<std::string> idle;
   for (std::string const& pattern : recipe_.ignored)
     if (std::ranges::none_of(tensors, [&](Plain const& one) {
@@ -110,7 +110,7 @@ std::vector<std::string> QuantChoice::idle_patterns(std::span<Plain const> tenso
   return idle;
 }
 
-std::map<std::string, std::shared_ptr<JoinedWeights const>, std::less<>> QuantChoice::joined(
+std::map<std::string, std::shared_ptr<JoinedWeights const>, std::less<>> QuantisedModules::joined(
     std::span<Plain const> tensors) const {
   std::map<std::string, std::shared_ptr<JoinedWeights const>, std::less<>> result;
   if (recipe_.second_name().empty()) return result;

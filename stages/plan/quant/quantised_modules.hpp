@@ -35,10 +35,10 @@ bool is_stack(Plain const& one);
 void refuse_quantised(std::string const& name, DType dtype);
 
 /// Which tensors of a target are quantised.
-class QuantChoice {
+class QuantisedModules {
  public:
   /// `recipe` outlives the choice. `layers`: of the decoder; 0 where their number is not known.
-  QuantChoice(huggingface::QuantRecipe const& recipe, std::string model_type, Index layers)
+  QuantisedModules(huggingface::QuantRecipe const& recipe, std::string model_type, Index layers)
       : recipe_(recipe), model_type_(std::move(model_type)), layers_(layers) {}
 
   /// The module of a weight that is quantised; a stack is its own. The others that no engine is to
