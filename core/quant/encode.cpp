@@ -22,6 +22,7 @@ template <class Code, int fraction_bits>
 struct ShortNumber {
   using Stored = Code;
   static constexpr int fraction = fraction_bits;
+  static constexpr float largest_zero = 0;  ///< F32 up to here are rounded to zero
 };
 struct Bf16 : ShortNumber<std::uint16_t, 7> {
   static constexpr DType dtype = DType::bf16;
@@ -38,6 +39,7 @@ struct F16 : ShortNumber<std::uint16_t, 10> {
   static constexpr DType dtype = DType::f16;
   static constexpr float epsilon = 0x1p-10F;
   static constexpr float least = 0x1p-14F;  ///< with all bits of the fraction
+  static constexpr float largest_zero = 0x1p-25F;
   static constexpr int bias = 15;
   static std::uint32_t wide(std::uint16_t code) { return f32_of_f16(code); }
   static float rounded(float value) {
@@ -220,12 +222,16 @@ template <class Number>
       to[i] = static_cast<std::byte>(e4m3_of(value));
     });
   } else if (encoding.codes == CodeKind::e2m1) {
-    // Those who divide have no zero below zero.
+    // Those who divide have no zero below zero; compressed-tensors' quotient of MXFP4 may become
+    // one in F16.
     bool const zeros = encoding.rule == ScaleRule::power_above;
-    scale_row<Number>(step, from, columns, width, factors, [each, zeros](Index i, float value) {
-      bool const negative = zeros ? std::bit_cast<std::uint32_t>(value) >> 31U != 0 : value < 0;
-      each[i] = static_cast<std::uint8_t>(e2m1_of(value, negative));
-    });
+    float const below = encoding.rule == ScaleRule::power ? -Number::largest_zero : 0;
+    scale_row<Number>(step, from, columns, width, factors,
+                      [each, zeros, below](Index i, float value) {
+                        bool const negative =
+                            zeros ? std::bit_cast<std::uint32_t>(value) >> 31U != 0 : value < below;
+                        each[i] = static_cast<std::uint8_t>(e2m1_of(value, negative));
+                      });
     pack(each, bytes, to);
   } else {
     scale_row<Number>(step, from, columns, width, factors, [each, half](Index i, float value) {

@@ -297,6 +297,10 @@ def test_an_index_is_rebuilt_by_request(program, scratch):
     (folder / "model-00002-of-00002.safetensors").unlink()
     missing = program.attempt(folder, scratch / "missing", "huggingface", source_options={"index": "rebuild"})
     assert missing.returncode == 3 and "holds 1 of the 2 files model-*-of-2" in missing.stderr, missing.stderr
+    for path in folder.glob("*.safetensors"):
+        path.unlink()
+    empty = program.attempt(folder, scratch / "empty", "huggingface", source_options={"format": "huggingface", "index": "rebuild"})
+    assert empty.returncode == 3 and "holds no *.safetensors file" in empty.stderr, empty.stderr
     program.run(scratch / "out-True", scratch / "dcp", "dcp")
     other = program.attempt(scratch / "dcp", scratch / "no", "huggingface", source_options={"index": "rebuild"})
     assert other.returncode == 2 and "which has no index of Hugging Face" in other.stderr, other.stderr

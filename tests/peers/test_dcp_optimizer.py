@@ -208,7 +208,7 @@ def test_verify_compares_it_with_what_it_became(saved, program, scratch):
 
 def test_a_target_without_the_optimizer_is_the_same(saved, program, scratch):
     """`diff` shows how much rounding changes: the F32 weights themselves."""
-    target = program.to_hf(saved[0] / "nested", scratch / "hf", source_options={"prefix": "model.", "optimizer": "drop"}, target_options={"dtype": "bf16"})
+    target = program.to_hf(saved[0] / "nested", scratch / "hf", source_options={"optimizer": "drop"}, target_options={"dtype": "bf16"})
     for one, other in ((saved[0] / "nested", target), (target, saved[0] / "nested")):
         outcome = command("verify", one, other)
         assert outcome.returncode == 0 and "source.optimizer" in outcome.stdout, outcome.stdout + outcome.stderr
@@ -313,6 +313,19 @@ def test_other_kinds_of_adam_are_refused(changed, program):
         values.update({key: True for key in values if key.endswith(".amsgrad")})
 
     refused(program, changed(amsgrad), "'amsgrad' is true")
+
+
+def test_deepspeed_needs_steps_and_masters(changed, program):
+    def to_deepspeed(how, *words):
+        refused(program, changed(how), *words, target_format="deepspeed", target_options={})
+
+    def lower(values):
+        values.update({key: value.bfloat16() for key, value in values.items() if torch.is_tensor(value) and value.ndim})
+
+    to_deepspeed(lower, "is BF16 and has optimizer state, but no F32 master weight, which DeepSpeed's")
+    to_deepspeed(lambda values: values.pop(f"optimizer.state.{NORM}.step"), "no F32 number 'step' belongs to")
+    source = changed(lambda values: values.update({"optimizer.state.layers.9.ghost.exp_avg": torch.ones(3)}), "bare")
+    refused(program, source, "is optimizer state that follows no weight", target_format="deepspeed", source_options={}, target_options={})
 
 
 def test_two_optimizers_of_one_parameter_are_refused(changed, program):

@@ -10,6 +10,7 @@ import torch
 import dcp_checkpoints
 import dcp_reading  # noqa: E402
 import deepspeed_runs as runs  # noqa: E402
+import family_models
 import hf_models
 import legacy_optimizer
 from dcp_cases import DENSE
@@ -369,7 +370,9 @@ def test_masters_that_are_the_weights_are_in_both_places(program, scratch):
     weights, states = get_state_dict(model, optimizer)
     torch.distributed.checkpoint.save({"model": weights, "optimizer": states}, checkpoint_id=scratch / "dcp", no_dist=True)
     runs.llama_config().save_pretrained(scratch / "dcp")
-    target = program.run(scratch / "dcp", scratch / "target", "deepspeed", source_options={"prefix": "model."})
+    outcome = program.attempt(scratch / "dcp", scratch / "target", "deepspeed", source_options={"prefix": "model."})
+    assert outcome.returncode == 0 and "a sound model does not have" not in outcome.stderr, outcome.stderr  # equal to their masters
+    target = scratch / "target"
     state = {(name, slot): weight if slot == "fp32" else states["state"][name][slot] for name, weight in weights.items() for slot in SLOTS}
     check_training_goes_on(1, target, 3, state=state)
 
@@ -377,8 +380,8 @@ def test_masters_that_are_the_weights_are_in_both_places(program, scratch):
 # --- refusals -----------------------------------------------------------------------------------------------------
 
 
-def refused(program, source, *words, target_format="dcp", code=3):
-    outcome = program.attempt(source, program.scratch / "refused", target_format)
+def refused(program, source, *words, target_format="dcp", code=3, **options):
+    outcome = program.attempt(source, program.scratch / "refused", target_format, **options)
     assert outcome.returncode == code and not (program.scratch / "refused").exists(), outcome.stderr
     said = " ".join(outcome.stderr.split())
     for word in words:
@@ -462,3 +465,10 @@ def test_no_code_of_a_pickle_runs(copied, program):
     assert not (root / "ran").exists()
     content = torch.load(next((program.scratch / "target").glob("*/mp_rank_00_model_states.pt")), weights_only=False)
     assert "client" not in content and content["note"] == "of the training program"
+
+
+def test_weights_that_deepspeed_cannot_train_are_refused(program, scratch):
+    folder = family_models.save_family(scratch / "hf", family_models.FAMILIES["qwen3"])
+    coded = program.to_hf(folder, scratch / "coded", target_options={"quant": "fp8-channel"})
+    refused(program, coded, "is quantised, and DeepSpeed trains F32 master weights", target_format="deepspeed", code=2)
+    refused(program, coded, "Name the model's map with model.map, and set model.quant", target_format="deepspeed", code=2, model={"map": "none"})

@@ -261,7 +261,7 @@ def refusal(program, scratch, source, **options):
 def test_what_cannot_be_quantised_is_refused(program, scratch):
     folder = family_models.save_family(scratch / "hf", FAMILIES["qwen3"])
     assert "are no multiple of 32 columns" in refusal(program, scratch, folder, target_options={"quant": "mxfp8"})
-    assert "blocks of FP8 alone" in refusal(program, scratch, folder, target_options={"quant": "mxfp8", "quant_for": "transformers"})
+    assert "blocks of FP8, and MXFP4 of gpt-oss" in refusal(program, scratch, folder, target_options={"quant": "mxfp8", "quant_for": "transformers"})
     assert "quant_scales" in refusal(program, scratch, folder, target_options={"quant": "mxfp8", "quant_scales": "e8m0"})
     assert 'quant = "none"' in refusal(program, scratch, folder, target_options={"quant_ignore": "*.o_proj"})
     for quant, block in (("fp8-block", "128"), ("fp8-channel", "8"), ("int4-group", "12")):

@@ -12,6 +12,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from family_models import Family, dense, load_family, save_family
+from family_models_recent import MISTRAL
 from hf_models import read_hf
 from peer_types import LOCAL, TE_GROUPED, Layout
 from tensor_patterns import assert_same_tensors
@@ -256,6 +257,10 @@ BAD_CONFIGS = {
     "activation": (dense("Llama", hidden_act="gelu"), 'has hidden_act = "gelu"'),
     "scaled": (dense("Llama", rope_parameters=dict(
         rope_type="llama3", rope_theta=1e4, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=64)), 'by "llama3"'),
+    "factor": (dense("Llama", rope_parameters=dict(
+        rope_type="yarn", rope_theta=1e4, factor=2.0, original_max_position_embeddings=64, attention_factor=1.5)), "has attention_factor = 1.5"),
+    "some windows": (dense("Mistral", layer_types=["sliding_attention"] * 4 + ["full_attention"], sliding_window=9), "layers with and without a window"),
+    "router": (dense("Mistral4", **MISTRAL | dict(norm_topk_prob=False)), "has norm_topk_prob = false"),
     "qwen3": (dense("Qwen3"), "it has names for models of type llama, mistral"),
 }  # fmt: skip
 
@@ -264,3 +269,20 @@ def test_models_that_params_cannot_describe_are_refused(program, scratch):
     for name, (make, words) in BAD_CONFIGS.items():
         source = save_family(scratch / name, Family(make, CUT, CUT))
         refused(program, source, scratch, '[target] format = "mistral"', words, target_format="mistral", ranks=1)
+
+
+def test_adapters_and_other_forms_of_weights_are_refused(program, folders, scratch):
+    hugging_face, _ = folders("mistral")
+    coded = program.to_hf(hugging_face, scratch / "coded", target_options={"quant": "fp8-channel"})
+    refused(program, coded, scratch, "in a form that is not Mistral's", target_format="mistral")
+    adapter = scratch / "adapter"
+    adapter.mkdir()
+    config = {"peft_type": "LORA", "r": 2, "lora_alpha": 4, "target_modules": ["o_proj"], "base_model_name_or_path": str(hugging_face)}
+    (adapter / "adapter_config.json").write_text(json.dumps(config))
+    pairs = {}
+    for name, tensor in read_hf(hugging_face).items():
+        if name.endswith("o_proj.weight"):
+            stem = "base_model.model." + name.removesuffix("weight")
+            pairs |= {stem + "lora_A.weight": torch.ones(2, tensor.shape[1]), stem + "lora_B.weight": torch.ones(tensor.shape[0], 2)}
+    save_file(pairs, adapter / "adapter_model.safetensors", metadata={"format": "pt"})
+    refused(program, adapter, scratch, "a LoRA adapter has no form in Mistral's files", target_format="mistral", source_options={"config": str(hugging_face)})

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "core/base/integers.hpp"
+#include "core/formats/state_inventory.hpp"
 #include "core/mapping/adapter.hpp"
 #include "core/mapping/quant.hpp"
 #include "core/plan/digest_work.hpp"
@@ -77,9 +78,10 @@ SlicedTensor sliced_tensor(Model const& model, TensorId id, DType dtype) {
     if (shape[d] > 1) ++long_axes;
   }
   tensor.matrix = long_axes >= 2;
-  tensor.state = logical.slot != SlotId::weight;
+  bool const in_slot = logical.slot != SlotId::weight;
+  tensor.state = in_slot || is_optimizer_key(logical.name);
   tensor.second_moment =
-      tensor.state && is_second_moment_slot(model.slots()[static_cast<std::size_t>(logical.slot)]);
+      in_slot && is_second_moment_slot(model.slots()[static_cast<std::size_t>(logical.slot)]);
   auto const matrix = adapter_of(model, id);
   tensor.adapter = matrix.has_value();
   // Weights that are fused while they are trained (q, k and v) have this matrix in common.
