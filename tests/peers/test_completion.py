@@ -12,7 +12,7 @@ from reshard_job import BINARY
 
 pytestmark = pytest.mark.skipif(not BINARY, reason="RESHARD_BIN is not set: there is no program to run")
 COMMANDS = {"convert", "run", "plan", "nightly", "verify", "diff", "digest", "suspects", "extract", "inspect", "ls", "check-map", "completion", "init", "view"}
-FORMATS = {"megatron", "huggingface", "dcp", "torch_dist", "fsdp_dtensor", "hdf5", "deepspeed"}
+FORMATS = {"megatron", "huggingface", "dcp", "torch_dist", "fsdp_dtensor", "hdf5", "deepspeed", "mistral"}
 
 
 def script(shell, folder):

@@ -86,6 +86,7 @@ std::vector<Published> all_published() {
         "sparse_attention_config.sparse_topk_blocks",
         "sparse_attention_config.sparse_attention_freq"}},
       {"ministral-3-8b", {"rope_parameters.llama_4_scaling_beta"}},
+      {"mistral-small-4", {"rope_parameters.llama_4_scaling_beta"}},
       {"muse-glimmer-30b",
        {"final_logit_softcapping", "qk_scale_factor", "output_multiplier", "post_norm_eps",
         "layer_rope_theta"}},
