@@ -32,6 +32,7 @@ bool is_family(std::string const& map, MapLibrary const& library) {
 }
 
 std::string word_of_map(std::string_view file) {
+  file = file.substr(0, file.find(' '));  // "llama.toml with the names of mistral"
   return std::string(file.substr(0, file.size() - (file.ends_with(".toml") ? 5 : 0)));
 }
 

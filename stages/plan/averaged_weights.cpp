@@ -307,6 +307,11 @@ Json average_record(Checkpoint const& source) {
 
 void average_weights(Checkpoint const& source, PlanRequest const& request, JobPlan& job) {
   if (source.averaged.empty()) return;
+  if (format_of(request.target.format).target().needs_masters)
+    fail(ErrorKind::usage,
+         "[source] average: {} needs master weights beside the mean, which are not made. Write the "
+         "mean as huggingface, and convert that.",
+         format_of(request.target.format).name());
   for (auto const& other : source.averaged) {
     check_same_weights(source, *other);
     check_same_model(source, *other, request, job.warnings);

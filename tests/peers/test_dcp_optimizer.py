@@ -122,7 +122,7 @@ def test_megatron_takes_the_next_step(saved, program, scratch):
 CHANGES = {
     "layers": ({"keep_layers": "1", "layout": "{ tp = 2 }"}, {"layers": 1}),
     "fewer rows": ({"vocab_size": trainers.CONFIG.vocab - 10}, {"vocab": trainers.CONFIG.vocab - 10}),
-    "more rows": ({"vocab_size": trainers.CONFIG.vocab + 6, "new_rows": "mean"}, {"vocab": trainers.CONFIG.vocab + 6}),
+    "more rows": ({"vocab_size": trainers.CONFIG.vocab + 6, "new_rows": "zero"}, {"vocab": trainers.CONFIG.vocab + 6}),
 }
 
 

@@ -177,6 +177,13 @@ class MappedTensors {
   }
 
   void add(StoredName const& name) {
+    if (std::string_view(name.name).find("block_sparse_moe.experts.gate_up_proj") !=
+        std::string_view::npos)
+      fail(ErrorKind::usage,
+           "[target] format = \"deepspeed\": transformers 5 has the experts of this family in one "
+           "tensor below 'mlp', a name that its map does not have ('{}'). Choose huggingface, "
+           "and begin with its weights in DeepSpeed.",
+           name.name);
     add_tensor(name, SlotId::weight, "");
     if (name.copy) return second_names_.push_back(name.name);
     auto const& slots = job_.model.slots();

@@ -20,8 +20,9 @@ int add_of(std::vector<int> const& adds, TensorId tensor) {
   return index(tensor) < adds.size() ? adds[index(tensor)] : 0;
 }
 
-/// How many tensors of `side` are rounded to the dtypes of `made`.
-std::size_t round_as(ComparedSide& side, ComparedSide const& made) {
+/// How many tensors of `side` have other dtypes than those of `made` that they can be rounded to;
+/// `apply`: they are.
+std::size_t round_as(ComparedSide& side, ComparedSide const& made, bool apply) {
   JobPlan& plan = side.catalogue;
   std::size_t rounded = 0;
   for (std::size_t t = 0; t < plan.model->tensors().size(); ++t) {
@@ -31,11 +32,12 @@ std::size_t round_as(ComparedSide& side, ComparedSide const& made) {
     auto const from = dtype_of(plan.source, TensorId(t));
     auto const to = dtype_of(made.catalogue.source, *other);
     if (!from || !to || from == to || !quant::castable(*from, *to)) continue;
+    ++rounded;
+    if (!apply) continue;
     int const wanted = add_of(made.catalogue.adds, *other);
     int const own = add_of(plan.adds, TensorId(t));
     change_values_of(*plan.model, plan.source, TensorId(t), *to, wanted - own);
     if (wanted != own) plan.adds[t] = wanted;
-    ++rounded;
   }
   return rounded;
 }
@@ -72,12 +74,10 @@ void match_casts(ComparedSides& sides, bool values) {
   ComparedSide& side = of_a ? sides.b : sides.a;
   std::string const record = fmt::format("{} was made with target.dtype = \"{}\" (by its {})",
                                          made.path.string(), made.made_dtype, manifest_name);
-  if (values) {
+  std::size_t const rounded = round_as(side, made, !values);
+  if (rounded > 0 && values)
     sides.notes.push_back(record + ": differences are those of the rounding, too");
-    return;
-  }
-  std::size_t const rounded = round_as(side, made);
-  if (rounded > 0)
+  else if (rounded > 0)
     sides.notes.push_back(fmt::format("{}: {} of {} {} rounded as it rounds", record,
                                       counted(rounded, "tensor"), side.path.string(),
                                       agreeing(rounded, "is", "are")));

@@ -14,6 +14,7 @@
 
 #include "core/base/counted.hpp"
 #include "core/base/text.hpp"
+#include "core/formats/format.hpp"
 #include "core/mapping/config_defaults.hpp"
 #include "core/plan/digest_work.hpp"
 #include "core/plan/replicas.hpp"
@@ -37,7 +38,11 @@ constexpr char const* experts_key = "[target] keep_experts";
 class ModelChanger {
  public:
   ModelChanger(Checkpoint const& source, PlanRequest const& request, SourceModel& read)
-      : source_(source), changes_(request.changes), read_(read), model_(*read.model) {}
+      : source_(source),
+        changes_(request.changes),
+        target_(request.target.format),
+        read_(read),
+        model_(*read.model) {}
 
   void run() {
     check();
@@ -232,6 +237,19 @@ class ModelChanger {
            "[target] vocab_size = {}: rows are added to one checkpoint, not to a mean. Write the "
            "mean of source.average first.",
            changes_.vocab_size);
+    bool const with_state = model_.slots().size() > 1;
+    if (with_state && changes_.new_rows == NewRows::mean)
+      fail(
+          ErrorKind::usage,
+          "[target] new_rows = \"mean\": {} holds optimizer state, and the mean of the weights is "
+          "not that of their master weights, rounded. Set it to \"zero\", or set source.optimizer = "
+          "\"drop\".",
+          source_.place);
+    if (with_state && format_of(target_).target().masters_alone)
+      fail(ErrorKind::usage,
+           "[target] vocab_size = {}: {} holds master weights alone, and rows are not added to "
+           "these. Choose torch_dist, or set source.optimizer = \"drop\".",
+           changes_.vocab_size, format_of(target_).name());
     bool const unknown = read_.traits.padded_vocab == held && !read_.recorded_vocab &&
                          source_.names == NameOwner::megatron;
     if (unknown)
@@ -383,6 +401,7 @@ class ModelChanger {
 
   Checkpoint const& source_;
   ModelChanges const& changes_;
+  FormatId target_;
   SourceModel& read_;
   Model& model_;
   FactChanges facts_;

@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 
 #include "core/base/error.hpp"
+#include "core/formats/dcp/named_states.hpp"
 #include "core/formats/deepspeed/rank_header.hpp"
 #include "core/formats/deepspeed/run_state.hpp"
 #include "core/formats/deepspeed/universal.hpp"
@@ -27,7 +30,10 @@ class Settler {
       : source_(source), request_(request), tensors_(tensors) {}
 
   void run() {
-    if (!source_.deepspeed) rename_states();
+    if (!source_.deepspeed) {
+      check_prefix();
+      rename_states();
+    }
     std::set<std::string, std::less<>> trained;
     std::set<std::string, std::less<>> held;
     for (NamedTensor const& one : tensors_)
@@ -47,6 +53,17 @@ class Settler {
   }
 
  private:
+  /// DeepSpeed looks for parameters under the names of the module.
+  void check_prefix() const {
+    if (!request_.read.prefix.empty()) return;
+    std::string const before = dcp::named_states(source_.stored, "").trainer;
+    if (!before.empty())
+      fail(ErrorKind::source,
+           "{}: names of weights begin with '{}', below which the trainer has saved the model, and "
+           "DeepSpeed looks for those of the module. Set source.prefix = \"{}\".",
+           source_.place, before, before);
+  }
+
   /// Names of state, which each program has its own of.
   void rename_states() {
     std::erase_if(tensors_, [](NamedTensor const& one) { return one.scalar; });
@@ -112,6 +129,18 @@ class Settler {
   std::vector<NamedTensor>& tensors_;
 };
 
+/// "optim.state.lm_head.weight.step": "lm_head.weight". The first word is the trainer's.
+std::optional<std::string_view> parameter_of_step(std::string_view name) {
+  constexpr std::string_view begin = ".state.";
+  constexpr std::string_view end = ".step";
+  std::size_t const at = name.find(begin);
+  if (at == name.npos || !name.ends_with(end) || at + begin.size() + end.size() >= name.size())
+    return std::nullopt;
+  name.remove_prefix(at + begin.size());
+  name.remove_suffix(end.size());
+  return name;
+}
+
 }  // namespace
 
 std::map<std::size_t, std::string> named_states_of(Checkpoint const& source,
@@ -129,10 +158,9 @@ std::map<std::size_t, std::string> named_states_of(Checkpoint const& source,
   }
   auto const& tensors = source.stored.tensors;
   for (std::size_t t = 0; !names.empty() && t < tensors.size(); ++t)
-    if (auto const state = parse_state_name(tensors[t].name); state && state->slot == step_slot &&
-                                                              tensors[t].shape.empty() &&
-                                                              tensors[t].dtype == DType::f32)
-      names.emplace(t, tensors[t].name);
+    if (auto const parameter = parameter_of_step(tensors[t].name);
+        parameter && tensors[t].shape.empty() && tensors[t].dtype == DType::f32)
+      names.emplace(t, state_name(*parameter, step_slot));
   return names;
 }
 
