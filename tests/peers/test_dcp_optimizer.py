@@ -315,6 +315,16 @@ def test_other_kinds_of_adam_are_refused(changed, program):
     refused(program, changed(amsgrad), "'amsgrad' is true")
 
 
+def test_new_rows_beside_optimizer_state(saved, program):
+    """A mean of BF16 weights is not that of their masters, rounded."""
+    rows = {"vocab_size": trainers.CONFIG.vocab + 6}
+    for target_format, how, words in (("torch_dist", "mean", "the mean of the weights is not that of their master weights"),
+                                      ("fsdp_dtensor", "zero", "holds master weights alone, and rows are not added")):  # fmt: skip
+        outcome = program.attempt(saved[0] / "nested", program.scratch / "rows", target_format, source_options={"prefix": "model."},
+                                  target_options=rows | {"new_rows": how})
+        assert outcome.returncode == 2 and words in outcome.stderr, outcome.stderr
+
+
 def test_deepspeed_needs_steps_and_masters(changed, program):
     def to_deepspeed(how, *words):
         refused(program, changed(how), *words, target_format="deepspeed", target_options={})

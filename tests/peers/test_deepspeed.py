@@ -368,8 +368,9 @@ def test_masters_that_are_the_weights_are_in_both_places(program, scratch):
     optimizer = torch.optim.AdamW(model.parameters(), lr=runs.LEARNING_RATE, weight_decay=runs.DECAY)
     runs.losses_of(model, {"model": ""}, lambda loss: (loss.backward(), optimizer.step()))
     weights, states = get_state_dict(model, optimizer)
-    torch.distributed.checkpoint.save({"model": weights, "optimizer": states}, checkpoint_id=scratch / "dcp", no_dist=True)
+    torch.distributed.checkpoint.save({"model": weights, "optim": states}, checkpoint_id=scratch / "dcp", no_dist=True)
     runs.llama_config().save_pretrained(scratch / "dcp")
+    refused(program, scratch / "dcp", "DeepSpeed looks for those of the module", 'Set source.prefix = "model."', target_format="deepspeed")
     outcome = program.attempt(scratch / "dcp", scratch / "target", "deepspeed", source_options={"prefix": "model."})
     assert outcome.returncode == 0 and "a sound model does not have" not in outcome.stderr, outcome.stderr  # equal to their masters
     target = scratch / "target"
@@ -471,4 +472,8 @@ def test_weights_that_deepspeed_cannot_train_are_refused(program, scratch):
     folder = family_models.save_family(scratch / "hf", family_models.FAMILIES["qwen3"])
     coded = program.to_hf(folder, scratch / "coded", target_options={"quant": "fp8-channel"})
     refused(program, coded, "is quantised, and DeepSpeed trains F32 master weights", target_format="deepspeed", code=2)
+    averaged = {"average": [str(folder)]}
+    refused(program, folder, "needs master weights beside the mean", target_format="deepspeed", code=2, source_options=averaged)
+    mixtral = family_models.save_family(scratch / "mixtral", family_models.FAMILIES["mixtral"])
+    refused(program, mixtral, "transformers 5 has the experts of this family in one tensor below 'mlp'", target_format="deepspeed", code=2)
     refused(program, coded, "Name the model's map with model.map, and set model.quant", target_format="deepspeed", code=2, model={"map": "none"})

@@ -205,6 +205,25 @@ def test_fp8_becomes_bf16(program, folders, scratch):
     assert "quantization" not in json.loads((target / "params.json").read_text())
 
 
+def test_a_hugging_face_folder_of_shards_has_files_of_its_own_names(program, folders, scratch):
+    hugging_face, own = folders("mistral")
+    cut = program.run(own, scratch / "cut", "mistral", target_options={"shard_bytes": 20000})
+    assert len(list(cut.glob("consolidated-*.safetensors"))) > 1
+    target = program.to_hf(cut, scratch / "hf")
+    assert [path.name for path in target.glob("*.safetensors")] == ["model.safetensors"]
+    assert_same_tensors(read_hf(target), read_hf(hugging_face))
+    fewer = program.to_hf(cut, scratch / "fewer", target_options={"keep_layers": "0-1"})
+    assert not (fewer / "params.json").exists()  # which would tell of all layers
+
+
+def test_deepspeed_gets_the_names_of_transformers(program, folders, scratch):
+    """Of params.json alone: the target is read by the map of the family."""
+    hugging_face, own = folders("mistral")
+    target = program.run(own, scratch / "universal", "deepspeed")
+    state = torch.load(target / "global_step0_universal/mp_rank_00_model_states.pt", weights_only=False)["module"]
+    assert_same_tensors(dict(state), read_hf(hugging_face))
+
+
 def test_a_vision_tower_is_left_out_by_request(program, folders, scratch):
     hugging_face, own = folders("nemo")
     tower = {"vision_encoder.patch_conv.weight": torch.ones(4, 3, 2, 2), "pre_mm_projector_norm.weight": torch.ones(4)}

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "core/base/text_order.hpp"
 #include "core/formats/huggingface/folder.hpp"
@@ -178,7 +179,12 @@ std::vector<ShardFile> plan_shards(std::span<TensorSpec const> tensors,
                                    DataLayout data_layout, std::span<FileMetadata const> metadata,
                                    std::string_view stem) {
   Laid const laid{tensors, data_layout, &reference, metadata};
+  // An index of other names, such as Mistral's, says nothing of these tensors.
+  std::unordered_set<SharedText> names;
   if (!reference.weight_map().empty())
+    for (TensorSpec const& one : tensors) names.insert(one.name);
+  if (std::ranges::any_of(reference.weight_map(),
+                          [&](auto const& placed) { return names.contains(placed.first); }))
     return shards_like(reference.weight_map(), laid, largest_shard_bytes);
   return plan_shards(tensors, largest_shard_bytes, data_layout, metadata, stem);
 }

@@ -355,6 +355,7 @@ void HuggingFaceFormat::lay_out(MappedTarget const& job, TargetDraft& draft) con
                            known_metadata(job.source, job.read.reference)};
   if (job.read.changed) {  // the files are not those of the reference
     add_sidecars(draft, target);
+    if (draft.reference) std::erase(draft.reference->sidecars, std::string(params_name));
     target = {std::nullopt, {}, std::move(target.metadata)};
   }
   plan_huggingface_target(draft, {&job.model, &side, job.dtypes, &job.request}, target);

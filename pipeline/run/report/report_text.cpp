@@ -44,7 +44,7 @@ class Lines {
     std::uint64_t const state = n("plan.state_bytes");
     if (state == 0) return;
     std::uint64_t const read = n("plan.payload_read_bytes");  // masters may be made of weights
-    std::uint64_t const all = read < state ? n("plan.payload_written_bytes") : read;
+    std::uint64_t const all = read <= state ? n("plan.payload_written_bytes") : read;
     line("state", fmt::format("{} of optimizer state ({}), {} of other tensors", human_bytes(state),
                               fmt::join(words("plan.states"), ", "),
                               human_bytes(all - std::min(all, state))));
