@@ -2,7 +2,7 @@
 # Shows the program at work on a tiny mixture-of-experts checkpoint: Megatron TP2 PP2 EP2 to TP4 PP1 EP4, to Hugging Face, to HDF5, and back.
 #   scripts/quickstart.sh [FOLDER]                 takes the newest wheel in build/dist if there is one, and builds the program otherwise
 #   scripts/quickstart.sh --wheel[=FILE] [FOLDER]  installs the Python wheel FILE in FOLDER: half a minute, no compiler, no MPI, not root
-#   scripts/quickstart.sh --build [FOLDER]         installs Debian's or Ubuntu's packages that are missing, and compiles into build/quick: some four minutes on two cores
+#   scripts/quickstart.sh --build [FOLDER]         installs Debian's or Ubuntu's packages that are missing, and compiles into build/quick: about three minutes on two cores
 #   RESHARD_BIN=PROGRAM scripts/quickstart.sh [FOLDER]   takes a program that is there already
 # build/quick is for a first look: it compiles in a fraction of the time of build/release, and runs somewhat slower (scripts/build.sh release for work).
 # FOLDER (new or empty) keeps the results; default: a new one in the folder of temporary files. Each step is one line; what it printed is in FOLDER/log.
