@@ -68,6 +68,11 @@ struct SideCopy {
   std::filesystem::path to;  ///< relative to the target
 };
 
+/// The constant that a side adds to a logical tensor; a list without it adds nothing.
+inline int add_of(std::vector<int> const& adds, TensorId tensor) {
+  return index(tensor) < adds.size() ? adds[index(tensor)] : 0;
+}
+
 /// A format's decisions about a target: the same on every rank.
 struct TargetDraft {
   DataLayout data_layout = DataLayout::usual;  ///< as requested

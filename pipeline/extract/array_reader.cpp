@@ -10,6 +10,7 @@
 #include "core/base/shown_name.hpp"
 #include "core/base/text.hpp"
 #include "core/formats/stamped_files.hpp"
+#include "core/formats/target.hpp"
 #include "core/plan/digest_work.hpp"
 #include "core/plan/part_plan.hpp"
 #include "core/plan/round_sizes.hpp"
@@ -51,8 +52,7 @@ std::string const& ArrayReader::axis_name(DomainAxis const& axis) const {
 }
 
 int ArrayReader::add_of(ChosenTensor const& tensor) const {
-  std::size_t const t = index(tensor.id);
-  return t < catalogue_.adds.size() ? catalogue_.adds[t] : 0;
+  return reshard::add_of(catalogue_.adds, tensor.id);
 }
 
 /// Description of the arrays, for readers of the file.

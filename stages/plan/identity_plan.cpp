@@ -176,9 +176,8 @@ class IdentityPlanner {
 
   void drop_optimizer() {
     std::size_t const before = tensors_.size() + objects_.size();
-    std::erase_if(tensors_, [](NamedTensor const& tensor) { return is_optimizer_key(tensor.key); });
-    std::erase_if(objects_,
-                  [](StoredObject const* object) { return is_optimizer_key(object->name); });
+    std::erase_if(tensors_, [](NamedTensor const& one) { return is_optimizer_key(one.key); });
+    std::erase_if(objects_, [](StoredObject const* one) { return is_optimizer_key(one->name); });
     std::size_t const dropped = before - tensors_.size() - objects_.size();
     if (dropped > 0)
       job_.warnings.push_back(
@@ -190,7 +189,9 @@ class IdentityPlanner {
     std::vector<std::string> states;
     for (NamedTensor const& tensor : tensors_)
       if (is_optimizer_key(tensor.key)) states.push_back(tensor.key);
-    std::string const before = dcp::named_states(source_.stored, "").trainer;
+    std::string before;
+    if (!states.empty() || (request_.read.drop_optimizer && request_.read.prefix.empty()))
+      before = dcp::named_states(source_.stored, "").trainer;
     if (!states.empty())
       fail(ErrorKind::source,
            "{}: holds optimizer state ({}), which a Hugging Face folder cannot hold. Set {}.",
@@ -198,11 +199,10 @@ class IdentityPlanner {
            before.empty()
                ? "source.optimizer = \"drop\""
                : fmt::format("source.prefix = \"{}\": weights alone begin with it", before));
-    if (!before.empty() && request_.read.prefix.empty())
-      job_.warnings.push_back(
-          fmt::format("names of weights begin with '{0}', below which the trainer has saved the "
-                      "model, and are kept. Set source.prefix = \"{0}\" to cut it off",
-                      before));
+    if (!before.empty())
+      job_.warnings.push_back(fmt::format(
+          "names of weights begin with '{0}', below which the trainer has saved the model, and are kept. Set source.prefix = \"{0}\" to cut it off",
+          before));
     std::vector<std::string> objects;
     for (StoredObject const* object : objects_) objects.push_back(object->name);
     if (!objects.empty())

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "core/base/error.hpp"
+#include "core/formats/target.hpp"
 #include "core/quant/convert.hpp"
 
 namespace reshard {
@@ -89,11 +90,8 @@ class ValueChanger {
 void change_values(Model const& model, Catalog& source, Catalog const& target,
                    StoredAdds const& adds, std::vector<bool> const& cast) {
   ValueChanger changer(model, source);
-  auto const add_of = [](std::vector<int> const& list, std::size_t tensor) {
-    return tensor < list.size() ? list[tensor] : 0;
-  };
   for (std::size_t t = 0; t < std::min(source.tensors.size(), target.tensors.size()); ++t) {
-    int const add = add_of(adds.target, t) - add_of(adds.source, t);
+    int const add = add_of(adds.target, TensorId(t)) - add_of(adds.source, TensorId(t));
     auto const wanted = target.tensors[t].blobs();
     auto const held = source.tensors[t].blobs();
     if (wanted.empty() || held.empty()) continue;

@@ -91,6 +91,15 @@ NodeId Document::add_tensor(DType dtype, std::vector<Index> shape) {
   return add({.kind = Kind::tensor, .index = static_cast<std::uint32_t>(tensors.size() - 1)});
 }
 
+std::optional<double> Document::number(NodeId id) const {
+  if (id == no_node) return std::nullopt;
+  Node const& node = at(id);
+  if (node.kind == Kind::real) return node.real;
+  if (node.kind == Kind::integer) return static_cast<double>(node.integer);
+  if (node.kind == Kind::boolean) return node.boolean ? 1 : 0;
+  return std::nullopt;
+}
+
 NodeId Document::add_repeated(DType dtype, std::vector<Index> shape) {
   NodeId const node = add_tensor(dtype, std::move(shape));
   tensors.back().repeated = true;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -115,6 +116,8 @@ struct Document {
   /// The value under a string key of a dict, of an OrderedDict (reduce with pairs) or of an
   /// object's state dict; no_node if absent.
   NodeId find(NodeId dict, std::string_view key) const;
+  /// The value of a number or a boolean; nullopt for another value, and for no_node.
+  std::optional<double> number(NodeId id) const;
   /// Sets a string key of the same kinds of node (replaced in place, else appended).
   void set(NodeId dict, std::string_view key, NodeId value);
   /// Removes a string key; false if it was absent.

@@ -32,22 +32,14 @@ void set_groups(UniversalRun& run, std::vector<UniversalTensor> const& tensors, 
   run.groups.root = run.groups.add_list(std::vector<NodeId>(masters(tensors).size(), group));
 }
 
-std::optional<double> number(Document const& document, NodeId id) {
-  if (id == no_node) return std::nullopt;
-  Node const& node = document.at(id);
-  if (node.kind == Kind::real) return node.real;
-  if (node.kind == Kind::integer) return static_cast<double>(node.integer);
-  return std::nullopt;
-}
-
 /// A number, or a pair of them; empty for another value.
 std::vector<double> numbers(Document const& document, NodeId id) {
   std::vector<double> result;
-  if (auto const one = number(document, id)) return {*one};
+  if (auto const one = document.number(id)) return {*one};
   if (id == no_node || (document.at(id).kind != Kind::tuple && document.at(id).kind != Kind::list))
     return {};
   for (NodeId const item : document.at(id).items) {
-    auto const one = number(document, item);
+    auto const one = document.number(item);
     if (!one) return {};
     result.push_back(*one);
   }
@@ -58,7 +50,7 @@ std::vector<double> numbers(Document const& document, NodeId id) {
 std::vector<double> multiple(Document const& document, NodeId group, std::string_view factor,
                              std::string_view key) {
   std::vector<double> values = numbers(document, document.find(group, key));
-  double const by = number(document, document.find(group, factor)).value_or(1);
+  double const by = document.number(document.find(group, factor)).value_or(1);
   for (double& value : values) value *= by;
   return values;
 }
@@ -134,7 +126,7 @@ void set_common_settings(UniversalRun& run, megatron::OptimizerSettings const& s
   if (groups.empty()) refuse_without_settings(place);
   run.steps = settings.torch_step;
   for (NodeId const group : groups)
-    if (!run.steps) run.steps = number(document, document.find(group, "step"));
+    if (!run.steps) run.steps = document.number(document.find(group, "step"));
   if (!run.steps) refuse_without_steps(place);
   set_common(run, document, groups, tensors, warnings);
 }

@@ -158,11 +158,9 @@ class MappedTensors {
 
   /// Masters have the values of their weights.
   void check_adds() const {
-    auto const add = [](std::vector<int> const& adds, std::size_t t) {
-      return t < adds.size() ? adds[t] : 0;
-    };
     for (std::size_t t = 0; t < draft_.target_adds.size(); ++t)
-      if (job_.model.exists(TensorId(t)) && add(job_.read.adds, t) != add(draft_.target_adds, t))
+      if (job_.model.exists(TensorId(t)) &&
+          add_of(job_.read.adds, TensorId(t)) != add_of(draft_.target_adds, TensorId(t)))
         fail(ErrorKind::usage,
              "[target] format = \"deepspeed\": '{}' is stored without its one on one side of the "
              "job, and its master weight would have to change with it, which this version does "

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <map>
 #include <unordered_map>
-#include <unordered_set>
 
 #include "core/base/text_order.hpp"
 #include "core/formats/huggingface/folder.hpp"
@@ -113,7 +112,7 @@ std::string free_stem(std::map<std::string, Positions> const& files) {
 
 /// Rule 22.
 std::vector<ShardFile> shards_like(WeightMap const& reference, Laid const& laid,
-                                   std::uint64_t largest_shard_bytes) {
+                                   std::uint64_t largest_shard_bytes, std::string_view stem) {
   std::span const tensors = laid.tensors;
   std::unordered_map<SharedText, Positions*> chosen_of;
   std::map<std::string, Positions> files;
@@ -139,6 +138,9 @@ std::vector<ShardFile> shards_like(WeightMap const& reference, Laid const& laid,
   std::vector<ShardFile> shards;
   for (auto const& [name, chosen] : files)
     if (!chosen.empty()) shards.push_back(shard_of(name, chosen, laid));
+  // An index of other names, such as Mistral's, says nothing of these tensors.
+  if (shards.empty() && !added.empty())
+    return plan_shards(tensors, largest_shard_bytes, laid.data_layout, laid.metadata, stem);
   if (!added.empty())
     append_numbered(shards, split_greedily(added, tensors, largest_shard_bytes), free_stem(files),
                     laid);
@@ -179,13 +181,8 @@ std::vector<ShardFile> plan_shards(std::span<TensorSpec const> tensors,
                                    DataLayout data_layout, std::span<FileMetadata const> metadata,
                                    std::string_view stem) {
   Laid const laid{tensors, data_layout, &reference, metadata};
-  // An index of other names, such as Mistral's, says nothing of these tensors.
-  std::unordered_set<SharedText> names;
   if (!reference.weight_map().empty())
-    for (TensorSpec const& one : tensors) names.insert(one.name);
-  if (std::ranges::any_of(reference.weight_map(),
-                          [&](auto const& placed) { return names.contains(placed.first); }))
-    return shards_like(reference.weight_map(), laid, largest_shard_bytes);
+    return shards_like(reference.weight_map(), laid, largest_shard_bytes, stem);
   return plan_shards(tensors, largest_shard_bytes, data_layout, metadata, stem);
 }
 

@@ -341,7 +341,7 @@ void HuggingFaceFormat::lay_out(MappedTarget const& job, TargetDraft& draft) con
   ReferenceWeights reference(job.read.reference,
                              job.read.changed ? job.read.changed->layers : std::vector<Index>());
   SideOptions options;
-  // Quantised experts have tensors of their own in every library, but for those of gpt-oss.
+  // Quantised experts have tensors of their own in every library, except those of gpt-oss.
   bool const apart = job.request.options.huggingface.quant != MadeQuant::none;
   options.has = [&reference, apart](std::string_view name) {
     if (!apart) return reference.has(name);

@@ -50,16 +50,6 @@ NodeId torch_optimizer(Document const& document, NodeId optimizer) {
   return optimizer;
 }
 
-/// The value of a number; nullopt for another value.
-std::optional<double> number(Document const& document, NodeId id) {
-  if (id == no_node) return std::nullopt;
-  Node const& node = document.at(id);
-  if (node.kind == Kind::real) return node.real;
-  if (node.kind == Kind::integer) return static_cast<double>(node.integer);
-  if (node.kind == Kind::boolean) return node.boolean ? 1 : 0;
-  return std::nullopt;
-}
-
 /// Reads one file; knows its path for errors.
 class Reader {
  public:
@@ -312,12 +302,12 @@ std::vector<NodeId> optimizers_of(Document const& shard) {
 
 bool group_decays(Document const& document, NodeId group) {
   for (std::string_view const key : {"wd_mult", "pre_wd_mult"})
-    if (auto const factor = number(document, document.find(group, key))) return *factor != 0;
+    if (auto const factor = document.number(document.find(group, key))) return *factor != 0;
   return true;
 }
 
 bool group_is_decoupled(Document const& document, NodeId group) {
-  return number(document, document.find(group, "is_decoupled_lr")).value_or(0) != 0;
+  return document.number(document.find(group, "is_decoupled_lr")).value_or(0) != 0;
 }
 
 NodeId add_settings(Document& settings, Document const& from, NodeId optimizer) {

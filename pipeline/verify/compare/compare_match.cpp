@@ -5,6 +5,7 @@
 
 #include "core/base/text.hpp"
 #include "core/formats/state_inventory.hpp"
+#include "core/formats/target.hpp"
 #include "core/layout/join.hpp"
 #include "core/mapping/quant.hpp"
 #include "core/plan/replicas.hpp"
@@ -27,10 +28,6 @@ std::string text_of(std::set<DType> const& dtypes) {
   std::string text;
   for (DType const dtype : dtypes) text += (text.empty() ? "" : " and ") + std::string(name(dtype));
   return text;
-}
-
-int add_of(std::vector<int> const& adds, std::size_t tensor) {
-  return tensor < adds.size() ? adds[tensor] : 0;
 }
 
 /// The lack or the double part of a tensor on a side; "" when it is whole.
@@ -203,7 +200,7 @@ class Matcher {
   bool match_dtypes(std::size_t t, std::size_t u) {
     std::set<DType> const a = dtypes_of(a_, t);
     std::set<DType> const b = dtypes_of(result_.b, t);
-    int const add = add_of(b_adds_, u) - add_of(a_adds_, t);
+    int const add = add_of(b_adds_, TensorId(u)) - add_of(a_adds_, TensorId(t));
     if (a != b && comparison_ == Comparison::bytes) {
       if (!is_stated_cast(t, u, a, b))
         return differs(HeaderFault::dtype, t, text_of(a), text_of(b));
@@ -223,7 +220,7 @@ class Matcher {
         return differs(HeaderFault::not_comparable, t, text_of(a), text_of(b));
       bool const widest = add != 0 || all.contains(DType::f64);
       wish_.tensors[t].add(Piece{TensorId(t), {}, {}, 0}, widest ? 1U : 0U, false);
-      adds_.target[t] = add_of(b_adds_, u);
+      adds_.target[t] = add_of(b_adds_, TensorId(u));
     }
     result_.tensors.push_back({static_cast<std::uint32_t>(t), *a.begin(), *b.begin()});
     return true;

@@ -1,11 +1,12 @@
 #include "pipeline/verify/compare/matched_casts.hpp"
 
-#include <algorithm>
+#include <optional>
 
-#include "core/base/capture.hpp"
 #include "core/base/counted.hpp"
+#include "core/formats/target.hpp"
 #include "core/quant/cast.hpp"
 #include "pipeline/job/job_field.hpp"
+#include "pipeline/verify/reading_terms.hpp"
 #include "stages/plan/value_changes.hpp"
 
 namespace reshard {
@@ -14,10 +15,6 @@ namespace {
 std::optional<DType> dtype_of(Catalog const& catalog, TensorId tensor) {
   auto const blobs = catalog.tensors[index(tensor)].blobs();
   return blobs.empty() ? std::nullopt : std::optional(catalog.blobs[blobs.front()].dtype);
-}
-
-int add_of(std::vector<int> const& adds, TensorId tensor) {
-  return index(tensor) < adds.size() ? adds[index(tensor)] : 0;
 }
 
 /// How many tensors of `side` have other dtypes than those of `made` that they can be rounded to;
@@ -45,26 +42,17 @@ std::size_t round_as(ComparedSide& side, ComparedSide const& made, bool apply) {
 }  // namespace
 
 std::string recorded_dtype(Manifest const& manifest) {
-  std::string const* text = manifest.job.text();
-  if (text == nullptr) return "";
-  std::string word;
-  (void)capture([&] {
-    JobSpec const job = parse_job_spec(*text, std::string(manifest_name), {});
-    if (job.target.dtype == TargetDType::keep) return;
-    for (job::Field const& field : job::fields())
-      if (field.key() == "target.dtype")
-        word = field.choices[static_cast<std::size_t>(job.target.dtype)];
-  });
-  return word;
+  std::optional<JobSpec> const job = recorded_job(manifest);
+  if (!job || job->target.dtype == TargetDType::keep) return "";
+  for (job::Field const& field : job::fields())
+    if (field.key() == "target.dtype")
+      return std::string(field.choices[static_cast<std::size_t>(job->target.dtype)]);
+  return "";
 }
 
 ModelChanges recorded_changes(Manifest const& manifest) {
-  ModelChanges changes;
-  std::string const* const text = manifest.job.text();
-  if (text != nullptr)
-    (void)capture(
-        [&] { changes = parse_job_spec(*text, std::string(manifest_name), {}).target.changes; });
-  return changes;
+  std::optional<JobSpec> const job = recorded_job(manifest);
+  return job ? job->target.changes : ModelChanges();
 }
 
 void match_casts(ComparedSides& sides, bool values) {

@@ -129,18 +129,6 @@ class Settler {
   std::vector<NamedTensor>& tensors_;
 };
 
-/// "optim.state.lm_head.weight.step": "lm_head.weight". The first word is the trainer's.
-std::optional<std::string_view> parameter_of_step(std::string_view name) {
-  constexpr std::string_view begin = ".state.";
-  constexpr std::string_view end = ".step";
-  std::size_t const at = name.find(begin);
-  if (at == name.npos || !name.ends_with(end) || at + begin.size() + end.size() >= name.size())
-    return std::nullopt;
-  name.remove_prefix(at + begin.size());
-  name.remove_suffix(end.size());
-  return name;
-}
-
 }  // namespace
 
 std::map<std::size_t, std::string> named_states_of(Checkpoint const& source,
@@ -156,11 +144,12 @@ std::map<std::size_t, std::string> named_states_of(Checkpoint const& source,
     for (auto const& [name, number] : view.state_tables[s])
       names.emplace(number, state_name(name, slot));
   }
-  auto const& tensors = source.stored.tensors;
-  for (std::size_t t = 0; !names.empty() && t < tensors.size(); ++t)
-    if (auto const parameter = parameter_of_step(tensors[t].name);
-        parameter && tensors[t].shape.empty() && tensors[t].dtype == DType::f32)
-      names.emplace(t, state_name(*parameter, step_slot));
+  if (names.empty()) return names;
+  std::string const& prefix = request.read.prefix;
+  for (dcp::NamedState const& one : dcp::named_states(source.stored, prefix).steps)
+    if (StoredTensor const& step = source.stored.tensors[one.tensor];
+        step.shape.empty() && step.dtype == DType::f32)
+      names.emplace(one.tensor, state_name(one.weight.substr(prefix.size()), step_slot));
   return names;
 }
 
