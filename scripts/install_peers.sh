@@ -5,6 +5,7 @@
 #   scripts/install_peers.sh RELEASE   a release of tests/peers/releases.txt, such as megatron-core==0.19.2, over the libraries of .cache/peers:
 #                                      .cache/peers-megatron-core-0.19.2
 #   scripts/install_peers.sh vllm      .cache/peers-vllm, an environment of its own with tests/peers/vllm.txt
+#   scripts/install_peers.sh sglang    .cache/peers-sglang, SGLang's package alone, which that environment's Python can read
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -65,6 +66,10 @@ install_vllm() {
   echo "$made_from" >"$own/made-from.txt"
 }
 
+if [[ ${1:-} == sglang ]]; then
+  python3 -m pip --disable-pip-version-check install --quiet --no-deps --upgrade --target "$environment-sglang" sglang==0.5.23
+  exit 0
+fi
 if [[ ${1:-} == vllm ]]; then
   install_vllm
   exit 0

@@ -3,7 +3,9 @@
 namespace reshard {
 
 DType stored_dtype(TargetParts const& parts, StoredName const& name, SlotId slot) {
-  if (auto const cast = parts.side->cast(name.entry); cast && slot == SlotId::weight) return *cast;
+  if (auto const cast = parts.side->cast(name.entry);
+      cast && slot == SlotId::weight && !parts.as_stored)
+    return *cast;
   std::vector<TensorId> tensors = parts.side->tensors(name.entry);
   for (TensorId& tensor : tensors) tensor = parts.model->in_slot(tensor, slot);
   auto const dtype_of = [&](TensorId tensor) {

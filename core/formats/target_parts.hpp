@@ -18,6 +18,7 @@ struct TargetParts {
   Side const* side = nullptr;
   std::vector<std::optional<DType>> dtypes;  ///< by logical tensor, as in the source
   PlanRequest const* request = nullptr;
+  bool as_stored = false;  ///< a dtype that a map states is for sources of other programs
 };
 
 /// The dtype under a stored name of the target: that of its logical tensors, which must agree and

@@ -25,6 +25,7 @@ class PartMaker {
       case PartDim::Kind::split:
         if (dim.inner != dim.block) return split(std::move(factor), dim);
         break;
+      case PartDim::Kind::words: return {words(std::move(factor), dim)};
       case PartDim::Kind::blocks: break;
     }
     std::vector<Factor> factors = blocks(std::move(factor), dim.block);
@@ -49,6 +50,21 @@ class PartMaker {
     divide(whole, block, true);
     if (whole.factors.empty()) return {Factor{}};
     return std::move(whole.factors);
+  }
+
+  Factor words(Factor factor, PartDim const& dim) const {
+    if (Index const size = extent(factor); size % dim.block != 0)
+      fail(ErrorKind::usage,
+           "'{}': {} codes are {} words of 32 bits, and {} codes of {} end within them",
+           weight_.text, dim.block, dim.inner, size, first_axis(factor));
+    Factor whole;
+    whole.kind = Factor::Kind::alternatives;
+    whole.alternatives.push_back({"", blocks(std::move(factor), dim.block)});
+    Factor word;
+    word.kind = Factor::Kind::digit;
+    word.digit.axis = vector_axis(dim.inner);
+    whole.alternatives.front().factors.push_back(std::move(word));
+    return whole;
   }
 
   Index count(std::string const& text, Index otherwise) const {
@@ -249,7 +265,8 @@ LayoutExpr part_layout(LayoutExpr const& weight, std::span<PartDim const> dims,
                        std::string_view vector, std::string_view suffix,
                        std::function<Index(std::string const&)> const& size_of) {
   if (weight.dims.size() < dims.size())
-    fail(ErrorKind::usage, "'{}': has {} dimensions, a quantised weight has at least {}",
+    fail(ErrorKind::usage,
+         "'{}': has {} dimensions, and the form of its quantised values counts the last {} of them",
          weight.text, weight.dims.size(), dims.size());
   LayoutExpr result;
   result.text = weight.text;
@@ -275,6 +292,10 @@ LayoutExpr part_layout(LayoutExpr const& weight, std::span<PartDim const> dims,
   count.digit.axis = vector;
   result.dims.push_back(std::move(count));
   return result;
+}
+
+std::string vector_axis(Index count) {
+  return count > 0 ? "numbers" + std::to_string(count) : std::string();
 }
 
 std::vector<LayoutExpr> shared_part_layouts(

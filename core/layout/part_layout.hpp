@@ -16,6 +16,7 @@ struct PartDim {
     blocks,  ///< one element for every `block` of them; the last block may be shorter
     split,   ///< two dimensions: blocks of `block`, and in each of them one element for every
              ///< `inner`; where both are equal, the second has extent 1
+    words,   ///< one dimension: each block of `block` elements is `inner` words
     all,     ///< no dimension: one value for the complete dimension
     one,     ///< a dimension of extent 1: one value for the complete dimension
   };
@@ -35,6 +36,11 @@ struct PartDim {
 ///
 ///   attn: (group (q: head dim | k: dim)) h  with all, all:     attn: (q.s: | k.s:)
 ///
+/// Words of a block are an axis of their own, vector_axis(inner), whatever the axes of the weight
+/// are:
+///
+///   o: hidden inter   with blocks 1, words 32 of 3:    o.s: hidden (inter/32 numbers3)
+///
 /// In a product the last factor is divided; if its extent divides the block it is removed, and the
 /// rest is divided by the quotient. A tensor that ends inside a block, with another after it in the
 /// dimension, is an Error of kind usage that names block, axis and extent. `size_of` returns the
@@ -42,6 +48,9 @@ struct PartDim {
 LayoutExpr part_layout(LayoutExpr const& weight, std::span<PartDim const> dims,
                        std::string_view vector, std::string_view suffix,
                        std::function<Index(std::string const&)> const& size_of);
+
+/// An axis of so many numbers that no axis of the weight counts: "numbers3"; "" for 0.
+std::string vector_axis(Index count);
 
 /// The layouts of a part that all tensors of a weight have together, over the same bytes, one for
 /// each tensor. If different rows of the part belong to different tensors, there is one layout,

@@ -141,10 +141,10 @@ class QuantReader {
     std::string const text = node.is_string() ? reader_.text(node, "a block") : std::string();
     if (text == "all" || text == "one") {
       dim.kind = text == "all" ? PartDim::Kind::all : PartDim::Kind::one;
-    } else if (auto const colon = text.find(':'); colon != std::string::npos) {
-      dim.kind = PartDim::Kind::split;
-      dim.block = Expression::parse(text.substr(0, colon), reader_.place(node));
-      dim.inner = Expression::parse(text.substr(colon + 1), reader_.place(node));
+    } else if (auto const mark = text.find_first_of(":~"); mark != std::string::npos) {
+      dim.kind = text[mark] == ':' ? PartDim::Kind::split : PartDim::Kind::words;
+      dim.block = Expression::parse(text.substr(0, mark), reader_.place(node));
+      dim.inner = Expression::parse(text.substr(mark + 1), reader_.place(node));
     } else {
       dim.block = reader_.expression(node);
     }

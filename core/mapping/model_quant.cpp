@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "core/layout/part_layout.hpp"
 #include "core/mapping/model.hpp"
 
 namespace reshard {
@@ -47,10 +48,16 @@ std::vector<LogicalAxis> part_axes(LogicalTensor const& weight, AxisTable const&
 
 void Model::set_schemes(std::vector<QuantScheme> schemes) {
   schemes_ = std::move(schemes);
+  auto const add_axis = [this](Index numbers) {
+    if (numbers > 0 && axes_.find(vector_axis(numbers)) < 0)
+      axes_.add(vector_axis(numbers), numbers);
+  };
   for (QuantScheme const& scheme : schemes_)
-    for (QuantPart const& part : scheme.parts)
-      if (part.vector > 0 && axes_.find(vector_axis(part.vector)) < 0)
-        axes_.add(vector_axis(part.vector), part.vector);
+    for (QuantPart const& part : scheme.parts) {
+      add_axis(part.vector);
+      for (PartDim const& dim : part.dims)
+        if (dim.kind == PartDim::Kind::words) add_axis(dim.inner);
+    }
 }
 
 std::optional<AxisId> Model::layer_axis(TensorId tensor) const {

@@ -125,6 +125,7 @@ std::vector<QuantScheme> evaluate_schemes(MapFile const& map, Model const& model
 
 std::string part_name(std::string_view weight, std::string_view part) {
   constexpr std::string_view word = "weight";
+  if (part.starts_with('_')) return std::string(weight) + std::string(part);
   std::size_t const at = weight.rfind(word);
   std::size_t const last = weight.rfind('.');
   // "weight" of an earlier word of the name is another thing, unless an ending of its own follows:
@@ -140,10 +141,6 @@ std::string part_name(std::string_view weight, std::string_view part) {
 
 std::string part_tensor(std::string_view weight, QuantScheme const& scheme, QuantPart const& part) {
   return fmt::format("{}.{}.{}", weight, scheme.name, part.name);
-}
-
-std::string vector_axis(Index count) {
-  return count > 0 ? fmt::format("numbers{}", count) : std::string();
 }
 
 }  // namespace reshard

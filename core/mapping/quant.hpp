@@ -49,12 +49,10 @@ std::vector<QuantScheme> evaluate_schemes(MapFile const& map, Model const& model
 ///   linear_fc1.weight3,     input_scale   ->  linear_fc1.input_scale3
 ///   experts.gate_up_proj,   weight_blocks ->  experts.gate_up_proj_blocks       (no "weight" in
 ///   the last word)
+///   experts.gate_up_proj,   _weight_scale ->  experts.gate_up_proj_weight_scale
 std::string part_name(std::string_view weight, std::string_view part);
 
 /// The logical tensor that a part of a weight is: "attn.q.fp8_block.scale".
 std::string part_tensor(std::string_view weight, QuantScheme const& scheme, QuantPart const& part);
-
-/// The axis after the dimensions of a part with so many numbers; "" for 0.
-std::string vector_axis(Index count);
 
 }  // namespace reshard

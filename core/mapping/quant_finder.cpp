@@ -13,16 +13,44 @@ bool fits(QuantPart const& part, FoundTensor const& found,
          std::ranges::find(part.dtypes, found.dtype) != part.dtypes.end();
 }
 
+/// The shape of a part of a stored matrix that is a weight of its own.
+std::vector<Index> shape_of_matrix_part(std::vector<Index> shape, QuantPart const& part) {
+  std::size_t const before = shape.size() - std::min(shape.size(), part.dims.size());
+  std::vector<Index> result(shape.begin(), shape.begin() + static_cast<std::ptrdiff_t>(before));
+  for (std::size_t d = before; d < shape.size(); ++d) {
+    PartDim const& dim = part.dims[d - before];
+    auto const blocks = [&](Index size, Index block) { return (size + block - 1) / block; };
+    switch (dim.kind) {
+      case PartDim::Kind::all: break;
+      case PartDim::Kind::one: result.push_back(1); break;
+      case PartDim::Kind::words: result.push_back(blocks(shape[d] * dim.inner, dim.block)); break;
+      case PartDim::Kind::blocks: result.push_back(blocks(shape[d], dim.block)); break;
+      case PartDim::Kind::split:
+        result.push_back(blocks(shape[d], dim.block));
+        result.push_back(dim.block / dim.inner);
+    }
+  }
+  if (part.vector > 0) result.push_back(part.vector);
+  return result;
+}
+
 std::optional<QuantMatch> match_scheme(Side const& side, QuantScheme const& scheme,
                                        StoredName const& name, std::string const& weight,
-                                       SidePlace const& place, FindTensor const& find) {
+                                       SidePlace const& place, FindTensor const& find,
+                                       MatchFor what) {
   QuantMatch match;
+  auto const shape = [&](QuantPart const& part) {
+    auto known = side.part_shape(name, part, place);
+    if (!known && what == MatchFor::values)
+      known = shape_of_matrix_part(side.quantised_layout(name.entry, place).layout.shape, part);
+    return known;
+  };
   for (QuantPart const& part : scheme.parts) {
     std::string stored = part_name(side.weight_name(name.entry, weight, part), part.stored);
     auto const there = find(stored);
     bool const taken =
         scheme.beside && std::ranges::find(match.stored_parts, stored) != match.stored_parts.end();
-    if (there && !taken && fits(part, *there, side.part_shape(name, part, place)))
+    if (there && !taken && fits(part, *there, shape(part)))
       match.stored_parts.push_back(std::move(stored));
     else if (part.optional)
       match.stored_parts.emplace_back();
@@ -39,7 +67,7 @@ bool in_blocks(Side const& side, QuantScheme const& scheme, StoredName const& na
   std::vector<Index> weight;  // the last dimensions
   for (QuantPart const& part : scheme.parts) {
     if (part.optional || std::ranges::any_of(part.dims, [](PartDim const& dim) {
-          return dim.kind != PartDim::Kind::blocks;
+          return dim.kind != PartDim::Kind::blocks && dim.kind != PartDim::Kind::words;
         }))
       continue;
     auto const found = find(part_name(side.weight_name(name.entry, name.name, part), part.stored));
@@ -49,9 +77,10 @@ bool in_blocks(Side const& side, QuantScheme const& scheme, StoredName const& na
     for (std::size_t d = 0; d < part.dims.size(); ++d) {
       Index const size = found->shape[first + d];
       Index const block = part.dims[d].block;
+      Index const words = part.dims[d].kind == PartDim::Kind::words ? part.dims[d].inner : 1;
       if (codes)
-        weight.push_back(size * block);
-      else if (size != (weight[d] + block - 1) / block)
+        weight.push_back(size / words * block);
+      else if (size != (weight[d] + block - 1) / block * words)
         return false;
     }
   }
@@ -74,13 +103,13 @@ void set_member(std::vector<bool>& members, Index at) {
 
 std::optional<QuantMatch> match_quantised(Model const& model, Side const& side,
                                           StoredName const& name, SidePlace const& place,
-                                          FindTensor const& find) {
+                                          FindTensor const& find, MatchFor what) {
   if (!side.part(name.entry).empty() || side.quantised_expression(name.entry).dims.size() < 2)
     return std::nullopt;
   for (std::size_t s = 0; s < model.schemes().size(); ++s) {
     if (model.schemes()[s].beside) continue;
     for (std::string const& weight : names_of(name))
-      if (auto match = match_scheme(side, model.schemes()[s], name, weight, place, find)) {
+      if (auto match = match_scheme(side, model.schemes()[s], name, weight, place, find, what)) {
         match->scheme = s;
         return match;
       }
@@ -88,10 +117,11 @@ std::optional<QuantMatch> match_quantised(Model const& model, Side const& side,
   return std::nullopt;
 }
 
-std::string quantised_fault(Model const& model, Side const& side, StoredName const& name,
-                            SidePlace const& place, FindTensor const& find) {
+std::optional<QuantFault> quantised_fault(Model const& model, Side const& side,
+                                          StoredName const& name, SidePlace const& place,
+                                          FindTensor const& find) {
   if (!side.part(name.entry).empty() || side.quantised_expression(name.entry).dims.size() < 2)
-    return "";
+    return std::nullopt;
   for (QuantScheme const& scheme : model.schemes()) {
     if (scheme.beside) continue;
     auto const is_there = [&](QuantPart const& part) {
@@ -102,9 +132,10 @@ std::string quantised_fault(Model const& model, Side const& side, StoredName con
     if (!std::ranges::all_of(scheme.parts, is_there) || !in_blocks(side, scheme, name, find))
       continue;
     for (QuantPart const& part : scheme.parts)
-      if (std::string fault = side.part_fault(name, part, place); !fault.empty()) return fault;
+      if (std::string fault = side.part_fault(name, part, place); !fault.empty())
+        return QuantFault{std::move(fault), !scheme.decode.codes.empty()};
   }
-  return "";
+  return std::nullopt;
 }
 
 std::vector<QuantMatch> match_beside(Model const& model, Side const& side, StoredName const& name,
@@ -115,7 +146,8 @@ std::vector<QuantMatch> match_beside(Model const& model, Side const& side, Store
   for (std::size_t s = 0; s < model.schemes().size(); ++s) {
     if (!model.schemes()[s].beside) continue;
     for (std::string const& weight : names_of(name)) {
-      auto match = match_scheme(side, model.schemes()[s], name, weight, place, find);
+      auto match =
+          match_scheme(side, model.schemes()[s], name, weight, place, find, MatchFor::moving);
       if (std::ranges::all_of(match->stored_parts, &std::string::empty)) continue;
       match->scheme = s;
       result.push_back(*std::move(match));
@@ -141,7 +173,7 @@ void QuantFinder::look(SidePlace const& place, std::span<StoredName const> names
                        FindTensor const& find, std::string const& place_name) {
   for (StoredName const& name : names) {
     if (name.copy) continue;
-    auto const match = match_quantised(model_, side_, name, place, find);
+    auto const match = match_quantised(model_, side_, name, place, find, MatchFor::moving);
     auto const there = [&](std::string const& stored) { return find(stored).has_value(); };
     if (!match && !there(name.name) &&
         std::none_of(name.aliases.begin(), name.aliases.end(), there))

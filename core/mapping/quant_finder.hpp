@@ -25,16 +25,28 @@ struct QuantMatch {
   std::vector<std::string> stored_parts;
 };
 
+/// What the parts of a weight are looked for.
+enum class MatchFor {
+  moving,  ///< parts become tensors of the model: their blocks must fit the axes of the weight
+  values,  ///< values are computed from the stored matrix, whatever its axes are
+};
+
 /// The parts under a stored name, by names, dtypes and shapes; nothing when the weight is stored as
 /// it is, or not at all.
 std::optional<QuantMatch> match_quantised(Model const& model, Side const& side,
                                           StoredName const& name, SidePlace const& place,
-                                          FindTensor const& find);
+                                          FindTensor const& find, MatchFor what);
 
-/// Why a weight whose codes and scales are all there, by names and dtypes, is of no scheme: the
-/// sentence about its blocks. "" where they are not there.
-std::string quantised_fault(Model const& model, Side const& side, StoredName const& name,
-                            SidePlace const& place, FindTensor const& find);
+struct QuantFault {
+  std::string sentence;  ///< about its blocks
+  bool has_values;       ///< values can be computed even so
+};
+
+/// Why a weight whose codes and scales are all there, by names and dtypes, is of no scheme. Nothing
+/// where they are not there.
+std::optional<QuantFault> quantised_fault(Model const& model, Side const& side,
+                                          StoredName const& name, SidePlace const& place,
+                                          FindTensor const& find);
 
 /// The parts of schemes that stand beside a weight which is stored as it is (QuantScheme::beside);
 /// a match for each scheme that has some.

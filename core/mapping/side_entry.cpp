@@ -116,17 +116,23 @@ class Compiler {
         if (chosen(part)) add_part(weight, scheme, part, name + ending, ending);
   }
 
-  /// The entry of a part of the weight, when all tensors of the weight's entry have that part.
+  /// The entry of a part of the weight, when all tensors of the weight's entry have that part. When
+  /// some have the codes and others do not, an entry that is a fault.
   void add_part(SideEntry const& weight, QuantScheme const& scheme, QuantPart const& part,
                 std::string const& name, std::string const& ending) {
     SideEntry entry;
     std::vector<TensorId> const weights = weight.tensors;
+    std::optional<TensorId> with;
+    std::optional<TensorId> without;
     for (TensorId const tensor : weights) {
       std::optional<TensorId> const found =
           model_.find_tensor(part_tensor(model_.tensor(tensor).name, scheme, part));
-      if (!found) return;
-      entry.tensors.push_back(*found);
+      // A fault where both are there: what names() asks is whether all tensors of an entry exist.
+      entry.tensors.push_back(found.value_or(tensor));
+      (found ? with : without) = tensor;
     }
+    bool const codes = !scheme.beside && &part == &scheme.parts.front();
+    if (without && (!with || !codes)) return;
     entry.written = weight.written;
     entry.group = weight.group;
     entry.part = scheme.name + "." + part.name;
@@ -136,6 +142,9 @@ class Compiler {
       entry.aliases.push_back(NameTemplate::parse(part_name(alias + ending, part.stored),
                                                   map_.macros, entry.written->place));
     try {
+      if (without)
+        fail(ErrorKind::usage, "'{}' is quantised ({}), '{}' is not, and '{}' holds both",
+             model_.tensor(*with).name, scheme.name, model_.tensor(*without).name, name);
       std::vector<LayoutExpr> layouts =
           part_layouts(weight.quantised, part, options_, map_, "." + entry.part,
                        [this](std::string const& size) { return size_of(size); });

@@ -254,7 +254,7 @@ std::vector<StoredName> SideNames::names(PipelineChunk const* chunk) const {
     if (!entry.fault.empty())
       fail(
           ErrorKind::usage,
-          "{}: {}. Quantised values cannot be stored like this: set model.quant = \"dequantise-bf16\", or choose another target.",
+          "{}: {}. Quantised values cannot be stored like this: set model.quant = \"dequantise-bf16\", or keep the stored tensors as they are (model.map = \"none\") in a Hugging Face, DCP or HDF5 target.",
           entry.written->place, entry.fault);
     check_count(entry);
     Walk walk{e, chunk, further || place == 2, {}, {}};

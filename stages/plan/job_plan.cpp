@@ -33,6 +33,7 @@
 #include "stages/plan/quant/made_quant.hpp"
 #include "stages/plan/source/master_weights.hpp"
 #include "stages/plan/source/megatron_form.hpp"
+#include "stages/plan/source/quant_source.hpp"
 #include "stages/plan/source/settled_configs.hpp"
 #include "stages/plan/source/source_model.hpp"
 #include "stages/plan/source/state_policy.hpp"
@@ -68,8 +69,7 @@ bool may_keep_names(Checkpoint const& source, PlanRequest const& request) {
 
 /// The warning of such a job.
 std::string carried_note(Error const& unknown_form) {
-  return "names and bytes are kept as they are, because the model map does not describe how these weights "
-         "are quantised: " +
+  return "names and bytes are kept as they are, because of how weights are quantised: " +
          unknown_form.sentence();
 }
 
@@ -119,6 +119,7 @@ class JobPlanner {
     job_.padding = std::move(model_.padding);
     if (model_.maps.family && to_megatron() && !adapter) plain_ = model_.as_it_is();
     job_.model = std::move(model_.model);
+    if (target_.target().names == NameOwner::logical) require_logical_form(*job_.model);
     job_.source = std::move(model_.catalog);
     job_.weights = std::move(model_.weights);
     if (!model_.merged_adapter.is_null()) job_.made_with.set("adapter", model_.merged_adapter);

@@ -60,6 +60,11 @@ SCHEMES = {
     "int4_packed_channel": lambda s: {"weight_packed": (tiles(s, 1, 8), I32), "weight_scale": ([s[0], 1], BF16), "weight_shape": ([2], torch.int64)},
     "int8_packed": lambda s: {"weight_packed": (tiles(s, 1, 4), I32), "weight_scale": (tiles(s, 1, 32), BF16), "weight_shape": ([2], torch.int64)},
     "int2_packed": lambda s: {"weight_packed": (tiles(s, 1, 16), I32), "weight_scale": (tiles(s, 1, 32), BF16), "weight_shape": ([2], torch.int64)},
+    "int5_packed_asymmetric": lambda s: {
+        "weight_packed": ([s[0], s[1] * 5 // 32], I32), "weight_scale": (tiles(s, 1, 32), BF16),
+        "weight_zero_point": ([s[0] * 5 // 32, math.ceil(s[1] / 32)], I32), "weight_shape": ([2], torch.int64)},
+    "int3_packed_channel": lambda s: {
+        "weight_packed": ([s[0], s[1] * 3 // 32], I32), "weight_scale": ([s[0], 1], BF16), "weight_shape": ([2], torch.int64)},
     "int8_channel": lambda s: {"weight": (s, torch.int8), "weight_scale": ([s[0], 1], BF16), "weight_zero_point": ([s[0], 1], torch.int8)},
     "int8_group": lambda s: {"weight": (s, torch.int8), "weight_scale": (tiles(s, 1, 32), BF16)},
     "int8_channel_flat": lambda s: {"weight": (s, torch.int8), "weight_scale": ([s[0]], F32), "input_scale": ([], F32)},
@@ -80,7 +85,7 @@ def quantisation_config(scheme):
     if scheme == WIDE_BLOCKS:
         return {"quant_method": "compressed-tensors", "config_groups": {"group_0": {"weights": {"strategy": "block", "block_structure": [128, 128]}}}}
     method = "modelopt" if scheme in MODELOPT else "compressed-tensors"
-    symmetric = scheme not in ("int4_packed_asymmetric", "int8_channel")
+    symmetric = scheme not in ("int4_packed_asymmetric", "int5_packed_asymmetric", "int8_channel")
     return {"quant_method": method, "config_groups": {"group_0": {"weights": {"group_size": 32, "symmetric": symmetric}}}}
 
 

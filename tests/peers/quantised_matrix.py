@@ -1,7 +1,9 @@
-"""python quantised_matrix.py BINARY FOLDER...: what becomes of folders that quantisers have written.
+"""python quantised_matrix.py BINARY FOLDER... [--page PAGE]: what becomes of folders that quantisers have written (quantiser_runs.py makes them).
 
-Each is copied under its stored names (Hugging Face to Hugging Face), goes through Megatron with tensor parallelism 2 and back, and is dequantised. A row
-for each folder says: the same files' tensors, what differs, or the first words of the refusal; then come the counts of each, refusals by their words.
+Each is copied under its stored names (Hugging Face to Hugging Face), goes through HDF5, through Megatron and through torch_dist, with tensor parallelism 2 and
+expert parallelism 2, and back, and is dequantised. Where a cut of tensor parallelism 2 falls inside blocks, it is 1. A row for each folder says: the same
+tensors and configs, what differs, or the refusal; dequantised values are compared with those of the library where it can decompress. Then come the counts of each, refusals by
+their words. `--page` writes the table between the marks of a page.
 """
 
 import collections
@@ -13,7 +15,12 @@ import sys
 import tempfile
 from pathlib import Path
 
+import torch
+from safetensors.torch import load_file
+
 ROUTED = ("num_experts", "n_routed_experts", "num_local_experts")
+STEPS = ("names kept", "HDF5", "Megatron", "torch_dist", "dequantised")
+MARKS = "<!-- made by tests/peers/quantised_matrix.py -->\n", "\n<!-- end of what it made -->"
 
 
 def tensors_of(folder):
@@ -45,39 +52,134 @@ def reason(error):
     return words[:110]
 
 
+def configs_of(folder):
+    return [json.loads((folder / name).read_text()) if (folder / name).exists() else None for name in ("config.json", "hf_quant_config.json")]
+
+
 def compared(source, target):
     before, after = tensors_of(source), tensors_of(target)
     away = [name for name in before.keys() | after.keys() if before.get(name) != after.get(name)]
-    return f"{len(away)} of {len(before)} tensors differ" if away else "the same"
+    if away:
+        return f"{len(away)} of {len(before)} tensors differ, such as {sorted(away)[0]}"
+    return "the same" if configs_of(source) == configs_of(target) else "the same, other configs"
 
 
-def tried(binary, scratch, folder):
-    config = json.loads((folder / "config.json").read_text())
+def of_compressed_tensors(folder, tensors):
+    from compressed_tensors.entrypoints.convert.converters.ct_dequantizer import CompressedTensorsDequantizer
+
+    modules = {name.rpartition(".")[0] for name in tensors if name.endswith("_scale")}  # it takes embeddings in BF16 for quantised modules
+    return CompressedTensorsDequantizer(folder).process({name: tensor for name, tensor in tensors.items() if name.rpartition(".")[0] in modules})
+
+
+def of_blocks(folder, tensors):
+    from compressed_tensors.entrypoints.convert.converters.fp8block_dequantizer import FP8BlockDequantizer
+
+    return FP8BlockDequantizer.from_pretrained(folder).process(tensors)
+
+
+def of_modelopt(folder, tensors):
+    """FP8 of ModelOpt, which has no decompression of its own: code times scale, rounded once."""
+    result = dict(tensors)
+    for name, codes in tensors.items():
+        scale = tensors.get(f"{name}_scale")
+        if codes.dtype != torch.float8_e4m3fn or scale is None or scale.dtype not in (torch.float32, torch.uint8):
+            continue
+        if scale.dtype == torch.uint8:
+            scale = torch.pow(2.0, scale.double() - 127).repeat_interleave(32, -1)
+        elif scale.ndim == codes.ndim + 2:
+            scale = scale.flatten(-4).reshape(scale.shape[-4], scale.shape[-2]).repeat_interleave(128, 0).repeat_interleave(128, 1)
+            scale = scale[: codes.shape[0], : codes.shape[1]]
+        elif scale.ndim == 1 and scale.numel() > 1:
+            scale = scale.unsqueeze(-1)
+        result[name] = (codes.double() * scale.double()).to(torch.bfloat16)
+    return result
+
+
+LIBRARIES = {"compressed-tensors": of_compressed_tensors, "fp8": of_blocks, "modelopt": of_modelopt}
+
+
+def values(folder, target, counts):
+    """How the values compare with those of the library."""
+    method = (configs_of(folder)[0].get("quantization_config") or {}).get("quant_method")
+    stored = {name: tensor for path in sorted(folder.glob("*.safetensors")) for name, tensor in load_file(path).items()}
+    found = {name: tensor for path in sorted(target.glob("*.safetensors")) for name, tensor in load_file(path).items()}
+    if method not in LIBRARIES:
+        return "made"
+    try:
+        wanted = LIBRARIES[method](folder, dict(stored))
+    except Exception as error:
+        return f"made; the library fails: {type(error).__name__} {error}"
+    new = {name: tensor for name, tensor in wanted.items() if name not in stored or stored[name].dtype != tensor.dtype}
+    common = [name for name in new if name in found and found[name].shape == new[name].shape]
+    differ = sum((found[name].view(torch.int16) != new[name].to(torch.bfloat16).view(torch.int16)).sum().item() for name in common)
+    elements = sum(new[name].numel() for name in common)
+    counts["elements"] += elements
+    counts["elements that differ"] += differ
+    if not common:
+        return "made"
+    return f"{differ} of {elements} differ" if differ else f"the same, {elements} elements of {len(common)} weights of {len(new)}"
+
+
+def there_and_back(binary, scratch, folder, form, model, layout=()):
+    error = run(binary, scratch, folder, scratch / form, form, *model, *layout)
+    error = error or run(binary, scratch, scratch / form, scratch / f"{form}-back", "huggingface", f'target.reference = "{folder}"', *model)
+    return error, error or compared(folder, scratch / f"{form}-back")
+
+
+def tried(binary, scratch, folder, counts):
+    config = configs_of(folder)[0]
     routed = any((config.get("text_config", config).get(key) or 0) > 1 for key in ROUTED)
-    layout = ["target.layout.tp = 2"] + (["target.layout.ep = 2"] if routed else [])
-    error = run(binary, scratch, folder, scratch / "copy", "huggingface")
+    more = ['model.unmapped = "keep"'] if "vision_config" in config else []
+    error = run(binary, scratch, folder, scratch / "copy", "huggingface", *more)
     yield "names kept", error, error or compared(folder, scratch / "copy")
-    error = run(binary, scratch, folder, scratch / "megatron", "megatron", *layout)
-    error = error or run(binary, scratch, scratch / "megatron", scratch / "back", "huggingface", f'target.reference = "{folder}"')
-    yield "Megatron", error, error or compared(folder, scratch / "back")
-    error = run(binary, scratch, folder, scratch / "values", "huggingface", 'model.quant = "dequantise-bf16"')
-    yield "dequantised", error, error or "made"
+    yield "HDF5", *there_and_back(binary, scratch, folder, "hdf5", ['model.map = "none"'] if more else [])
+    for form in ("megatron", "torch_dist"):
+        layout = ["target.layout.ep = 2"] if routed else []
+        error, result = there_and_back(binary, scratch, folder, form, more, [*layout, "target.layout.tp = 2"])
+        if "falls inside a block" in error:
+            error, result = there_and_back(binary, scratch, folder, form, more, layout)
+            result += "" if error else " at TP 1"
+        yield "Megatron" if form == "megatron" else form, error, result
+    error = run(binary, scratch, folder, scratch / "values", "huggingface", 'model.quant = "dequantise-bf16"', *more)
+    yield "dequantised", error, error or values(folder, scratch / "values", counts)
 
 
-def main(binary, *folders):
+def table(rows):
+    """Markdown: kinds of one library whose folders have the same results, in a row."""
+    kinds = collections.defaultdict(lambda: collections.defaultdict(set))
+    for name, results in rows.items():
+        library, kind, _ = name.split("-")
+        for step, (error, result) in results.items():
+            word = "by name" if error else "yes" if result.startswith(("the same", "made")) else "differs"
+            kinds[library, kind][step].add(word)
+    alike = collections.defaultdict(list)
+    for (library, kind), results in kinds.items():
+        alike[library, *(" or ".join(sorted(results[step], reverse=True)) for step in STEPS)].append(kind)
+    lines = ["| library | kinds | " + " | ".join(STEPS) + " |", "|" + "---|" * (2 + len(STEPS))]
+    return "\n".join(lines + [f"| {library} | {', '.join(kinds)} | " + " | ".join(cells) + " |" for (library, *cells), kinds in alike.items()])
+
+
+def main(binary, *arguments):
+    folders = [Path(one) for one in arguments if not one.startswith("--")]
+    page = folders.pop() if "--page" in arguments else None
     counts = collections.defaultdict(collections.Counter)
     reasons = collections.defaultdict(collections.Counter)
-    for folder in map(Path, folders):
+    rows = collections.defaultdict(dict)
+    for folder in folders:
         with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR")) as scratch:
-            for step, error, result in tried(binary, Path(scratch), folder):
-                counts[step]["refused" if error else result if result in ("the same", "made") else "differs"] += 1
+            for step, error, result in tried(binary, Path(scratch), folder, counts["values compared"]):
+                rows[folder.name][step] = error, result
+                counts[step]["refused" if error else re.sub(r"\d+|,? such as .*", "", result).strip()] += 1
                 if error:
                     reasons[step][reason(error)] += 1
-                print(f"{folder.name:44} {step:11} {result[:200]}", flush=True)
+                print(f"{folder.name:44} {step:11} {result}", flush=True)
     for step, row in counts.items():
         print(f"\n{step}: " + ", ".join(f"{count} {word}" for word, count in row.most_common()))
         for words, count in reasons[step].most_common():
             print(f"  {count:4} {words}")
+    if page:
+        before, _, after = page.read_text().partition(MARKS[0])
+        page.write_text(before + MARKS[0] + table(rows) + MARKS[1] + after.partition(MARKS[1])[2])
 
 
 if __name__ == "__main__":

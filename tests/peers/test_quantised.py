@@ -48,7 +48,7 @@ def there_and_back(model, folder, program, scratch, **options):
     return program.to_hf(second, scratch / "hf", target_options={"reference": folder})
 
 
-@pytest.mark.long_but("llama-mxfp4_packed", "llama-int4_packed_asymmetric", "llama-int8_channel", "qwen3_moe-fp8_block", "deepseek_v3-nvfp4")
+@pytest.mark.long_but("llama-mxfp4_packed", "llama-int5_packed_asymmetric", "llama-int8_channel", "qwen3_moe-fp8_block", "deepseek_v3-nvfp4")
 @pytest.mark.parametrize(("model", "scheme"), CASES)
 def test_every_byte_comes_back(model, scheme, program, scratch):
     source = saved(model, scratch / "source")

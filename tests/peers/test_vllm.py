@@ -77,6 +77,14 @@ QUANTS = {
     "fp8-channel": dict(quant="fp8-channel"),
     "mxfp8": dict(quant="mxfp8"),
     "int4-group": dict(quant="int4-group", quant_block="32"),
+    "int8-group": dict(quant="int8-group", quant_block="32"),
+    "int8-channel": dict(quant="int8-channel"),
+    "mxfp4": dict(quant="mxfp4"),
+    "nvfp4": dict(quant="nvfp4"),
+    "nvfp4-modelopt": dict(quant="nvfp4", quant_for="modelopt"),
+    "fp8-block-modelopt": dict(quant="fp8-block", quant_for="modelopt"),
+    "fp8-channel-modelopt": dict(quant="fp8-channel", quant_for="modelopt"),
+    "mxfp8-modelopt": dict(quant="mxfp8", quant_for="modelopt"),
 }
 # Of the largest weight: half a step of three bits of mantissa or of four bits, where a block has it.
 STEPS = {"fp8-block": 0.05, "fp8-block-transformers": 0.05, "fp8-channel": 0.05, "mxfp8": 0.05, "int4-group": 0.08}

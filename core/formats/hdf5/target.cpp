@@ -249,12 +249,7 @@ Hdf5Target logical_hdf5_target(Model const& model, SourceModel const& source,
   for (std::size_t t = 0; t < model.tensors().size(); ++t) {
     auto const tensor = TensorId(t);
     std::string const& name = model.tensors()[t].name;
-    if (model.quantised(tensor))
-      fail(
-          ErrorKind::usage,
-          "[target] format = \"hdf5\": '{}' is quantised, and its parts have no logical form. Set model.map = \"none\" to keep the stored tensors "
-          "(Hugging Face and DCP sources), or model.quant = \"dequantise-bf16\".",
-          name);
+    RESHARD_EXPECT(!model.quantised(tensor));
     if (!model.exists(tensor) || !dtypes[t]) continue;
     target.specs.push_back({name, *dtypes[t], logical_shape(model, tensor),
                             axis_labels(model, tensor), domain_text(model, tensor)});

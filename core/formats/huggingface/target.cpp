@@ -358,7 +358,8 @@ void HuggingFaceFormat::lay_out(MappedTarget const& job, TargetDraft& draft) con
     if (draft.reference) std::erase(draft.reference->sidecars, std::string(params_name));
     target = {std::nullopt, {}, std::move(target.metadata)};
   }
-  plan_huggingface_target(draft, {&job.model, &side, job.dtypes, &job.request}, target);
+  bool const as_stored = job.source.names != NameOwner::megatron && !job.request.target.cast;
+  plan_huggingface_target(draft, {&job.model, &side, job.dtypes, &job.request, as_stored}, target);
   for (ConfigPatch const& change : job.read.config_changes) patch_config(draft, change);
   std::vector<StoredName> names;
   if (!job.model.schemes().empty()) names = side.names(nullptr);  // else nothing is quantised

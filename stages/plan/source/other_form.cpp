@@ -99,9 +99,11 @@ std::string other_form_words(std::string const& beside, std::string const& metho
       beside, method, kept, before);
 }
 
-std::string straddling_words(std::string const& fault) {
-  return fmt::format("Its scales are there, and cannot be cut as the weight is: {}. {}; {}", fault,
-                     kept, before);
+std::string straddling_words(std::string const& fault, bool has_values) {
+  return fmt::format(
+      "Its scales are there, and cannot be cut as the weight is: {}. {}; {}", fault, kept,
+      has_values ? "model.quant = \"dequantise-bf16\" computes BF16 weights for any target"
+                 : before);
 }
 
 }  // namespace reshard

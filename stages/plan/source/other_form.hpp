@@ -26,6 +26,6 @@ std::string other_form_words(std::string const& beside, std::string const& metho
 
 /// The same where the scales of a weight are there, and its blocks do not fit its axes: `fault` is
 /// of quantised_fault().
-std::string straddling_words(std::string const& fault);
+std::string straddling_words(std::string const& fault, bool has_values);
 
 }  // namespace reshard

@@ -2,6 +2,7 @@
 
 #include <set>
 
+#include "core/base/capture.hpp"
 #include "core/mapping/quant_finder.hpp"
 #include "stages/plan/source/source_names.hpp"
 
@@ -35,6 +36,20 @@ void add_quantised(Model& model, Side const& side, StoredShares const& shares,
     finder.look(share.place, names[share.chunk], finder_over(share.tensors, stored), share.where);
   }
   finder.apply(model);
+}
+
+void require_logical_form(Model const& model) {
+  for (std::size_t t = 0; t < model.tensors().size(); ++t) {
+    if (!model.quantised(TensorId(t))) continue;
+    auto const refused = capture([&] {
+      fail(
+          ErrorKind::usage,
+          "[target] format = \"hdf5\": '{}' is quantised, and its parts have no logical form. Set model.map = \"none\" to keep the stored tensors "
+          "(Hugging Face and DCP sources), or model.quant = \"dequantise-bf16\".",
+          model.tensors()[t].name);
+    });
+    throw refused->of_unknown_form();
+  }
 }
 
 }  // namespace reshard

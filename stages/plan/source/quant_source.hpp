@@ -14,4 +14,8 @@ bool may_be_quantised(Checkpoint const& source, StoredView const& view, MapFile 
 void add_quantised(Model& model, Side const& side, StoredShares const& shares,
                    StoredTable const& stored);
 
+/// Refuses quantised weights for a target of logical tensors. Where the source has names of a
+/// family, a job can keep them (Error::is_of_unknown_form()).
+void require_logical_form(Model const& model);
+
 }  // namespace reshard

@@ -417,11 +417,10 @@ class CatalogBuilder {
   /// unnamed_beside().
   std::string other_form(StoredShare const& share, std::vector<StoredName> const& names,
                          StoredName const& name, int levels) {
-    if (std::string const fault = quantised_fault(model_, side_, name, share.place,
-                                                  finder_over(share.tensors, source_.stored));
-        !fault.empty()) {
+    if (auto const fault = quantised_fault(model_, side_, name, share.place,
+                                           finder_over(share.tensors, source_.stored))) {
       unknown_form_ = true;
-      return straddling_words(fault);
+      return straddling_words(fault->sentence, fault->has_values);
     }
     std::string const beside =
         unnamed_beside(name.name, share.tensors, names, source_.stored, levels);
@@ -470,8 +469,9 @@ class CatalogBuilder {
   /// A weight whose parts are there, as computed values; false when it is stored as it is.
   bool add_dequantised(StoredShare const& share, StoredName const& name) {
     if (model_.schemes().empty() || !choice_.dequantise) return false;
-    auto const match = match_quantised(model_, side_, name, share.place,
-                                       finder_over(share.tensors, source_.stored));
+    auto const match =
+        match_quantised(model_, side_, name, share.place,
+                        finder_over(share.tensors, source_.stored), MatchFor::values);
     if (!match) return false;
     if (in_chunks())
       fail(

@@ -12,6 +12,7 @@ using Kind = PartDim::Kind;
 
 PartDim blocks(Index block) { return {Kind::blocks, block, 1}; }
 PartDim split(Index block, Index inner) { return {Kind::split, block, inner}; }
+PartDim words(Index block, Index count) { return {Kind::words, block, count}; }
 PartDim const all{Kind::all, 1, 1};
 PartDim const one{Kind::one, 1, 1};
 
@@ -19,7 +20,7 @@ PartDim const one{Kind::one, 1, 1};
 Model sizes(Index dim = 128) {
   Model model{{"group", 4},    {"head", 2},     {"dim", dim},     {"hidden", 512},
               {"inter", 2880}, {"wide", 18432}, {"q_rank", 1536}, {"kv_down", 576},
-              {"expert", 3},   {"mi", 64},      {"numbers2", 2}};
+              {"expert", 3},   {"mi", 64},      {"numbers2", 2},  {"numbers3", 3}};
   model.named_sizes = {{"glu", 32}};
   return model;
 }
@@ -166,12 +167,25 @@ TEST(PartLayout, SplitNeedsWholeBlocksOfOneAxis) {
   expect_straddles(sizes(), "o: hidden (mi/32 mi%32)", {blocks(1), split(32, 2)}, "straddle");
 }
 
+TEST(PartLayout, WordsOfABlockAreAnAxisOfTheirOwn) {
+  expect_part(sizes(64), "o: hidden (group head dim)", {blocks(1), words(32, 3)},
+              "o.s: hidden (group head dim/32 numbers3)");
+  expect_part(sizes(), "ffn: (gate: wide | up: wide) hidden", {words(32, 3), blocks(1)},
+              "ffn: ((gate.s: wide/32 | up.s: wide/32) numbers3) hidden");
+  expect_straddles(sizes(48), "attn: (group (q: head dim | k: dim)) hidden",
+                   {words(32, 3), blocks(1)}, "blocks of 32 straddle 'dim' (extent 144)");
+  EXPECT_EQ(refusal(sizes(36), "v: dim hidden", {words(32, 3), blocks(1)}),
+            "'v: dim hidden': 32 codes are 3 words of 32 bits, and 36 codes of 'dim' end within "
+            "them");
+}
+
 TEST(PartLayout, DimensionsBeforeTheLastStayAsTheyAre) {
   expect_part(sizes(), "x: expert group wide hidden", {blocks(128), blocks(128)},
               "x.s: expert group wide/128 hidden/128");
-  EXPECT_NE(refusal(sizes(), "norm: hidden", {blocks(1), blocks(2)})
-                .find("has 1 dimensions, a quantised weight has at least 2"),
-            std::string::npos);
+  EXPECT_NE(
+      refusal(sizes(), "norm: hidden", {blocks(1), blocks(2)})
+          .find("has 1 dimensions, and the form of its quantised values counts the last 2 of them"),
+      std::string::npos);
 }
 
 TEST(PartLayout, PaddingIsCutIntoBlocksToo) {

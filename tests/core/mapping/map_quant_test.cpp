@@ -99,10 +99,13 @@ TEST(QuantSchemes, BlocksComeFromFacts) {
   std::string const quant =
       "[quant.s]\nvalues = { name = 'weight', dtype = ['U8', 'I8'], blocks = [1, '32:2'] }\n"
       "scale = { name = 'weight_scale', dtype = 'BF16', blocks = ['q.block[0] ?? 128', 'hidden / 2'], optional = true }\n"
-      "shape = { name = 'weight_shape', dtype = 'I64', blocks = ['all', 'one'], vector = 2 }\n";
+      "shape = { name = 'weight_shape', dtype = 'I64', blocks = ['all', 'one'], vector = 2 }\n"
+      "zero = { name = 'weight_zero', dtype = 'I32', blocks = ['32~3', 'hidden'] }\n";
   auto const schemes = schemes_of(quant, R"({"hidden_size": 64, "q": {"block": [16, 8]}})");
   ASSERT_EQ(schemes.size(), 1U);
-  ASSERT_EQ(schemes[0].parts.size(), 3U);
+  ASSERT_EQ(schemes[0].parts.size(), 4U);
+  EXPECT_EQ(schemes[0].parts[3].dims,
+            (std::vector<PartDim>{{PartDim::Kind::words, 32, 3}, {PartDim::Kind::blocks, 64, 1}}));
   QuantPart const& codes = schemes[0].parts[0];
   EXPECT_EQ(codes.dtypes, (std::vector<DType>{DType::u8, DType::i8}));
   EXPECT_EQ(codes.dims[1].kind, PartDim::Kind::split);

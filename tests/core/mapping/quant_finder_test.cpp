@@ -302,12 +302,12 @@ TEST(QuantFinder, BlocksAlongAnotherAxisAreRefusedWhenTheyAreNeeded) {
   EXPECT_NE(
       sentence.find(
           "'down.packed.values' would have blocks along hidden/2 here, and has them along inter/2 in the source. Quantised values "
-          "cannot be stored like this: set model.quant = \"dequantise-bf16\", or choose another target."),
+          "cannot be stored like this: set model.quant = \"dequantise-bf16\", or keep the stored tensors as they are (model.map = \"none\") in a Hugging Face, DCP or HDF5 target."),
       std::string::npos)
       << sentence;
 }
 
-TEST(QuantFinder, AFusedTensorWhosePartsDifferIsNotStored) {
+TEST(QuantFinder, AFusedTensorWhosePartsDifferIsRefused) {
   Job job(family);
   Table table = plain(job);
   for (int layer = 0; layer < 3; ++layer)
@@ -315,8 +315,10 @@ TEST(QuantFinder, AFusedTensorWhosePartsDifferIsNotStored) {
   find_and_apply(job, table);
   MapFile const map = parse_map_file(std::string(definitions) + fused, "m.toml");
   Side const side(job.model, map, {});
-  for (StoredName const& name : side.names(nullptr))
-    EXPECT_EQ(name.name.find("fc1"), std::string::npos) << name.name;
+  std::string const sentence = refusal([&] { side.names(nullptr); }, ErrorKind::usage);
+  EXPECT_NE(sentence.find("'ffn.gate' is quantised (tiles), 'ffn.up' is not, and"),
+            std::string::npos)
+      << sentence;
 }
 
 }  // namespace

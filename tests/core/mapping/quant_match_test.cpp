@@ -5,8 +5,10 @@ namespace reshard::test {
 namespace {
 
 std::string matched(Job const& job, Table const& table,
-                    std::string const& weight = "l.0.gate.weight") {
-  auto const match = match_quantised(job.model, *job.side, job.name(weight), {}, find_in(table));
+                    std::string const& weight = "l.0.gate.weight",
+                    MatchFor what = MatchFor::moving) {
+  auto const match =
+      match_quantised(job.model, *job.side, job.name(weight), {}, find_in(table), what);
   if (!match) return "";
   std::string text = job.model.schemes()[match->scheme].name;
   for (std::string const& part : match->stored_parts) text += " " + (part.empty() ? "-" : part);
@@ -62,6 +64,27 @@ TEST(QuantMatch, AWeightUnderAnotherNameHasItsPartsThere) {
   Table table;
   add_tiles(table, "l.0.w1", {32, 64});
   EXPECT_EQ(matched(job, table), "tiles l.0.w1.weight l.0.w1.weight_scale_inv -");
+}
+
+TEST(QuantMatch, ForValuesBlocksNeedNotFitTheAxes) {
+  Job const job(R"(
+[quant.odd]
+values = { name = "weight", dtype = ["F8_E4M3"], blocks = [1, 1] }
+scale = { name = "odd_scale", dtype = ["F32"], blocks = [24, "16:4"] }
+zero = { name = "zero", dtype = ["I32"], blocks = ["24~5", "one"] }
+shape = { name = "shape", dtype = ["I64"], blocks = ["all", "all"], vector = 2 }
+[stored]
+"l.{layer}.up.weight" = "experts.up: (expert inter) hidden"
+)");
+  Table table{{"l.0.up.weight", {DType::f8_e4m3, {128, 64}}},
+              {"l.0.up.odd_scale", {DType::f32, {6, 4, 4}}},
+              {"l.0.up.zero", {DType::i32, {27, 1}}},
+              {"l.0.up.shape", {DType::i64, {2}}}};
+  EXPECT_EQ(matched(job, table, "l.0.up.weight"), "");
+  EXPECT_EQ(matched(job, table, "l.0.up.weight", MatchFor::values),
+            "odd l.0.up.weight l.0.up.odd_scale l.0.up.zero l.0.up.shape");
+  table["l.0.up.zero"].shape = {30, 1};
+  EXPECT_EQ(matched(job, table, "l.0.up.weight", MatchFor::values), "");
 }
 
 TEST(QuantMatch, AVectorIsNoMatrix) {

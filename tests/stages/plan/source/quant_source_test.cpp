@@ -71,7 +71,12 @@ TEST(QuantSource, NamesAloneTellThatNothingIsQuantised) {
 }
 
 TEST(QuantSource, CodesAndScalesHaveNoLogicalForm) {
-  expect_refused(made_fp8(sample_model("qwen3")), request_for(FormatId::hdf5), ErrorKind::usage,
+  MadeCheckpoint const source = made_fp8(sample_model("qwen3"));
+  PlanRequest request = request_for(FormatId::hdf5);
+  JobPlan const kept = make_job_plan(source.value, request, {});
+  EXPECT_EQ(kept.warnings.front().substr(0, 39), "names and bytes are kept as they are, b");
+  request.read.map = "qwen3";
+  expect_refused(source, request, ErrorKind::usage,
                  "is quantised, and its parts have no logical form");
 }
 
