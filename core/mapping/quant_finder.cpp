@@ -87,6 +87,12 @@ bool in_blocks(Side const& side, QuantScheme const& scheme, StoredName const& na
   return !weight.empty();
 }
 
+bool has_words(QuantScheme const& scheme) {
+  return std::ranges::any_of(scheme.parts, [](QuantPart const& part) {
+    return std::ranges::count(part.dims, PartDim::Kind::words, &PartDim::kind) > 0;
+  });
+}
+
 std::vector<std::string> names_of(StoredName const& name) {
   std::vector<std::string> names{name.name};
   names.insert(names.end(), name.aliases.begin(), name.aliases.end());
@@ -130,6 +136,9 @@ std::optional<QuantFault> quantised_fault(Model const& model, Side const& side,
       return part.optional || (there && std::ranges::count(part.dtypes, there->dtype) > 0);
     };
     if (!std::ranges::all_of(scheme.parts, is_there) || !in_blocks(side, scheme, name, find))
+      continue;
+    if (has_words(scheme) &&
+        !match_scheme(side, scheme, name, name.name, place, find, MatchFor::values))
       continue;
     for (QuantPart const& part : scheme.parts)
       if (std::string fault = side.part_fault(name, part, place); !fault.empty())

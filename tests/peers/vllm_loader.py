@@ -32,7 +32,10 @@ def pretend_kernels():
     for kernel in vars(linear).values():
         if inspect.isclass(kernel) and hasattr(kernel, "is_supported"):
             kernel.is_supported = kernel.can_implement = classmethod(lambda cls, *args, **kwargs: (True, None))
+    for kernel in linear._POSSIBLE_KERNELS[PlatformEnum.CPU]:
+        kernel.can_implement = classmethod(lambda cls, *args, **kwargs: (True, None))
     linear._POSSIBLE_MXFP8_KERNELS[PlatformEnum.CPU] = [linear.EmulationMxfp8LinearKernel]
+    linear._POSSIBLE_MXFP4_KERNELS[PlatformEnum.CPU] = [linear.EmulationMxfp4LinearKernel]
     integers, plain = int_wna16.WNA16MoEBackend.MARLIN, unquantized.UnquantizedMoeBackend.TRITON
     compressed_tensors_moe_wna16.select_wna16_moe_backend = lambda **kwargs: (integers, int_wna16.backend_to_kernel_cls(integers)[0])
     compressed_tensors_moe_w8a8_mxfp8.select_mxfp8_moe_backend = lambda **kwargs: (next(iter(mxfp8._SUPPORTED_BACKENDS)), object)
