@@ -22,4 +22,8 @@ std::optional<FormatId> format_named(std::string_view word) {
   return std::nullopt;
 }
 
+std::string_view full_format_word(std::string_view word) {
+  return word == "hf" ? name(FormatId::huggingface) : word;
+}
+
 }  // namespace reshard

@@ -26,5 +26,7 @@ std::string_view name(FormatId format);
 std::span<std::string_view const> format_names();
 /// The inverse; nullopt for any other word.
 std::optional<FormatId> format_named(std::string_view word);
+/// "huggingface" for "hf"; any other word as it is.
+std::string_view full_format_word(std::string_view word);
 
 }  // namespace reshard

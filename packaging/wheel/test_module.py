@@ -9,6 +9,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import typing
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -33,6 +35,44 @@ def raises(kind, code, part, function, *arguments, **settings):
         raise AssertionError(f"{function.__name__} did not raise {kind.__name__}")
 
 
+def conforms(value, kind, where="result", open_ended=False):
+    """A document is of its type: each member that it has is declared, and is of the declared kind; none that must be there is missing."""
+    if sys.version_info < (3, 10) or kind is typing.Any:  # whose `str | None` is no type
+        return
+    origin, terms = typing.get_origin(kind), typing.get_args(kind)
+    if typing.is_typeddict(kind):
+        declared = typing.get_type_hints(kind)
+        assert isinstance(value, dict) and kind.__required_keys__ <= value.keys(), (where, kind.__required_keys__ - value.keys())
+        assert open_ended or value.keys() <= declared.keys(), (where, value.keys() - declared.keys())
+        for name in value.keys() & declared.keys():
+            conforms(value[name], declared[name], f"{where}.{name}")
+    elif origin is typing.Literal:
+        assert value in terms, (where, value)
+    elif origin is list:
+        assert isinstance(value, list), (where, value)
+        for one in value:
+            conforms(one, terms[0], f"{where}[]")
+    elif origin and issubclass(origin, Mapping):
+        assert isinstance(value, dict), (where, value)
+        for name, one in value.items():
+            conforms(one, terms[1], f"{where}.{name}")
+    elif terms:  # of None
+        if value is not None:
+            conforms(value, terms[0], where)
+    else:
+        assert type(value) is kind or (kind is float and type(value) is int), (where, value, kind)
+
+
+def returned(function, *arguments, open_ended=False, **settings):
+    """What it returns, which is of the type that is declared; of two types, the one that has this case."""
+    result = function(*arguments, **settings)
+    kind = typing.get_type_hints(function)["return"] if sys.version_info >= (3, 10) else typing.Any
+    if typing.get_args(kind) and not typing.get_origin(kind) is list:
+        kind = typing.get_args(kind)[0 if "same" in result else 1]
+    conforms(result, kind, function.__name__, open_ended)
+    return result
+
+
 def stored(name):
     """The BF16 of a tensor of the Hugging Face folder, read without the program."""
     for file in Path("from-python").glob("*.safetensors"):
@@ -49,28 +89,36 @@ def stored(name):
 
 
 def commands():
-    found = reshard.inspect(SOURCE, expert_parallel_size=2)
+    found = returned(reshard.inspect, SOURCE, expert_parallel_size=2, open_ended=True)
     assert found["format"] == "megatron" and found["sound"] is True
     assert reshard.inspect(SOURCE, tensor_parallel_size=8)["sound"] is False
+    assert returned(reshard.version)["name"] == "reshard" and reshard.__version__ == reshard.version()["version"]
 
-    planned = reshard.plan(JOB, set={"run.memory": "64 MiB"})
+    planned = returned(reshard.plan, JOB, set={"run.memory": "64 MiB"})
     assert planned["type"] == "plan" and not Path("from-python").exists()
-    assert reshard.run(JOB)["type"] == "result"
-    assert reshard.verify(SOURCE, "from-python")["same"] is True
-    assert reshard.verify("from-python")["sound"] is True
+    assert returned(reshard.run, JOB, set={"run.self_check": 4})["type"] == "result"
+    assert returned(reshard.inspect, "from-python", open_ended=True)["sound"] is True
+    assert returned(reshard.verify, SOURCE, "from-python")["same"] is True
+    assert returned(reshard.verify, "from-python")["sound"] is True
+    assert "refused" in returned(reshard.plan, JOB)
 
-    assert reshard.diff(SOURCE, "from-python", weights_only=True)["same"] is True
-    assert reshard.suspects("from-python") == []
+    assert returned(reshard.diff, SOURCE, "from-python", weights_only=True)["same"] is True
+    assert returned(reshard.suspects, "from-python") == []
+    assert len(returned(reshard.digest, "from-python")["tensors"]) == 15
+    damaged()
     reshard.view("from-python", "page.html")
     reshard.view("from-python", "difference.html", "from-python")
+    reshard.view(JOB, "job.html", set={"target.path": "elsewhere"})
+    assert "elsewhere" not in os.listdir() and Path("job.html").stat().st_size > Path("page.html").stat().st_size
     assert "difference" in Path("difference.html").read_text()
     assert "from-python" in repr(reshard.open("from-python"))
     assert Path("page.html").read_text(encoding="utf-8").startswith("<!")
     told = []
     reshard.run(JOB, set={"target.path": "told"}, progress=told.append)
     assert told[0]["type"] == "start" and told[-1]["type"] == "result" and {"stage"} <= {one["type"] for one in told}
+    night()
 
-    two = reshard.run(JOB, set={"target.path": "by-two"}, ranks=2)
+    two = returned(reshard.run, JOB, set={"target.path": "by-two", "target.since": "told"}, ranks=2)
     assert two["ranks"] == 2
     assert reshard.digest("by-two", ranks=2)["total"] == reshard.digest("from-python")["total"]
 
@@ -79,6 +127,37 @@ def commands():
     raises(reshard.JobError, 2, "unknown key", reshard.plan, JOB, set={"run.nothing": 1})
     raises(reshard.JobError, 2, "cannot hold", reshard.plan, {"source": {"path": object()}})
     raises(reshard.JobError, 2, "ranks", reshard.run, JOB, ranks=0)
+
+
+def damaged():
+    """A copy with another value in a tensor, and with another config."""
+    shutil.copytree("from-python", "other")
+    (file,) = Path("other").glob("*.safetensors")
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 0x40
+    file.write_bytes(content)
+    config = json.loads(Path("other/config.json").read_text())
+    Path("other/config.json").write_text(json.dumps({**config, "rope_theta": 1.5}))
+    assert returned(reshard.verify, "other")["sound"] is False
+    for function in (reshard.verify, reshard.diff):
+        found = returned(function, "from-python", "other")
+        (row,) = [one for one in found["tensors"] if one["differing"]]
+        assert found["same"] is False and row["first"]["b"]["file"].endswith(".safetensors") and found["config_differences"]
+
+
+def night():
+    """Two nights of a training directory: a conversion, and none."""
+    shutil.copytree(SOURCE / "iter_0001000", "train/iter_0001000")
+    Path("train/latest_checkpointed_iteration.txt").write_text("1000")
+    job = {
+        "source": {"path": "train", "optimizer": "drop", "rng": "drop"},
+        "target": {**JOB["target"], "path": "serve"},
+        "nightly": {"keep": 2, "after": "true"},
+    }
+    first = returned(reshard.nightly, job)
+    assert first["action"] == "converted" and first["report"]["run"]["bytes_written"] > 0 and first["after"]["state"] == "succeeded"
+    assert returned(reshard.nightly, job, set={"nightly.verify_subset": 2})["action"] == "up_to_date"
+    assert returned(reshard.nightly, job, set={"nightly.backfill": True})["action"] == "up_to_date"
 
 
 def tensors():

@@ -28,6 +28,7 @@ class InitCommand : public Command {
         ->type_name("FILE");
     sub->add_option("--target-format", target_format_,
                     "the target's format (default: the most common one for this source)")
+        ->transform([](std::string const& word) { return std::string(full_format_word(word)); })
         ->check(CLI::IsMember(choices_of_word(formats)))
         ->type_name(formats);
     add_json(*sub, json_);

@@ -84,6 +84,22 @@ struct Night {
   int code = 0;
 };
 
+/// All that the night warned of, in the order of its messages, each sentence once.
+std::vector<std::string> warnings_of(Night const& night) {
+  std::vector<std::string> all;
+  auto const add = [&](std::vector<std::string> const& some) {
+    for (std::string const& one : some)
+      if (std::ranges::find(all, one) == all.end()) all.push_back(one);
+  };
+  add(night.outcomes.front().task.warnings);
+  for (Outcome const& outcome : night.outcomes)
+    if (outcome.report) add(outcome.report->warnings);
+  for (Outcome const& outcome : night.outcomes)
+    if (outcome.after && !outcome.after->warning.empty()) add({outcome.after->warning});
+  add(night.removal.warnings);
+  return all;
+}
+
 /// The newest complete checkpoint of a training directory, as `run` would convert it.
 class NightlyCommand : public Command {
  public:
@@ -252,6 +268,8 @@ class NightlyCommand : public Command {
       return outcome.report ? report_json(*outcome.report) : Json();
     };
     Json document = nightly_json(newest.task, night.removal, newest.planned());
+    std::vector<std::string> const warnings = warnings_of(night);
+    document.set("warnings", Json(Json::Array(warnings.begin(), warnings.end())));
     if (job.nightly.verify_subset > 0) {
       Json verified = Json::array();
       for (Reading const& reading : night.readings) verified.push(reading.json());

@@ -48,11 +48,21 @@ std::string target_formats_help() {
                      fmt::join(std::span(formats).subspan(half), ", "));
 }
 
+/// With the full word of a format that is abbreviated.
+Value with_full_word(Value const& value) {
+  auto const* word = std::get_if<std::string>(&value);
+  return word == nullptr ? value : Value(std::string(full_format_word(*word)));
+}
+
 }  // namespace
 
 keys::Row<JobSpec::Source> source_format() {
   static std::string const help = source_formats_help();
-  return keys::choice("format", &JobSpec::Source::format, format_words(), help);
+  auto row = keys::choice("format", &JobSpec::Source::format, format_words(), help);
+  row.set = [set = row.set](JobSpec::Source& source, Value const& value) {
+    return set(source, with_full_word(value));
+  };
+  return row;
 }
 
 keys::Row<JobSpec::Target> target_format() {
@@ -60,7 +70,8 @@ keys::Row<JobSpec::Target> target_format() {
   auto row = keys::choice("format", &JobSpec::Target::format, format_words(), help);
   std::erase_if(row.choices, is_of_sources_alone);
   row.set = [set_any = row.set, choices = row.choices](
-                JobSpec::Target& target, Value const& value) -> std::optional<std::string> {
+                JobSpec::Target& target, Value const& given) -> std::optional<std::string> {
+    Value const value = with_full_word(given);
     auto const* word = std::get_if<std::string>(&value);
     if (word != nullptr && std::ranges::count(choices, *word) != 0 && !set_any(target, value))
       return std::nullopt;

@@ -366,10 +366,7 @@ Json nightly_json(NightlyTask const& task, NightlyRemoval const& removal, bool p
   Json json = task_json(task, planned);
   json.set("skipped", skips_json(task.skipped));
   json.set("removed", Json(Json::Array(removal.removed.begin(), removal.removed.end())));
-  json.set("cleaned", Json(Json::Array(removal.cleaned.begin(), removal.cleaned.end())));
-  Json::Array warnings(task.warnings.begin(), task.warnings.end());
-  warnings.insert(warnings.end(), removal.warnings.begin(), removal.warnings.end());
-  return json.set("warnings", Json(std::move(warnings)));
+  return json.set("cleaned", Json(Json::Array(removal.cleaned.begin(), removal.cleaned.end())));
 }
 
 }  // namespace reshard

@@ -75,7 +75,7 @@ std::vector<std::string> standing_targets(JobSpec const& job, Comm const& comm);
 std::string nightly_line(JobSpec const& job, NightlyTask const& task);
 /// {"action", "source", "target"} of one task; `planned`: a conversion was only planned.
 Json task_json(NightlyTask const& task, bool planned);
-/// The same with {"skipped": [{"name", "reason"}], "removed", "cleaned", "warnings"}.
+/// The same with {"skipped": [{"name", "reason"}], "removed", "cleaned"}.
 Json nightly_json(NightlyTask const& task, NightlyRemoval const& removal, bool planned);
 
 }  // namespace reshard

@@ -99,8 +99,11 @@ def test_nothing_is_removed_in_a_night_whose_command_fails(nights):
 
 def test_warnings_come_before_the_command(nights):
     age(nights.save("iter_0000001", kind="hf"))
-    _, err = night(nights, command(nights, "echo words of the command"), target_format="huggingface")
-    assert "warning: " in err and err.index("warning: ") < err.index("words of the command")
+    told, err = night(nights, command(nights, "echo words of the command"), target_format="huggingface")
+    assert told["warnings"]
+    for warning in told["warnings"]:
+        assert err.index(f"warning: {warning}") < err.index("words of the command")
+    assert err.count("warning: ") == len(told["warnings"])
 
 
 @pytest.mark.long_but("1")

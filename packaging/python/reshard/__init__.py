@@ -1,6 +1,6 @@
 """Rewrites large-model checkpoints between parallel layouts and formats.
 
-The functions start the program `reshard` and return its JSON documents as dictionaries. Nothing of a checkpoint is read in this process, except the
+The functions start the program `reshard` and return its JSON documents as typed dictionaries. Nothing of a checkpoint is read in this process, except the
 tensors that are asked for. An error of the program is an exception with its sentence and its exit code:
 
     report = reshard.run({"source": {"path": "/train/moe"}, "target": {"path": "/next/moe", "format": "huggingface"}})
@@ -8,7 +8,18 @@ tensors that are asked for. An error of the program is an exception with its sen
 """
 
 from ._checkpoint import Checkpoint, Slice, TensorInfo, open
-from ._commands import Job, Suspect, diff, digest, inspect, nightly, plan, run, suspects, verify, version, view
+from ._commands import Job, diff, digest, inspect, nightly, plan, run, suspects, verify, version, view
+from ._documents import (
+    ComparedTensor,
+    Comparison,
+    Digest,
+    DigestedTensor,
+    Inspection,
+    OwnVerification,
+    Save,
+    Suspect,
+    Version,
+)
 from ._errors import (
     InputOutputError,
     InternalError,
@@ -22,16 +33,30 @@ from ._errors import (
     TargetError,
 )
 from ._program import launcher_path, program_path
+from ._report import Conversion, Night, PlanFigures, PlanReport, RunFigures, RunReport
 
 __all__ = [
     "Checkpoint",
+    "ComparedTensor",
+    "Comparison",
+    "Conversion",
+    "Digest",
+    "DigestedTensor",
     "InputOutputError",
+    "Inspection",
     "InternalError",
     "InterruptedError",
     "Job",
     "JobError",
+    "Night",
+    "OwnVerification",
+    "PlanFigures",
+    "PlanReport",
     "ReshardError",
     "ResourceError",
+    "RunFigures",
+    "RunReport",
+    "Save",
     "SelfCheckError",
     "Slice",
     "SourceError",
@@ -39,6 +64,7 @@ __all__ = [
     "Suspect",
     "TargetError",
     "TensorInfo",
+    "Version",
     "diff",
     "digest",
     "inspect",
@@ -53,3 +79,9 @@ __all__ = [
     "version",
     "view",
 ]
+
+
+def __getattr__(name: str) -> str:
+    if name == "__version__":  # asked of the program, which is not started before
+        return version()["version"]
+    raise AttributeError(f"module 'reshard' has no attribute {name!r}")

@@ -5,30 +5,21 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Union
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Union, cast, overload
 
+from ._documents import Comparison, Digest, Inspection, OwnVerification, Suspect, Version
 from ._errors import ReshardError, error_of
 from ._job_text import job_text, value_text
 from ._program import call, call_with_code, command, reading_options
+from ._report import Night, PlanReport, RunReport
 
 Path = Union[str, "os.PathLike[str]"]
 Progress = Union[bool, Callable[[dict[str, Any]], None]]
 Job = Union[Path, Mapping[str, Any]]  # a file, or the tables of one: {"source": {"path": …}, "target": {…}}
 
 _Terms = tuple[Union[str, None], Union[Path, None], str]  # map, config and prefix of one of two checkpoints
-
-
-@dataclass(frozen=True)
-class Suspect:
-    """What a sound model does not have. `tensor`: as `reshard.open` takes it; `count`: elements, or parts that are equal."""
-
-    kind: str
-    tensor: str
-    found: str
-    count: int
-    cause: str
 
 
 def inspect(
@@ -38,7 +29,7 @@ def inspect(
     pipeline_parallel_size: int | None = None,
     expert_parallel_size: int | None = None,
     expert_tensor_parallel_size: int | None = None,
-) -> dict[str, Any]:
+) -> Inspection:
     """What a checkpoint is, with the evidence. `result["sound"]` is False where headers lack something or disagree; `verify` reads values."""
     sizes = {
         "tensor": tensor_parallel_size,
@@ -48,12 +39,12 @@ def inspect(
     }
     words = [f"--{name}-parallel-size={size}" for name, size in sizes.items() if size is not None]
     found, code = call_with_code(["inspect", os.fspath(path), *words])
-    return {**found, "sound": code == 0}
+    return cast(Inspection, {**found, "sound": code == 0})
 
 
-def plan(job: Job, *, set: Mapping[str, Any] | None = None, ranks: int = 1, launcher: Sequence[str] | None = None) -> dict[str, Any]:
+def plan(job: Job, *, set: Mapping[str, Any] | None = None, ranks: int = 1, launcher: Sequence[str] | None = None) -> PlanReport:
     """What `run` would read, move and write. `set` overrides keys: {"target.layout.tp": 4}."""
-    return _with_job("plan", job, set, [], ranks, launcher, False)
+    return cast(PlanReport, _with_job("plan", job, set, [], ranks, launcher, False))
 
 
 def run(
@@ -64,18 +55,40 @@ def run(
     ranks: int = 1,
     launcher: Sequence[str] | None = None,
     progress: Progress = False,
-) -> dict[str, Any]:
+) -> RunReport:
     """Converts, and returns the report. `launcher`: the words before the program, such as ["srun", "-n", "8"]. `progress`: True shows it on standard
     error; a function is called with each event (docs/while-a-job-runs.md), such as {"type": "progress", "stage": "copy", "done_bytes": …}.
     """
-    return _with_job("run", job, set, ["--fresh"] if fresh else [], ranks, launcher, progress)
+    return cast(RunReport, _with_job("run", job, set, ["--fresh"] if fresh else [], ranks, launcher, progress))
 
 
 def digest(
     path: Path, *, map: str = "auto", config: Path | None = None, prefix: str = "", ranks: int = 1, launcher: Sequence[str] | None = None
-) -> dict[str, Any]:
+) -> Digest:
     """The digest of every logical tensor and, as `result["total"]`, of the model: the same in every layout and format."""
-    return call(["digest", os.fspath(path), *reading_options(map, config, prefix)], ranks=ranks, launcher=launcher)
+    return cast(Digest, call(["digest", os.fspath(path), *reading_options(map, config, prefix)], ranks=ranks, launcher=launcher))
+
+
+@overload
+def verify(path: Path, *, map: str = ..., ranks: int = ..., launcher: Sequence[str] | None = ...) -> OwnVerification: ...
+
+
+@overload
+def verify(
+    path: Path,
+    other: Path,
+    *,
+    map: str = ...,
+    map_a: str | None = ...,
+    map_b: str | None = ...,
+    config_a: Path | None = ...,
+    config_b: Path | None = ...,
+    prefix_a: str = ...,
+    prefix_b: str = ...,
+    weights_only: bool = ...,
+    ranks: int = ...,
+    launcher: Sequence[str] | None = ...,
+) -> Comparison: ...
 
 
 def verify(
@@ -92,11 +105,12 @@ def verify(
     weights_only: bool = False,
     ranks: int = 1,
     launcher: Sequence[str] | None = None,
-) -> dict[str, Any]:
+) -> Comparison | OwnVerification:
     """Compares two checkpoints bit by bit (`result["same"]`), or one with its own records (`result["sound"]`). `…_a` is of `path`, `…_b` of `other`."""
     paths = [os.fspath(one) for one in (path, other) if one is not None]
     words = _comparing(map, (map_a, config_a, prefix_a), (map_b, config_b, prefix_b), weights_only)
-    return call(["verify", *paths, *words], ranks=ranks, launcher=launcher)
+    found = call(["verify", *paths, *words], ranks=ranks, launcher=launcher)
+    return cast(OwnVerification, found) if other is None else cast(Comparison, found)
 
 
 def diff(
@@ -113,10 +127,10 @@ def diff(
     weights_only: bool = False,
     ranks: int = 1,
     launcher: Sequence[str] | None = None,
-) -> dict[str, Any]:
+) -> Comparison:
     """How much two checkpoints differ, tensor by tensor, in `result["tensors"]`; `result["same"]` where they do not. Options as of `verify`."""
     words = _comparing(map, (map_a, config_a, prefix_a), (map_b, config_b, prefix_b), weights_only)
-    return call(["diff", os.fspath(path), os.fspath(other), *words], ranks=ranks, launcher=launcher)
+    return cast(Comparison, call(["diff", os.fspath(path), os.fspath(other), *words], ranks=ranks, launcher=launcher))
 
 
 def suspects(
@@ -129,37 +143,59 @@ def suspects(
 
 def nightly(
     job: Path, *, set: Mapping[str, Any] | None = None, ranks: int = 1, launcher: Sequence[str] | None = None, progress: Progress = False
-) -> dict[str, Any]:
+) -> Night:
     """Converts the newest complete checkpoint of a training directory, if it is not converted yet. `job` is the file of `reshard nightly`."""
-    return _with_job("nightly", job, set, [], ranks, launcher, progress)
+    return cast(Night, _with_job("nightly", job, set, [], ranks, launcher, progress))
 
 
-def view(path: Path, output: Path, other: Path | None = None) -> None:
-    """Draws a checkpoint, the job of a file, or where two checkpoints differ (`other`), as an HTML page."""
-    command(["view", *(os.fspath(one) for one in (path, other) if one is not None), "-o", os.fspath(output)])
+def view(
+    path: Job,
+    output: Path,
+    other: Path | None = None,
+    *,
+    set: Mapping[str, Any] | None = None,
+    map: str = "auto",
+    config: Path | None = None,
+    prefix: str = "",
+) -> None:
+    """Draws a checkpoint, a job (its file or its tables, `set` as of `run`), or where two checkpoints differ (`other`), as an HTML page."""
+    others = [] if other is None else [os.fspath(other)]
+    words = ["-o", os.fspath(output), *reading_options(None if map == "auto" else map, config, prefix), *_settings(set)]
+    with _file_of(path) as file:
+        command(["view", file, *others, *words])
 
 
-def version() -> dict[str, Any]:
+def version() -> Version:
     """The program's version, and the MPI library that it runs with."""
-    return call(["--version"])
+    return cast(Version, call(["--version"]))
 
 
 def _comparing(map: str, a: _Terms, b: _Terms, weights_only: bool) -> list[str]:
     return [*reading_options(map), *reading_options(*a, "-a"), *reading_options(*b, "-b"), *(["--weights-only"] if weights_only else [])]
 
 
-def _with_job(
-    command: str, job: Job, set: Mapping[str, Any] | None, words: list[str], ranks: int, launcher: Sequence[str] | None, progress: Progress
-) -> dict[str, Any]:
-    for key, value in (set or {}).items():
-        words += ["--set", f"{key}={value_text(value)}"]
+def _settings(set: Mapping[str, Any] | None) -> list[str]:
+    return [word for key, value in (set or {}).items() for word in ("--set", f"{key}={value_text(value)}")]
+
+
+@contextmanager
+def _file_of(job: Job, launcher: Sequence[str] | None = None) -> Iterator[str]:
+    """The path of a job, or a temporary file with its tables, which errors name `job`."""
     if not isinstance(job, Mapping):
-        return call([command, os.fspath(job), *words], ranks=ranks, launcher=launcher, progress=progress)
+        yield os.fspath(job)
+        return
     # In the current folder for a launcher of several nodes, which have no common /tmp.
     with tempfile.NamedTemporaryFile("w", prefix=".reshard-job-", suffix=".toml", dir=None if launcher is None else os.curdir, encoding="utf-8") as file:
         file.write(job_text(job))
         file.flush()
         try:
-            return call([command, file.name, *words], ranks=ranks, launcher=launcher, progress=progress)
+            yield file.name
         except ReshardError as error:  # the file is gone then, and its lines with it
             raise error_of(re.sub(re.escape(file.name) + r"(:\d+)*", "job", error.sentence), error.code) from None
+
+
+def _with_job(
+    command: str, job: Job, set: Mapping[str, Any] | None, words: list[str], ranks: int, launcher: Sequence[str] | None, progress: Progress
+) -> dict[str, Any]:
+    with _file_of(job, launcher) as file:
+        return call([command, file, *words, *_settings(set)], ranks=ranks, launcher=launcher, progress=progress)

@@ -158,6 +158,12 @@ TEST(JobSpec, OverridesSupplyWhatTheFileLeavesOut) {
       "out");
 }
 
+TEST(JobSpec, TakesTheShortWordOfHuggingFace) {
+  JobSpec const job = parse(small_huggingface, {"source.format=hf", "target.format=hf"});
+  EXPECT_EQ(job.source.format, FormatId::huggingface);
+  EXPECT_EQ(job.target.format, FormatId::huggingface);
+}
+
 TEST(JobSpec, RefusesBadOverridesAndNamesThem) {
   EXPECT_TRUE(
       says(refusal(small_megatron, {"run.memory"}), R"(--set "run.memory": expected key=value)"));
@@ -233,7 +239,8 @@ TEST(JobSpec, RefusesValuesOfTheWrongKind) {
 }
 
 TEST(JobSpec, ATargetHasAFormatOfItsOwn) {
-  std::string const all = "megatron, huggingface, dcp, torch_dist, fsdp_dtensor, hdf5, deepspeed, mistral";
+  std::string const all =
+      "megatron, huggingface, dcp, torch_dist, fsdp_dtensor, hdf5, deepspeed, mistral";
   EXPECT_TRUE(says(refusal(small_megatron, {"target.format=auto"}),
                    "expected one of " + all + ", found \"auto\""));
 }
