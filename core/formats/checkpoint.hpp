@@ -153,6 +153,11 @@ struct Checkpoint {
   /// Checkpoints with the same tensors in the same boxes: what is read is the mean of all. Their
   /// files are the last of `files`, in this order.
   std::vector<std::shared_ptr<Checkpoint const>> averaged;
+  /// A file with rows of tokens that are added to the weights; it is the last of `files`.
+  std::shared_ptr<Checkpoint const> new_rows;
+  /// How many of `files`, the last ones, are of another checkpoint whose layers for multi-token
+  /// prediction are in this one's table.
+  std::size_t taken_files = 0;
 
   std::optional<std::int64_t> iteration;  ///< of the folder; nullopt for a release or no run
   std::int64_t stated_iteration = 0;      ///< in the files
@@ -162,6 +167,7 @@ struct Checkpoint {
   bool has_common_file = false;                    ///< it is in a separate file
 
   std::vector<SharedText> promised;    ///< names that an index lists, sorted
+  std::vector<SharedText> unlisted;    ///< names in the files that an index does not list
   std::vector<TensorDigest> recorded;  ///< digests that are in the files themselves
   std::string newer_saves;             ///< a note if newer saves than the opened one exist; else ""
   std::vector<std::string> warnings;
@@ -184,6 +190,8 @@ struct Checkpoint {
   std::size_t own_files() const {
     std::size_t others = adapter && !adapter_inside() ? adapter->files.size() : 0;
     for (auto const& one : averaged) others += one->files.size();
+    if (new_rows) others += new_rows->files.size();
+    others += taken_files;
     return files.size() - others;
   }
 };

@@ -13,7 +13,11 @@ enum class NewRows {
   mean,  ///< of all rows of the source, summed in F64 in their order and rounded once
 };
 
-enum class PredictionLayers { keep, drop };
+enum class PredictionLayers {
+  keep,
+  drop,
+  draft,  ///< they alone, with the embedding and the output layer
+};
 
 /// Differences of a target's model from the source's: other sizes of some axes, or selected indices
 /// of them.
@@ -23,10 +27,12 @@ struct ModelChanges {
   std::string keep_layers;   ///< "0-15, 20": decoder layers, renumbered; "": all
   std::string keep_experts;  ///< "0-63", or by layer "0-3: 0-7; 4: 8-15"; "": all
   PredictionLayers mtp = PredictionLayers::keep;
+  std::string rows_from;  ///< a safetensors file of the rows that are added (Checkpoint::new_rows)
+  std::string mtp_from;   ///< a folder whose prediction layers the target has
 
   bool any() const {
     return vocab_size > 0 || !keep_layers.empty() || !keep_experts.empty() ||
-           mtp == PredictionLayers::drop;
+           mtp != PredictionLayers::keep || !mtp_from.empty();
   }
   friend bool operator==(ModelChanges const&, ModelChanges const&) = default;
 };

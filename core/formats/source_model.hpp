@@ -72,6 +72,7 @@ struct SourceModel {
   std::vector<std::string> warnings;
   std::optional<StatedChanges> changed;  ///< nothing for the source's own model
   TrainerNames target_trainer;           ///< of a target with Megatron's names
+  bool draft = false;       ///< only layers for multi-token prediction are there (limit_to_draft)
   bool incomplete = false;  ///< tensors of the family are missing, because their program does not
                             ///< save them
   std::string parts;        ///< a sentence without its dot about the parts next to the language

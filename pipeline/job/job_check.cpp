@@ -83,8 +83,9 @@ class Checker {
       if (Given const* given = find(key);
           given != nullptr && std::get<std::string>(given->value).empty())
         add(*given, "the string is empty");
-    for (std::string_view const key : {"source.path", "source.config", "source.adapter",
-                                       "target.path", "target.reference", "target.since"})
+    for (std::string_view const key :
+         {"source.path", "source.config", "source.adapter", "target.path", "target.reference",
+          "target.since", "target.rows_from", "target.mtp_from"})
       if (Given const* const given = find(key); given != nullptr)
         check_local(*given, std::get<std::string>(given->value));
     if (Given const* const given = find("source.average"); given != nullptr)
@@ -191,10 +192,12 @@ class Checker {
       std::string const key = given.field->key();
       if ((key == "run.self_check" && spec_.run.self_check > 0) ||
           (key == "target.since" && !spec_.target.since.empty()) ||
-          (key == "model.map" && spec_.model.map == "none"))
+          (key == "model.map" && spec_.model.map == "none") ||
+          (key == "source.average" && !spec_.source.average.empty() &&
+           !spec_.target.changes.mtp_from.empty()))
         add(given,
-            "is not combined with target.vocab_size, keep_layers, keep_experts and mtp, which make "
-            "another model. Remove it, or these");
+            "is not combined with target.vocab_size, keep_layers, keep_experts, mtp and mtp_from, "
+            "which make another model. Remove it, or these");
     }
   }
 

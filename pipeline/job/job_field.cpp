@@ -209,9 +209,9 @@ std::vector<Field> all_fields() {
 }  // namespace
 
 bool is_path(std::string_view key) {
-  constexpr std::array<std::string_view, 7> keys = {
-      "source.path", "source.config",    "source.adapter", "source.average",
-      "target.path", "target.reference", "target.since"};
+  constexpr std::array<std::string_view, 9> keys = {
+      "source.path",      "source.config", "source.adapter",   "source.average", "target.path",
+      "target.reference", "target.since",  "target.rows_from", "target.mtp_from"};
   return std::ranges::find(keys, key) != keys.end();
 }
 

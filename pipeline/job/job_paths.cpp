@@ -108,8 +108,10 @@ void check_source_apart(JobSpec const& spec, Checkpoint const& source) {
          "target outside of the source.",
          target.string(), spec.source.path);
   std::set<std::string> looked_at;
-  bool const in_folder = of_root.own.has_value();
   for (std::size_t f = 0; f < resolved.size(); ++f) {
+    // A file of new rows may lie beside the target.
+    bool const in_folder =
+        of_root.own.has_value() && !(source.new_rows && f + 1 == resolved.size());
     fs::path const& file = source.files[f];
     fs::path const real = resolved[f];
     fs::path const folder = real.parent_path();

@@ -10,8 +10,8 @@ namespace {
 using Target = JobSpec::Target;
 using Layout = JobSpec::Layout;
 
-/// Far above any vocabulary.
-constexpr std::int64_t most_vocabulary = std::int64_t{1} << 40U;
+/// Token ids have 32 bits.
+constexpr std::int64_t most_vocabulary = (std::int64_t{1} << 31U) - 1;
 
 std::vector<FormatId> const with_layout = {FormatId::megatron, FormatId::dcp, FormatId::torch_dist,
                                            FormatId::fsdp_dtensor};
@@ -98,9 +98,18 @@ void add_changes(std::vector<Field>& out) {
               "keep_experts", &ModelChanges::keep_experts,
               "The routed experts that the target has, of all layers (\"0-63\") or layer by layer of "
               "the source (\"0-3: 0-63; 4-31: 32-95\"), with their\nrows of the router. \"\": all."),
-          keys::choice("mtp", &ModelChanges::mtp, {"keep", "drop"},
-                       "\"drop\": the layers for multi-token prediction are left out, and the "
-                       "target's config says so.")})
+          keys::text(
+              "rows_from", &ModelChanges::rows_from,
+              "A safetensors file with the rows that target.vocab_size adds, under the names of the "
+              "weights, such as model.embed_tokens.weight. \"\": none."),
+          keys::choice(
+              "mtp", &ModelChanges::mtp, {"keep", "drop", "draft"},
+              "\"drop\": the layers for multi-token prediction are left out, and the target's config "
+              "says so. \"draft\": they alone are written, with the embedding and the output layer, "
+              "as engines load a draft model; Hugging Face only."),
+          keys::text("mtp_from", &ModelChanges::mtp_from,
+                     "Of a Hugging Face source: another folder of the family, whose layers for "
+                     "multi-token prediction the target has instead of the source's. \"\": none.")})
     out.push_back({keys::within(&JobSpec::target, keys::within(&Target::changes, std::move(row))),
                    "target",
                    {}});

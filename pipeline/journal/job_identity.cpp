@@ -64,7 +64,8 @@ std::string job_text(JobSpec spec) {
   spec.run = {};
   spec.run.verify = verify;
   for (std::string* const path : {&spec.source.path, &spec.source.config, &spec.source.adapter,
-                                  &spec.target.path, &spec.target.options.huggingface.reference})
+                                  &spec.target.path, &spec.target.options.huggingface.reference,
+                                  &spec.target.changes.rows_from, &spec.target.changes.mtp_from})
     *path = resolved(*path);
   for (std::string& path : spec.source.average) path = resolved(path);
   if (spec.target.since != no_previous) spec.target.since = resolved(spec.target.since);

@@ -219,8 +219,9 @@ std::size_t check_source_digests(Manifest const& manifest, Checkpoint const& sou
   std::size_t compared = 0;
   for (std::size_t t = 0; t < plan.model->tensors().size(); ++t) {
     TensorDigest const* const found = tensors.find(plan, t);
+    bool const of_others = source.taken_files > 0 && plan.model->layer_axis(TensorId(t));
     if (found == nullptr || (!plan.plan.unread.empty() && plan.plan.unread[t]) ||
-        (!taken.empty() && taken[t]))
+        (!taken.empty() && taken[t]) || of_others)
       continue;
     TensorDigest const& recorded = *found;
     ++compared;

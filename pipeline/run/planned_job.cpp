@@ -27,6 +27,7 @@
 #include "pipeline/run/path/gpu_path.hpp"
 #include "pipeline/run/run_context.hpp"
 #include "pipeline/run/system_facts.hpp"
+#include "pipeline/verify/checkpoint_query.hpp"
 #include "pipeline/verify/verify_one.hpp"
 #include "stages/read/look_at_objects.hpp"
 #include "stages/read/open_source.hpp"
@@ -46,13 +47,14 @@ void check_source_files(JobSpec const& spec, Checkpoint const& source, Comm cons
         spec.source.path, listed(faults, 8));
 }
 
-Checkpoint read_source(JobSpec const& spec, Comm const& comm) {
+Checkpoint read_source(JobSpec const& spec, MapLibrary const& library, Comm const& comm) {
   begin_phase("reading headers");
   Checkpoint source = open_source(spec.source.path, spec.source.format, open_choice(spec), comm);
   if (spec.source.verify == SourceVerify::files) check_source_files(spec, source, comm);
   settle_adapter(source, wrapped_choice(spec), comm);
   for (std::string const& path : spec.source.average)
     add_averaged(source, path, spec.source.format, open_choice(spec), comm);
+  add_inputs(source, spec.target.changes, library, comm);
   if (spec.source.objects == SourceObjects::look && format_of(spec.target.format).target().objects)
     look_at_objects(source, comm);
   return source;
@@ -240,7 +242,7 @@ PlannedJob plan_job(JobSpec const& spec, MapLibrary const& library, int ranks, C
   {
     OpenedFiles const opened;
     Clock::time_point const reading = Clock::now();
-    job.source = read_source(spec, comm);
+    job.source = read_source(spec, library, comm);
     return_free_memory();
     job.header_seconds = seconds_since(reading);
     Clock::time_point const planning = Clock::now();

@@ -1,7 +1,9 @@
 #include "pipeline/verify/checkpoint_query.hpp"
 
 #include "core/base/error.hpp"
+#include "core/transport/shared_sight.hpp"
 #include "pipeline/job/plan_request.hpp"
+#include "stages/plan/change/taken_layers.hpp"
 #include "stages/read/open_source.hpp"
 
 namespace reshard {
@@ -16,6 +18,15 @@ void check_reading(JobSpec const& job) {
         ErrorKind::usage,
         "[model] quant = \"dequantise-bf16\": this command reads the bytes of quantised weights, not "
         "their values. Name a job without the key, or the target of the job.");
+}
+
+void add_inputs(Checkpoint& source, ModelChanges const& changes, MapLibrary const& library,
+                Comm const& comm) {
+  if (!changes.mtp_from.empty()) {
+    Checkpoint const from = open_source(changes.mtp_from, comm);
+    together_seeing(comm, [&] { take_prediction_layers(source, from, library); });
+  }
+  if (!changes.rows_from.empty()) add_new_rows(source, changes.rows_from, comm);
 }
 
 Checkpoint open_by_job(std::filesystem::path const& path, JobSpec const* job, OpenChoice choice,

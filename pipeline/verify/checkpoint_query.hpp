@@ -27,6 +27,11 @@ struct CheckpointQuery {
 /// compute values of several checkpoints, or of quantised ones.
 void check_reading(JobSpec const& job);
 
+/// Opens what a changed model is made of beside the source: a file of rows, and a folder with
+/// layers for multi-token prediction. Collective.
+void add_inputs(Checkpoint& source, ModelChanges const& changes, MapLibrary const& library,
+                Comm const& comm);
+
 /// Opens the checkpoint of a query, and takes what its job wants of an adapter. Collective.
 Checkpoint open_query(CheckpointQuery const& query, OpenChoice choice, Comm const& comm);
 /// The same for a path, where the job may be null.

@@ -396,11 +396,13 @@ bool keeps_names(Checkpoint const& source, PlanRequest const& request) {
   bool const plain = source.storage == Storage::chunks && source.names == NameOwner::family;
   bool const described =
       !request.read.config.empty() || (plain && !source.config.is_null()) ||
-      // Names that Megatron has need the config, wherever it lies.
-      (plain && target.names == NameOwner::megatron && files_of(source).has_value());
+      // Names that only a map can give need the config, wherever it lies.
+      (plain && (target.names == NameOwner::megatron || (target.mapped && !target.any_names)) &&
+       files_of(source).has_value());
   bool const own = target.keeps_own && has_own_names(source, request) &&
                    request.target.dtype == TargetDType::keep;
-  bool const to_plain = own || !target.mapped || (plain && target.names == NameOwner::family);
+  bool const to_plain =
+      own || !target.mapped || (plain && target.names == NameOwner::family && target.any_names);
   return request.read.map == "auto" && (to_plain || (plain && !described)) &&
          source.storage != Storage::shares;
 }

@@ -100,6 +100,11 @@ class JobPlanner {
     settle_masters(source_, request_, model_);
     check_moments(source_, model_, job_.warnings);
     change_model(source_, request_, model_);
+    if (model_.draft && target_.id() != FormatId::huggingface)
+      fail(ErrorKind::usage,
+           "[target] format = \"{}\": layers for multi-token prediction alone are a draft model, "
+           "which engines load from a Hugging Face folder. Set target.format = \"huggingface\".",
+           target_.name());
     bool const states = model_.model->slots().size() > 1;
     if (!states && target_.target().needs_masters) add_masters(model_);
     check_tokenizer(source_, request_, model_);
@@ -410,7 +415,7 @@ JobPlan catalogue(Checkpoint const& source, PlanRequest const& request, Masters 
   check_wrapped(source, request, false);
   SourceModel model = read_described(source, request, !source.adapter);
   merge_adapter(source, request, model);
-  if (masters == Masters::apart) split_masters(source, model);
+  if (masters != Masters::as_stored) split_masters(source, model, false, masters == Masters::apart);
   change_model(source, request, model);
   JobPlan job;
   job.map_name = model.maps.family ? model.maps.family->name : "";

@@ -74,6 +74,7 @@ JobPlan make_job_plan(
 enum class Masters {
   as_stored,
   apart,  ///< as masters, and rounded as weights
+  both,   ///< as masters and as weights, unrounded
 };
 
 /// The source's side alone: model, map and source catalogue, for listings. Optimizer and

@@ -33,8 +33,8 @@ class ValueChanger {
       if (blob.file >= source_.real_files())
         fail(ErrorKind::usage,
              "'{}' is computed from other values of the source, and the target needs it changed "
-             "again. One job does only one of the two: choose target.format = \"dcp\" first, "
-             "and convert that to this target.",
+             "again. One job does only one of the two: choose target.format = \"huggingface\" "
+             "first, and convert that to this target.",
              blob.name);
       length[pieces.blob(i)] = std::max(length[pieces.blob(i)], pieces.reach_of(i));
     }

@@ -1,5 +1,7 @@
 #include "stages/read/open_source.hpp"
 
+#include "core/base/sight.hpp"
+#include "core/formats/shared_headers.hpp"
 #include "core/transport/shared_sight.hpp"
 
 namespace reshard {
@@ -55,6 +57,27 @@ void add_averaged(Checkpoint& source, std::filesystem::path const& path, FormatI
   source.averaged.push_back(
       std::make_shared<Checkpoint const>(open_source(path, wanted, choice, comm)));
   add_files(*source.averaged.back(), source);
+}
+
+void add_new_rows(Checkpoint& source, std::filesystem::path const& file, Comm const& comm) {
+  auto rows = std::make_shared<Checkpoint>();
+  rows->place = file.string();
+  rows->files = {file};
+  together_seeing(comm, [&] {
+    if (sees_folder(file))
+      fail(ErrorKind::usage,
+           "[target] rows_from = {}: it is a folder, and rows are read from one safetensors file. "
+           "Name the file.",
+           json_quoted(rows->place));
+  });
+  auto headers = shared_safetensors_headers(*rows, RankReaders(comm));
+  for (FileTensor& tensor : headers.front().tensors) {
+    RESHARD_EXPECT(tensor.strides.empty());
+    rows->stored.add_whole(std::move(tensor.name), tensor.dtype, std::move(tensor.shape),
+                           {0, tensor.offset_bytes, tensor.size_bytes});
+  }
+  source.new_rows = rows;
+  add_files(*rows, source);
 }
 
 Checkpoint open_source(std::filesystem::path const& path, Comm const& comm) {

@@ -38,6 +38,10 @@ void settle_adapter(Checkpoint& source, WrappedChoice const& choice, Comm const&
 /// (Checkpoint::averaged). Collective.
 void add_averaged(Checkpoint& source, std::filesystem::path const& path, FormatId wanted,
                   OpenChoice const& choice, Comm const& comm);
+/// Opens a safetensors file with rows of tokens that the target adds to the source's weights: it
+/// becomes a file of the source (Checkpoint::new_rows). Collective. An Error of kind source where
+/// it is none.
+void add_new_rows(Checkpoint& source, std::filesystem::path const& file, Comm const& comm);
 /// Opens the source that is found there.
 Checkpoint open_source(std::filesystem::path const& path, Comm const& comm);
 

@@ -61,6 +61,7 @@ def config_of(case, universal=False):
         "zero_optimization": {"stage": case["stage"], **case.get("zero", {})}}
     if case.get("dtype", "bf16") != "fp32":
         config[case.get("dtype", "bf16")] = {"enabled": True}
+    config |= case.get("config", {})
     if universal:
         config["checkpoint"] = {"load_universal": True}
     return config

@@ -290,6 +290,13 @@ def test_an_index_is_rebuilt_by_request(program, scratch):
         program.run(folder, scratch / f"out-{bool(stale)}", "huggingface", source_options={"index": "rebuild"})
         made = load_file(scratch / f"out-{bool(stale)}" / "model.safetensors")
         assert made.keys() == tensors.keys() and all(torch.equal(made[name], tensors[name]) for name in tensors)
+    listed = {name: f"model-{number:05}-of-00002.safetensors" for number, held in enumerate(shards, 1) for name in held[:-1]}
+    index.write_text(json.dumps({"weight_map": listed}))
+    short = program.attempt(folder, scratch / "short", "dcp", target_options={"map": "llama"})
+    assert short.returncode == 3 and 'is in a file, and the index does not list it' in short.stderr and 'source.index = "rebuild"' in short.stderr, short.stderr
+    index.write_text(json.dumps({"weight_map": {name: "model-00001-of-00002.safetensors" for name in shards[0]}}))
+    half = program.attempt(folder, scratch / "half", "dcp", target_options={"map": "llama"})
+    assert half.returncode == 3 and "The index does not name model-00002-of-00002.safetensors, which is in the folder" in half.stderr, half.stderr
     save_file({names[0]: tensors[names[0]]}, folder / "again.safetensors")
     twice = program.attempt(folder, scratch / "twice", "huggingface", source_options={"index": "rebuild"})
     assert twice.returncode == 3 and f"'{names[0]}' is in several files" in twice.stderr, twice.stderr

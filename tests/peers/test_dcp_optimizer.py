@@ -325,6 +325,19 @@ def test_new_rows_beside_optimizer_state(saved, program):
         assert outcome.returncode == 2 and words in outcome.stderr, outcome.stderr
 
 
+@pytest.mark.parametrize("form", ["nested", "bare"])
+def test_a_deepspeed_target_holds_the_same(form, saved, program, scratch):
+    """F32 weights that are their own masters are masters and weights there, neither of them rounded."""
+    target = program.run(saved[0] / form, scratch / "target", "deepspeed", source_options={"prefix": PREFIX[form]})
+    same = command("verify", saved[0] / form, target)
+    assert same.returncode == 0, same.stdout + same.stderr
+    file = next(target.glob("*/zero/*norm.weight/fp32.pt"))
+    content = torch.load(file)
+    content["param"][0] += 1
+    torch.save(content, file)
+    assert command("verify", saved[0] / form, target).returncode == 1
+
+
 def test_deepspeed_needs_steps_and_masters(changed, program):
     def to_deepspeed(how, *words):
         refused(program, changed(how), *words, target_format="deepspeed", target_options={})

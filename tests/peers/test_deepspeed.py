@@ -226,6 +226,9 @@ def test_training_continues_from_a_universal_checkpoint(world, saved, program, s
     """Any stage into any stage and number of ranks. DeepSpeed 0.19.8 gives all groups of stage 3 the settings of the first, and one step: one group."""
     _, _, after = saved
     cases, expected = {}, {}
+    slots_by_deepspeed(saved[0] / "plain2", scratch)
+    frozen = program.run(scratch / "by-deepspeed", scratch / "frozen", "deepspeed")
+    cases["frozen"], expected["frozen"] = case_of(1, frozen, model="plain"), after["plain2"]
     for source, stage in (("zero1", 2), ("zero2", 1), ("zero3", 1), ("tied", 2), ("round-robin", 1), ("sub-groups", 2), ("one-group", 3), ("one-group-1", 3), ("one-group", 1)):
         name = f"{source}-into-{stage}"
         target = program.run(saved[0] / source, scratch / name, "deepspeed")
@@ -474,6 +477,22 @@ def test_weights_that_deepspeed_cannot_train_are_refused(program, scratch):
     refused(program, coded, "is quantised, and DeepSpeed trains F32 master weights", target_format="deepspeed", code=2)
     averaged = {"average": [str(folder)]}
     refused(program, folder, "needs master weights beside the mean", target_format="deepspeed", code=2, source_options=averaged)
-    mixtral = family_models.save_family(scratch / "mixtral", family_models.FAMILIES["mixtral"])
-    refused(program, mixtral, "transformers 5 has the experts of this family in one tensor below 'mlp'", target_format="deepspeed", code=2)
-    refused(program, coded, "Name the model's map with model.map, and set model.quant", target_format="deepspeed", code=2, model={"map": "none"})
+    refused(program, coded, "Write the model as huggingface with model.quant", target_format="deepspeed", code=2, model={"map": "none"})
+
+
+@pytest.mark.parametrize("name", ["mixtral", "minimax-m2", "qwen3-moe"])
+def test_names_are_those_of_parameters(name, program, scratch):
+    """transformers 5 has one tensor for the experts of a layer, whatever the names in folders are."""
+    family = family_models.FAMILIES[name]
+    folder = family_models.save_family(scratch / "hf", family)
+    target = program.run(folder, scratch / "target", "deepspeed")
+    model = type(family.make()).from_pretrained(folder, dtype="auto")
+    weights = model_states(target)["module"]
+    expected = model.state_dict()
+    assert weights.keys() == expected.keys()
+    rounded = [key for key in weights if weights[key].dtype != expected[key].dtype]  # by transformers: the bias that chooses experts
+    assert all(torch.equal(weights[key].to(expected[key].dtype), expected[key]) for key in weights), rounded
+    masters = {path.parent.name for path in target.glob("*/zero/*/fp32.pt")}
+    assert masters >= {key for key, _ in model.named_parameters()}
+    same = command("verify", folder, target)
+    assert same.returncode == 0, same.stdout + same.stderr

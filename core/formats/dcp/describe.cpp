@@ -184,9 +184,11 @@ class DcpReport {
         : state.optimizer ? "in files of single ranks; can only be dropped"
                           : "none");
     add("can_become",
-        named ? "weights and optimizer: dcp; with the model's config.json and F32 weights "
-                "torch_dist, megatron, fsdp_dtensor, hdf5. Only weights: huggingface"
-              : "weights: huggingface, dcp, hdf5; with the model's config.json every format");
+        named
+            ? "weights and optimizer: dcp, deepspeed; with the model's config.json and F32 weights "
+              "torch_dist, megatron, fsdp_dtensor, hdf5. Only weights: huggingface, mistral"
+            : "weights: huggingface, dcp, hdf5, deepspeed; with the model's config.json every "
+              "format");
   }
 
   /// Every item must lie inside its file.

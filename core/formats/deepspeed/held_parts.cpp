@@ -177,6 +177,7 @@ class Holder {
     for (Folder::Parameter const& one : folder_.parameters) {
       HeldParameter* to = nullptr;
       for (std::size_t f = 0; f < one.files.size(); ++f, ++next) {
+        if (is_stand_in(one.name, std::filesystem::path(one.files[f]).stem().string())) continue;
         std::uint32_t const file = first_state_ + narrow<std::uint32_t>(next);
         StateGroup const& group = headers_.optimizers[next].groups.front();
         if (to == nullptr) to = universal_parameter(one, group, file);
@@ -191,6 +192,11 @@ class Holder {
     take_steps_of_settings();
   }
 
+  bool is_stand_in(std::string_view parameter, std::string_view slot) const {
+    return std::ranges::binary_search(headers_.settings.stand_ins,
+                                      fmt::format("{}/{}", parameter, slot));
+  }
+
   /// Stage 3: takes the steps of groups for parameters without a step of their own.
   void take_steps_of_settings() {
     std::vector<StateGroup> const& groups = headers_.settings.groups;
@@ -198,6 +204,7 @@ class Holder {
       for (NamedShape const& one : model().groups[g]) {
         HeldParameter& of = parameters_[numbers_.at(one.name)];
         if (of.step != nullptr || groups[g].step.empty() || of.slots.empty()) continue;
+        if (is_stand_in(one.name, "step")) continue;
         of.step = &groups[g].step.front();
         of.step_file = first_state_ + narrow<std::uint32_t>(headers_.optimizers.size());
       }

@@ -140,6 +140,9 @@ class Reader {
     found.scales_loss = is_true(document_.find(document_.root, "dynamic_loss_scale"));
     found.weights_alone = is_true(document_.find(document_.root, weights_alone_key));
     if (found.weights_alone) return found;
+    for (NodeId const file : items(document_.find(document_.root, stand_ins_key)))
+      found.stand_ins.push_back(document_.at(file).text);
+    std::ranges::sort(found.stand_ins);
     add_settings(found, document_.find(document_.root, "param_groups"));
     NodeId const base = document_.find(document_.root, "optimizer_state_dict");
     for (std::size_t g = 0;; ++g) {

@@ -67,9 +67,10 @@ struct OptimizerStates {
   Index ranks = 0;  ///< over which groups are cut; 0: not stated
   std::string version;
   std::vector<StateGroup> groups;
-  std::string settings;        ///< pickled list of param_groups; "" for none
-  bool scales_loss = false;    ///< with a dynamic scale
-  bool weights_alone = false;  ///< the state is that before the first step (universal.hpp)
+  std::string settings;                ///< pickled list of param_groups; "" for none
+  bool scales_loss = false;            ///< with a dynamic scale
+  bool weights_alone = false;          ///< the state is that before the first step (universal.hpp)
+  std::vector<std::string> stand_ins;  ///< files that the source had nothing of (universal.hpp)
   std::vector<StorageRecord> records;
 };
 
@@ -94,7 +95,7 @@ constexpr auto wire_fields(StateGroup const&) {
 constexpr auto wire_fields(OptimizerStates const&) {
   using T = OptimizerStates;
   return std::tuple(&T::stage, &T::ranks, &T::version, &T::groups, &T::settings, &T::scales_loss,
-                    &T::weights_alone, &T::records);
+                    &T::weights_alone, &T::stand_ins, &T::records);
 }
 
 // Errors are of kind source with the path.

@@ -87,9 +87,10 @@ std::string uses_of(Checkpoint const& checkpoint) {
                      std::ranges::any_of(checkpoint.stored.tensors, [](StoredTensor const& tensor) {
                        return parse_state_name(tensor.name).has_value();
                      });
-  if (!state) return "weights: huggingface, dcp, hdf5; with the model's config.json every format";
+  if (!state)
+    return "weights: huggingface, dcp, hdf5, deepspeed; with the model's config.json every format";
   return "weights and optimizer: dcp, hdf5, a universal checkpoint (deepspeed); with the model's "
-         "config.json torch_dist, megatron and fsdp_dtensor. Only weights: huggingface";
+         "config.json torch_dist, megatron and fsdp_dtensor. Only weights: huggingface, mistral";
 }
 
 }  // namespace

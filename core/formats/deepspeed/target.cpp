@@ -114,7 +114,8 @@ class MappedTensors {
     if (!job_.model.schemes().empty() && find_part())
       fail(ErrorKind::usage,
            "[target] format = \"deepspeed\": '{}' is quantised, and DeepSpeed trains F32 master "
-           "weights. Set model.quant = \"dequantise-bf16\".",
+           "weights. Write the model as huggingface with model.quant = \"dequantise-bf16\" first, "
+           "and convert that.",
            *find_part());
     draft_.target_adds = side_.adds();
     check_adds();

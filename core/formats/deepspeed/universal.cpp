@@ -36,6 +36,7 @@ class Universal {
     std::vector<std::size_t> weights;
     std::set<std::string_view> stepped;
     std::set<std::string_view> trained;
+    std::set<std::string_view> moved;  // by an optimizer with moments
     for (std::size_t t = 0; t < tensors_.size(); ++t) {
       UniversalTensor const& tensor = tensors_[t];
       if (tensor.slot.empty()) {
@@ -43,11 +44,16 @@ class Universal {
         continue;
       }
       (tensor.slot == step_slot ? stepped : trained).insert(tensor.parameter.text());
+      if (tensor.slot != step_slot && tensor.slot != master_word)
+        moved.insert(tensor.parameter.text());
       add_state(t);
     }
     for (std::string_view const slot : {"exp_avg", "exp_avg_sq"}) add_lacking(slot);
-    for (std::string_view const parameter : trained)
-      if (!stepped.contains(parameter)) add_step(parameter);
+    for (std::string_view const parameter : trained) {
+      if (stepped.contains(parameter)) continue;
+      if (!moved.contains(parameter)) note_stand_in(parameter, step_slot);
+      add_step(parameter);
+    }
     warn_of_untrained(weights, trained);
     add_settings();
     add_model_states(weights);
@@ -118,7 +124,8 @@ class Universal {
       if (one.slot == slot) held.insert(one.parameter.text());
     if (held.empty() && !run_.weights_alone) return;
     for (UniversalTensor const& one : tensors_)
-      if (one.slot == master_word && !held.contains(one.parameter.text()))
+      if (one.slot == master_word && !held.contains(one.parameter.text())) {
+        note_stand_in(one.parameter.text(), slot);
         draft_.texts.push_back(
             {file_of(one.parameter.text(), slot), "", false, [slot, shape = one.shape] {
                Document document;
@@ -126,6 +133,11 @@ class Universal {
                return dcp::torch_file_bytes(
                    document, slot, [](std::size_t) { return std::string(sizeof(float), '\0'); });
              }});
+      }
+  }
+
+  void note_stand_in(std::string_view parameter, std::string_view slot) {
+    if (!run_.weights_alone) stand_ins_.push_back(fmt::format("{}/{}", parameter, slot));
   }
 
   /// A step that the source has as a number, the same for all parameters.
@@ -172,6 +184,11 @@ class Universal {
     document.set(inner, "param_groups", copy());
     document.set(root, "optimizer_state_dict", inner);
     if (run_.weights_alone) document.set(root, weights_alone_key, document.add_bool(true));
+    if (!stand_ins_.empty()) {
+      std::vector<NodeId> files;
+      for (std::string const& file : stand_ins_) files.push_back(document.add_string(file));
+      document.set(root, stand_ins_key, document.add_list(std::move(files)));
+    }
     draft_.texts.push_back({folder_ / universal_folder_name / universal_settings_name,
                             small_file(document, "optimizer_state", root),
                             false,
@@ -227,7 +244,8 @@ class Universal {
   std::function<std::vector<Piece>(std::size_t)> const& pieces_;
   fs::path folder_;
   std::map<std::tuple<std::string, DType, std::vector<Index>>, FileLayout> states_;
-  SharedText step_;  ///< the file with the steps; "" until it is asked for
+  std::vector<std::string> stand_ins_;  ///< universal.hpp
+  SharedText step_;                     ///< the file with the steps; "" until it is asked for
 };
 
 }  // namespace

@@ -19,6 +19,9 @@ inline constexpr std::string_view step_slot = "step";
 /// The key of optimizer_state.pt of a checkpoint that was made of weights alone, with the state of
 /// an optimizer that has done nothing: its readers take the weights.
 inline constexpr std::string_view weights_alone_key = "reshard_weights_alone";
+/// The key of optimizer_state.pt with the files ("PARAMETER/SLOT") that the source has nothing of:
+/// zeros, and steps of parameters with no moments. Readers of the program take none of them.
+inline constexpr std::string_view stand_ins_key = "reshard_stand_ins";
 
 /// A tensor of a universal checkpoint.
 struct UniversalTensor {

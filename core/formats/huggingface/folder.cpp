@@ -254,12 +254,16 @@ void find_sidecars(Folder& folder, std::vector<std::string> const& names) {
 }
 
 /// Rule 5. Stale shards of an earlier download: said, never loaded.
-void warn_of_unindexed_files(Folder& folder, std::vector<std::string> const& names) {
-  for (std::string const& name : matching(names, is_single_candidate))
-    if (!std::ranges::binary_search(folder.files, fs::path(name)))
-      folder.warnings.push_back(
-          fmt::format("{}: weights that {} does not name, not read", shown(name),
-                      folder.weight_map.empty() ? single_file_name : index_name));
+/// `candidates`: files whose names are those of weights.
+void warn_of_unindexed_files(Folder& folder, std::vector<std::string> const& candidates,
+                             std::string_view index) {
+  for (std::string const& name : candidates)
+    if (!std::ranges::binary_search(folder.files, fs::path(name))) {
+      folder.warnings.push_back(fmt::format("{}: weights that {} does not name, not read",
+                                            shown(name),
+                                            folder.weight_map.empty() ? single_file_name : index));
+      if (!folder.weight_map.empty()) folder.unindexed.push_back(name);
+    }
 }
 
 }  // namespace
@@ -318,7 +322,7 @@ Folder open_folder(fs::path const& path, bool by_headers) {
   read_config(folder, names);
   find_sidecars(folder, names);
   if (adapter) std::erase(folder.sidecars, std::string(adapter_config_name));
-  warn_of_unindexed_files(folder, names);
+  warn_of_unindexed_files(folder, matching(names, is_single_candidate), index_name);
   return folder;
 }
 
@@ -343,6 +347,7 @@ Folder open_consolidated(fs::path const& path, bool by_headers) {
   check_files(folder);
   read_config(folder, names);
   find_sidecars(folder, names);
+  warn_of_unindexed_files(folder, matching(names, is_consolidated), consolidated_index_name);
   return folder;
 }
 

@@ -44,10 +44,11 @@ using WeightMap = std::vector<std::pair<SharedText, SharedText>>;
 struct Folder {
   std::filesystem::path path;
   std::vector<std::filesystem::path>
-      files;             ///< the files with weights, relative to path, sorted by name
-  bool indexed = false;  ///< there is an index
-  WeightMap weight_map;  ///< of the index, where it is wanted
-  Json index_metadata;   ///< "metadata" of the index; null when it has none
+      files;                         ///< the files with weights, relative to path, sorted by name
+  bool indexed = false;              ///< there is an index
+  WeightMap weight_map;              ///< of the index, where it is wanted
+  std::vector<std::string> further;  ///< names of tensors that its model has from another folder
+  Json index_metadata;               ///< "metadata" of the index; null when it has none
   Json config;  ///< config.json; null when there is none. NaN and Infinity, which Python writes,
                 ///< read as null
   std::string config_text;   ///< its bytes, for patched_config_text
@@ -55,6 +56,7 @@ struct Folder {
   std::string adapter_text;  ///< its bytes
   /// Of the files with weights; in a reference what metadata_file_name says of those of a source.
   std::vector<FileMetadata> file_metadata;
+  std::vector<std::string> unindexed;  ///< files of weights that the index does not name
   std::vector<std::string>
       sidecars;  ///< the files to copy as they are, sorted; config.json is not among them
   std::vector<std::string> warnings;  ///< sentences: files that were left out and why

@@ -75,6 +75,7 @@ bool ReferenceWeights::has(std::string_view target_name) {
   if (!names_) {
     names_.emplace();
     for (auto const& [tensor, file] : weight_map()) names_->insert(tensor);
+    if (reference_) names_->insert(reference_->further.begin(), reference_->further.end());
   }
   if (name.find_first_of("*?") == std::string::npos) return names_->contains(name);
   return std::ranges::any_of(*names_,

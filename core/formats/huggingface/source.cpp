@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "core/base/capture.hpp"
 #include "core/base/counted.hpp"
@@ -99,6 +100,11 @@ Checkpoint HuggingFaceFormat::open(fs::path const& path, OpenChoice const& choic
     for (std::size_t f = 0; f < headers.size(); ++f) {
       FileCheck const check = index.check(f, headers[f]);
       add_metadata(folder.file_metadata, folder.files[f].string(), headers[f].metadata);
+      if (check.indexed.size() < headers[f].tensors.size()) {
+        std::set<std::size_t> const listed(check.indexed.begin(), check.indexed.end());
+        for (std::size_t i = 0; i < headers[f].tensors.size(); ++i)
+          if (!listed.contains(i)) checkpoint.unlisted.push_back(headers[f].tensors[i].name);
+      }
       for (std::size_t const i : check.indexed) {
         FileTensor& tensor = headers[f].tensors[i];
         checkpoint.stored.add_whole(
@@ -213,6 +219,9 @@ Inspection HuggingFaceFormat::describe(fs::path const& path,
       .set("model_type", model_type)
       .set("files", static_cast<std::int64_t>(folder.files.size()));
   std::string const quantisation = quantisation_of(folder.config);
+  std::string floats;  // of eight bits, which weights have only where they are quantised
+  for (auto const& [dtype, total] : dtypes)
+    if (dtype.starts_with("F8_E4") || dtype.starts_with("F8_E5")) floats = dtype;
   result.json.set("index", !folder.weight_map.empty())
       .set("tensors", tensors)
       .set("elements", values)
@@ -225,7 +234,10 @@ Inspection HuggingFaceFormat::describe(fs::path const& path,
       "{}\n",
       path.string(), name(), model_type, folder.files.size(),
       folder.weight_map.empty() ? "" : " with an index", tensors, with_short_form(values),
-      quantisation == "none" ? "no" : quantisation, kinds_text);
+      quantisation != "none" ? quantisation
+      : floats.empty()       ? "no"
+                             : floats + ", and the config names no method",
+      kinds_text);
   result.text += inspect_line("layout", "none: every tensor is complete");
   result.text += inspect_config(folder.config, result.json);
   result.sound = mismatches.empty();

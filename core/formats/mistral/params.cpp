@@ -67,6 +67,7 @@ class Params {
 
   Json config() {
     refuse_forms();
+    check_kinds();
     Json const moe = given("moe");
     Json const heads = given("qk_nope_head_dim");
     std::string const type = is_true(heads)                      ? "mistral4"
@@ -120,6 +121,35 @@ class Params {
     return value;
   }
 
+  /// Refuses what Mistral's own class would not take either: a text for a number, a truth, a table.
+  void check_kinds() const {
+    auto const check = [&](std::string const& name, char const* kind, bool fits) {
+      if (Json const value = fact(params_, name); !value.is_null() && !fits)
+        refuse(fmt::format("{} is {}, and {} is needed there", name, value.dump(), kind),
+               "Correct the file, or fetch it again.");
+    };
+    auto const number = [](Json const& value) {
+      return value.integer() != nullptr || value.real() != nullptr;
+    };
+    for (char const* name : {"n_kv_heads", "head_dim", "max_position_embeddings", "max_seq_len"})
+      check(name, "an integer", given(name).integer() != nullptr);
+    for (auto const& [own, theirs] : latent)
+      check(own, "an integer", given(own).integer() != nullptr);
+    check("rope_theta", "a number", number(given("rope_theta")));
+    check("tied_embeddings", "true or false", given("tied_embeddings").boolean() != nullptr);
+    for (char const* name : {"moe", "yarn", "llama_4_scaling"})
+      check(name, "a table", given(name).members() != nullptr);
+    for (MoeName const& one : moe_names)
+      check(fmt::format("moe.{}", one.params), "an integer",
+            fact(given("moe"), one.params).integer() != nullptr);
+    check("moe.routed_scale", "a number", number(fact(given("moe"), "routed_scale")));
+    for (auto const& [own, theirs] : yarn_names)
+      check(fmt::format("yarn.{}", own), "a number", number(fact(given("yarn"), own)));
+    check("yarn.apply_scale", "true or false",
+          fact(given("yarn"), "apply_scale").boolean() != nullptr);
+    check("llama_4_scaling.beta", "a number", number(fact(given("llama_4_scaling"), "beta")));
+  }
+
   void refuse_forms() const {
     if (Json const type = given("model_type"); type.text() != nullptr && *type.text() == "mamba")
       refuse("model_type = \"mamba\" (Codestral Mamba) has no map",
@@ -140,13 +170,17 @@ class Params {
     if (stated.items() != nullptr)
       refuse("sliding_window is a list: layers of different windows (Ministral 8B) have no map",
              other_files);
-    auto const* const text = stated.text();
-    if (text == nullptr) return stated;
+    if (stated.is_null()) return stated;
     std::int64_t number = 0;
-    auto const read = std::from_chars(text->data(), text->data() + text->size(), number);
-    if (read.ec != std::errc() || read.ptr != text->data() + text->size())
-      refuse(fmt::format("sliding_window is {}, and must be a number", stated.dump()),
-             "Correct it there.");
+    if (auto const* const text = stated.text()) {
+      auto const read = std::from_chars(text->data(), text->data() + text->size(), number);
+      if (read.ec != std::errc() || read.ptr != text->data() + text->size()) number = 0;
+    } else if (stated.integer() != nullptr) {
+      number = *stated.integer();
+    }
+    if (number <= 0)
+      refuse(fmt::format("sliding_window is {}, and must be a number above zero", stated.dump()),
+             "Correct it there, or remove it if every token sees all before it.");
     return number;
   }
 

@@ -45,7 +45,10 @@ class Wrapped {
     check_state();
     config_ = wrapped_config(source_, names_, choice_);
     if (choice_.use == AdapterUse::only) return take_adapter();
-    if (choice_.use == AdapterUse::drop) check_biases();
+    if (choice_.use == AdapterUse::drop) {
+      check_biases();
+      check_bases();
+    }
     if (choice_.use == AdapterUse::merge) check_merge();
     Checkpoint adapter = source_;
     replace_table(source_, [this](WrappedName const& name) { return base_name(name); });
@@ -123,6 +126,20 @@ class Wrapped {
            "hold the base model any more. Merge the adapter (model.adapter = \"merge\"), or use "
            "the base model that the run started from.",
            source_.place, bias->dump(), huggingface::adapter_config_name);
+  }
+
+  /// Where names are kept, nothing else knows which weights there should be.
+  void check_bases() const {
+    std::set<std::string, std::less<>> held;
+    for (auto const& [at, name] : names_)
+      if (name.kind == Kind::base) held.insert(name.before + name.wrapped);
+    for (auto const& [at, name] : names_)
+      if (name.kind == Kind::matrix && !held.contains(name.before + name.wrapped))
+        fail(ErrorKind::source,
+             "{}: holds '{}' and no weight of the base model that it belongs to. The save leaves "
+             "out weights, or a file is of another one: take the adapter alone "
+             "(model.adapter = \"only\"), and the base model that the run started from.",
+             source_.place, stored(at));
   }
 
   void check_merge() const {

@@ -81,6 +81,8 @@ ComparedSides open_sides(CompareRequest const& request, Comm const& comm) {
   if (request.adapter.empty() && !request.weights_only && !request.job_a && !request.job_b)
     read_rank_states(sides, comm);
   for (ComparedSide* side : {&sides.a, &sides.b})
+    add_inputs(side->checkpoint, side->changes, request.library, comm);
+  for (ComparedSide* side : {&sides.a, &sides.b})
     if (side->recorded_rows > 0) side->checkpoint.vocab = side->recorded_rows;
   together_seeing(comm, [&] {
     bool const values = request.comparison == Comparison::values;
@@ -100,7 +102,8 @@ ComparedSides open_sides(CompareRequest const& request, Comm const& comm) {
     });
     for (auto const& [side, described] : {std::pair(&sides.a, &a), std::pair(&sides.b, &b)})
       if (auto const& changed = side->catalogue.changed) {
-        described->config = huggingface::patched_config(described->config, changed->config);
+        if (!described->config.is_null())
+          described->config = huggingface::patched_config(described->config, changed->config);
         if (!described->args.is_null())
           described->args = huggingface::patched_config(described->args, changed->args);
       }

@@ -235,6 +235,13 @@ class SidesOpener {
     settle_classes();
     open_by_map(sides_.a);
     open_by_map(sides_.b);
+    if (masters_ == Masters::apart) {
+      bool const of_a = holds_masters_alone(sides_.a.checkpoint, view_of(sides_.a));
+      if (!has_rounded_weights(of_a ? sides_.b : sides_.a)) {
+        masters_ = Masters::both;
+        open_by_map(of_a ? sides_.a : sides_.b);
+      }
+    }
     bool const by_value = request_.comparison == Comparison::values;
     if (rounded != nullptr && !by_value &&
         has_rounded_weights(rounded == &sides_.a ? sides_.b : sides_.a)) {

@@ -50,7 +50,7 @@ void check_carried_parts(SourceModel const& read, ModelChanges const& changes, I
         !changes.keep_layers.empty() || (!changes.keep_experts.empty() && counts(experts));
     bool const of_layers = changes_layers && !is_apart(map, name);
     bool const of_depths =
-        changes.mtp == PredictionLayers::drop && name.find("mtp.") != std::string_view::npos;
+        changes.mtp != PredictionLayers::keep && name.find("mtp.") != std::string_view::npos;
     bool const of_tokens = changes.vocab_size > 0 && counts(vocab);
     if (of_layers || of_depths || of_tokens)
       fail(ErrorKind::usage,

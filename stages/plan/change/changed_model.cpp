@@ -1,32 +1,24 @@
 #include "stages/plan/change/changed_model.hpp"
 
 #include <algorithm>
-#include <memory>
 #include <numeric>
 #include <optional>
 #include <set>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
 #include <fmt/ranges.h>
 
-#include "core/base/counted.hpp"
-#include "core/base/text.hpp"
 #include "core/formats/format.hpp"
 #include "core/mapping/config_defaults.hpp"
-#include "core/plan/digest_work.hpp"
-#include "core/plan/replicas.hpp"
-#include "core/plan/source_proof.hpp"
-#include "core/plan/state_checks.hpp"
-#include "core/quant/cast.hpp"
 #include "stages/plan/change/carried_parts.hpp"
 #include "stages/plan/change/changed_facts.hpp"
 #include "stages/plan/change/changed_pieces.hpp"
+#include "stages/plan/change/changed_rows.hpp"
 #include "stages/plan/change/index_list.hpp"
 #include "stages/plan/config/config_conflicts.hpp"
-#include "stages/plan/gathering.hpp"
+#include "stages/plan/source/draft_layers.hpp"
 #include "stages/plan/source/model_facts.hpp"
 
 namespace reshard {
@@ -48,10 +40,11 @@ class ModelChanger {
     check();
     check_carried_parts(read_, changes_, size("vocab"), keys());
     describe();
-    if (changes_.vocab_size > 0) change_vocabulary();
+    if (changes_.vocab_size > 0) change_rows(source_, changes_, target_, read_);
     if (facts_.kept_expert_count > 0) keep_experts();
     if (facts_.kept_layers || facts_.drop_depths) keep_layers();
     if (facts_.kept_expert_count > 0) check_tables();
+    if (changes_.mtp == PredictionLayers::draft) leave_draft();
     restate();
   }
 
@@ -61,9 +54,35 @@ class ModelChanger {
       fail(ErrorKind::usage,
            "{}: holds an adapter, whose matrices are those of the complete model. Remove {}.",
            source_.place, keys());
-    if (changes_.vocab_size == 0 && changes_.new_rows != NewRows::refuse)
+    bool const rows = changes_.new_rows != NewRows::refuse;
+    if (rows && source_.new_rows)
       fail(ErrorKind::usage,
-           "[target] new_rows: no rows are added. Set target.vocab_size, or remove the key.");
+           "[target] rows_from: target.new_rows says that rows are alike, and they are those of a "
+           "file. Remove one of the keys.");
+    if (changes_.vocab_size == 0 && (rows || source_.new_rows))
+      fail(ErrorKind::usage,
+           "[target] {}: no rows are added. Set target.vocab_size, or remove the key.",
+           rows ? "new_rows" : "rows_from");
+    if (changes_.mtp == PredictionLayers::draft) check_draft();
+    if (changes_.mtp == PredictionLayers::drop && count("M") == 0)
+      read_.warnings.emplace_back(
+          "target.mtp = \"drop\": the source has no layers for multi-token prediction, so none are "
+          "left out");
+  }
+
+  void check_draft() const {
+    constexpr char const* key = "[target] mtp = \"draft\"";
+    if (count("M") == 0)
+      fail(ErrorKind::usage,
+           "{}: the source has no layers for multi-token prediction. Name a folder that has them "
+           "as the source.",
+           key);
+    if (changes_.vocab_size > 0 || !changes_.keep_layers.empty() || !changes_.keep_experts.empty())
+      fail(ErrorKind::usage,
+           "{}: the draft's config.json is that of the complete model, so nothing else of it "
+           "changes. Remove {}, or the key.",
+           key,
+           changes_.vocab_size > 0 ? "target.vocab_size" : "target.keep_layers and keep_experts");
   }
 
   std::string keys() const {
@@ -71,7 +90,8 @@ class ModelChanger {
     if (changes_.vocab_size > 0) given.emplace_back("target.vocab_size");
     if (!changes_.keep_layers.empty()) given.emplace_back("target.keep_layers");
     if (!changes_.keep_experts.empty()) given.emplace_back("target.keep_experts");
-    if (changes_.mtp == PredictionLayers::drop) given.emplace_back("target.mtp");
+    if (changes_.mtp != PredictionLayers::keep) given.emplace_back("target.mtp");
+    if (!changes_.mtp_from.empty()) given.emplace_back("target.mtp_from");
     return fmt::format("{}", fmt::join(given, " and "));
   }
 
@@ -139,6 +159,21 @@ class ModelChanger {
     each_model([&](Model& model) { model.resize(expert, facts_.kept_expert_count); });
   }
 
+  /// Engines find the layers by the config.json and the names of the complete model.
+  void leave_draft() {
+    each_model([](Model& model) { limit_to_draft(model); });
+    AxisId const layer = *axis("layer");
+    each_catalog([&](Catalog& catalog) {
+      select_from(model_, catalog, layer, facts_.layers);
+      for (std::size_t t = 0; t < catalog.tensors.size(); ++t)
+        if (!model_.exists(TensorId(t))) {
+          catalog.tensors[t] = {};
+          catalog.tensors[t].set_tensor(TensorId(t));
+        }
+    });
+    read_.draft = true;
+  }
+
   /// Tables of the experts that tokens choose, by their numbers.
   void check_tables() const {
     auto const picked = axis("pick");
@@ -176,150 +211,6 @@ class ModelChanger {
   void each_model(Use const& use) {
     use(model_);
     if (read_.unquantised) use(*read_.unquantised);
-  }
-
-  void change_vocabulary() {
-    auto const vocab = axis("vocab");
-    if (!vocab)
-      fail(ErrorKind::usage, "[target] vocab_size = {}: the model has no vocabulary. Remove it.",
-           changes_.vocab_size);
-    check_stated_shapes(*vocab);
-    Index const held = size("vocab");
-    if (changes_.vocab_size <= held) {
-      if (changes_.new_rows != NewRows::refuse)
-        fail(ErrorKind::usage,
-             "[target] new_rows: the source has {} rows and target.vocab_size is {}, so none are "
-             "added. Remove the key.",
-             held, changes_.vocab_size);
-      std::vector<Index> kept(static_cast<std::size_t>(changes_.vocab_size));
-      std::iota(kept.begin(), kept.end(), Index{0});
-      each_catalog([&](Catalog& catalog) { select_indices(model_, catalog, *vocab, kept); });
-      each_model([&](Model& model) { model.resize(*vocab, changes_.vocab_size); });
-      return;
-    }
-    check_new_rows(held);
-    each_catalog([&](Catalog& catalog) {
-      auto const tensors = tensors_of(*vocab, catalog);
-      std::vector<SourceView> views;
-      for (TensorId const tensor : tensors) views.push_back(new_rows(catalog, tensor, held));
-      widen(model_, catalog, *vocab, changes_.vocab_size);
-      added_.emplace_back(&catalog, tensors, std::move(views));
-    });
-    each_model([&](Model& model) { model.resize(*vocab, changes_.vocab_size); });
-    for (auto& [catalog, tensors, views] : added_)
-      for (std::size_t i = 0; i < tensors.size(); ++i)
-        add_rows(*catalog, tensors[i], *vocab, held, std::move(views[i]));
-  }
-
-  /// Of weights with rows of tokens.
-  void check_stated_shapes(AxisId vocab) const {
-    for (LogicalTensor const& tensor : model_.tensors()) {
-      if (std::ranges::find(tensor.axes, vocab, &LogicalAxis::axis) == tensor.axes.end()) continue;
-      for (QuantScheme const& scheme : model_.schemes())
-        for (QuantPart const& part : scheme.parts)
-          if (part.vector > 0 && model_.find_tensor(part_tensor(tensor.name, scheme, part)))
-            fail(
-                ErrorKind::usage,
-                "[target] vocab_size = {}: the quantised '{}' is stored with its shape ({}), which "
-                "is copied. Keep its size, or set model.quant = \"dequantise-bf16\".",
-                changes_.vocab_size, tensor.name, part.stored);
-    }
-  }
-
-  void check_new_rows(Index held) const {
-    if (changes_.new_rows == NewRows::refuse)
-      fail(ErrorKind::usage,
-           "[target] vocab_size = {}: the source has {} rows. Say with target.new_rows what the {} "
-           "new ones hold.",
-           changes_.vocab_size, held, changes_.vocab_size - held);
-    if (!source_.averaged.empty())
-      fail(ErrorKind::usage,
-           "[target] vocab_size = {}: rows are added to one checkpoint, not to a mean. Write the "
-           "mean of source.average first.",
-           changes_.vocab_size);
-    bool const with_state = model_.slots().size() > 1;
-    if (with_state && changes_.new_rows == NewRows::mean)
-      fail(
-          ErrorKind::usage,
-          "[target] new_rows = \"mean\": {} holds optimizer state, and the mean of the weights is "
-          "not that of their master weights, rounded. Set it to \"zero\", or set source.optimizer = "
-          "\"drop\".",
-          source_.place);
-    if (with_state && format_of(target_).target().masters_alone)
-      fail(ErrorKind::usage,
-           "[target] vocab_size = {}: {} holds master weights alone, and rows are not added to "
-           "these. Choose torch_dist, or set source.optimizer = \"drop\".",
-           changes_.vocab_size, format_of(target_).name());
-    bool const unknown = read_.traits.padded_vocab == held && !read_.recorded_vocab &&
-                         source_.names == NameOwner::megatron;
-    if (unknown)
-      read_.warnings.push_back(fmt::format(
-          "{} does not state how many of its {} embedding rows are vocabulary: the rows that "
-          "target.vocab_size adds lie behind all of them. Set model.true_vocab_size to leave "
-          "padding out",
-          source_.place, held));
-  }
-
-  std::vector<TensorId> tensors_of(AxisId vocab, Catalog const& catalog) const {
-    std::vector<TensorId> result;
-    for (std::size_t t = 0; t < model_.tensors().size(); ++t) {
-      LogicalTensor const& tensor = model_.tensors()[t];
-      bool const of_vocab = std::ranges::any_of(
-          tensor.axes, [&](LogicalAxis const& one) { return one.axis == vocab; });
-      if (!of_vocab || !model_.exists(TensorId(t)) || catalog.tensors[t].empty()) continue;
-      RESHARD_EXPECT(tensor.axes.front().axis == vocab);
-      result.push_back(TensorId(t));
-    }
-    return result;
-  }
-
-  /// The rows that a tensor gets. Its own are gathered, where their mean is wanted.
-  SourceView new_rows(Catalog const& catalog, TensorId tensor, Index held) const {
-    TensorPieces const& pieces = catalog.tensors[index(tensor)];
-    Blob const& blob = catalog.blobs[pieces.blob(0)];
-    Index const columns = logical_volume(model_, tensor) / held;
-    SourceView view;
-    view.kind = ViewKind::rows;
-    view.name = blob.name;
-    view.dtype = blob.dtype;
-    view.shape = {changes_.vocab_size - held, columns};
-    view.stored = {files_behind(catalog, blob.file).front(), 0, blob.dtype, {}};
-    if (!quant::castable(blob.dtype, DType::f32) || blob.dtype == DType::f64)
-      fail(ErrorKind::usage,
-           "[target] new_rows: '{}' is {}, and rows are added to F32, BF16 and F16 only. Keep its "
-           "size.",
-           std::string_view(blob.name), name(blob.dtype));
-    if (changes_.new_rows == NewRows::mean && !is_moment(model_.tensor(tensor))) {
-      auto rows = std::make_shared<GatheredTensor>();
-      rows->dtype = blob.dtype;
-      rows->shape = {held, columns};
-      each_gathered_part(
-          model_, catalog, tensor, logical_pieces(model_, tensor),
-          [&](std::size_t, GatheredPart part) { rows->parts.push_back(std::move(part)); });
-      finish_gathering(*rows, catalog, model_.tensor(tensor).name);
-      view.gathered = std::move(rows);
-    }
-    return view;
-  }
-
-  /// Optimizer state of rows that were never trained is zero, except for master weights.
-  bool is_moment(LogicalTensor const& tensor) const {
-    return tensor.slot != SlotId::weight && !is_master_slot(model_.slots()[index(tensor.slot)]);
-  }
-
-  void add_rows(Catalog& catalog, TensorId tensor, AxisId vocab, Index held,
-                SourceView view) const {
-    DType const dtype = view.dtype;
-    SharedText const named = view.name;
-    std::vector<Piece> pieces = logical_pieces(model_, tensor);
-    for (Piece& piece : pieces)
-      for (std::size_t d = 0; d < piece.digits.size(); ++d)
-        if (piece.digits[d].axis == vocab)
-          piece.digits.change(d, [&](PieceDigit& digit) {
-            digit.first = held;
-            digit.count = changes_.vocab_size - held;
-          });
-    catalog.add({catalog.add_view(std::move(view)), 0, dtype, named}, pieces, false);
   }
 
   // --- Facts ---
@@ -406,13 +297,13 @@ class ModelChanger {
   Model& model_;
   FactChanges facts_;
   StatedChanges changed_;
-  std::vector<std::tuple<Catalog*, std::vector<TensorId>, std::vector<SourceView>>> added_;
 };
 
 }  // namespace
 
 void change_model(Checkpoint const& source, PlanRequest const& request, SourceModel& read) {
-  if (request.changes.any() || request.changes.new_rows != NewRows::refuse)
+  ModelChanges const& changes = request.changes;
+  if (changes.any() || changes.new_rows != NewRows::refuse || source.new_rows)
     ModelChanger(source, request, read).run();
 }
 

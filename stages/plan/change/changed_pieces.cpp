@@ -113,6 +113,23 @@ void select_indices_by(Model const& model, Catalog& catalog, AxisId by, AxisId o
   });
 }
 
+void select_from(Model const& model, Catalog& catalog, AxisId axis, Index first) {
+  PieceChanger changer(model, catalog);
+  changer.change(axis, [&](LogicalTensor const& tensor, Piece piece) {
+    auto const at = changer.digit_of(tensor, piece, axis);
+    if (!at) return std::vector{std::move(piece)};
+    PieceDigit const digit = piece.digits[*at];
+    Index const cut = std::clamp<Index>(first - digit.first, 0, digit.count);
+    if (cut == digit.count) return std::vector<Piece>();
+    piece.digits.change(*at, [&](PieceDigit& its) {
+      its.first = digit.first + cut;
+      its.count = digit.count - cut;
+    });
+    piece.offset += cut * digit.stride;
+    return std::vector{std::move(piece)};
+  });
+}
+
 void widen(Model const& model, Catalog& catalog, AxisId axis, Index size) {
   PieceChanger changer(model, catalog);
   changer.change(axis, [&](LogicalTensor const& tensor, Piece piece) {

@@ -17,6 +17,9 @@ void select_indices(Model const& model, Catalog& catalog, AxisId axis,
 void select_indices_by(Model const& model, Catalog& catalog, AxisId by, AxisId of,
                        std::vector<std::vector<Index>> const& kept, Index count);
 
+/// Takes the indices before `first` away, and leaves the others their numbers.
+void select_from(Model const& model, Catalog& catalog, AxisId axis, Index first);
+
 /// Gives the axis a size beyond its old one: the first indices keep their pieces.
 void widen(Model const& model, Catalog& catalog, AxisId axis, Index size);
 

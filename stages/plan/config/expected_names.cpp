@@ -6,6 +6,7 @@
 #include "core/base/text.hpp"
 #include "core/mapping/map_library.hpp"
 #include "core/mapping/side.hpp"
+#include "stages/plan/source/model_facts.hpp"
 
 namespace reshard {
 namespace {
@@ -128,6 +129,34 @@ std::map<std::string, RepeatedName, std::less<>> repeated_names(Json const& conf
   std::map<std::string, RepeatedName, std::less<>> result;
   where_described(config, library,
                   [&](MapChoice const& maps) { result = repeated(maps, config, stored); });
+  return result;
+}
+
+std::optional<PredictionNames> prediction_names(Json const& config, Names const& stored,
+                                                MapLibrary const& library) {
+  std::optional<PredictionNames> result;
+  where_described(config, library, [&](MapChoice const& maps) {
+    DescribedNames const with(maps, config, stored, std::nullopt);
+    DescribedNames const without(maps, config, stored, 0);
+    auto const number = [&](char const* word) {
+      Json const value = with.model.value(word);
+      return value.integer() == nullptr ? 0 : *value.integer();
+    };
+    result.emplace();
+    result->family = maps.family->name;
+    result->layers = number("L");
+    result->counted = number("M");
+    result->counts = prediction_layer_changes(*maps.family, config, result->counted);
+    Names others;
+    for (StoredName const& name : without.side.names(nullptr)) others.insert(name.name);
+    Names modules;  // parts of a quantised weight are beside it
+    for (StoredName const& name : with.side.names(nullptr))
+      if (!others.contains(name.name))
+        modules.insert(name.name.substr(0, name.name.rfind('.') + 1));
+    for (std::string const& name : stored)
+      if (modules.contains(name.substr(0, name.rfind('.') + 1)) && !others.contains(name))
+        result->names.insert(name);
+  });
   return result;
 }
 

@@ -49,6 +49,21 @@ std::map<std::string, RepeatedName, std::less<>> repeated_names(
     Json const& config, std::set<std::string, std::less<>> const& stored,
     MapLibrary const& library);
 
+/// Of `stored`, the tensors of layers for multi-token prediction by a config, their copies of the
+/// embedding and of the output layer and parts of quantised weights included.
+struct PredictionNames {
+  std::string family;  ///< the name of the map
+  Index layers = 0;    ///< decoder layers
+  Index counted = 0;   ///< layers for prediction that the config counts
+  std::set<std::string, std::less<>> names;
+  std::vector<huggingface::ConfigPatch> counts;  ///< the members that count them
+};
+
+/// Nothing where no map describes the config.
+std::optional<PredictionNames> prediction_names(Json const& config,
+                                                std::set<std::string, std::less<>> const& stored,
+                                                MapLibrary const& library);
+
 /// Of `stored`, those whose dtype the map states, with that dtype.
 std::map<std::string, DType, std::less<>> cast_names(
     Json const& config, std::set<std::string, std::less<>> const& stored,

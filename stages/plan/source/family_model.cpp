@@ -39,6 +39,8 @@ class FamilyModel {
     if (source_.names == NameOwner::family && request_.read.true_vocab_size > 0) check_key();
     Index const stated = count("M");
     Index const there = layers_there(stated);
+    read_.draft = there > 0 && source_.names == NameOwner::family && read_.adapter.empty() &&
+                  names_ == nullptr && !has_layers(false);
     if (there == stated) return;
     facts.prediction_layers = there;
     correct_prediction_layers(stated, there);
@@ -75,7 +77,7 @@ class FamilyModel {
       return by_args.integer() == nullptr ? 0 : *by_args.integer();
     }
     bool const lacks = stated > 0 && source_.names == NameOwner::family && read_.adapter.empty() &&
-                       !has_prediction_layers();
+                       !has_layers(true);
     return lacks ? 0 : stated;
   }
 
@@ -94,7 +96,8 @@ class FamilyModel {
     read_.warnings.push_back(std::move(text));
   }
 
-  bool has_prediction_layers() const {
+  /// Whether any tensor of a layer is there: of one for multi-token prediction, or of the others.
+  bool has_layers(bool of_prediction) const {
     SideOptions options;
     if (names_ != nullptr && has_mlite_names(*names_))
       options.options = mlite_target_options(*names_, *read_.model, {});
@@ -107,8 +110,8 @@ class FamilyModel {
         auto const layers = side.layers_of(name, tensor);
         bool const of_depth = !layers.empty() &&
                               read_.model->axes()[*read_.model->layer_axis(tensor)].name == "depth";
-        if (!name.copy && !layers.empty() && (of_depth || layers.front() >= decoder_layers) &&
-            has_(name.name))
+        bool const predicts = of_depth || (!layers.empty() && layers.front() >= decoder_layers);
+        if (!name.copy && !layers.empty() && predicts == of_prediction && has_(name.name))
           return true;
       }
     return false;

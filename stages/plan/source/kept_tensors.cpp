@@ -350,6 +350,7 @@ class Settler {
     if (converted > 0) text += fmt::format("{} by the map, ", converted);
     text += fmt::format("{} byte for byte", copied);
     if (!left_out_.empty()) text += fmt::format(", {} left out", left_out_.size());
+    if (!of_megatron_ && !to_megatron()) return text;
     auto const word = [](std::string const& trainer) {
       return trainer.empty() ? std::string("Hugging Face") : trainer;
     };

@@ -95,7 +95,8 @@ void check_dtypes(Checkpoint const& source, SourceModel const& read) {
 /// Gives every trained weight its values as the master, and itself those rounded.
 class Splitter {
  public:
-  Splitter(SourceModel& read, SlotId masters) : read_(read), masters_(masters) {}
+  Splitter(SourceModel& read, SlotId masters, bool round)
+      : read_(read), masters_(masters), dtype_(round ? computing_dtype(read) : std::nullopt) {}
 
   /// How many stored tensors of weights are rounded, to which dtype.
   std::size_t rounded() const { return rounded_.size(); }
@@ -132,7 +133,7 @@ class Splitter {
 
   SourceModel& read_;
   SlotId masters_;
-  std::optional<DType> dtype_ = computing_dtype(read_);
+  std::optional<DType> dtype_;
   std::set<SharedText> rounded_;
 };
 
@@ -216,9 +217,9 @@ bool holds_masters_alone(Checkpoint const& source, StoredView const& view) {
   return may && !view.states.empty() && std::ranges::none_of(view.states, is_master_slot);
 }
 
-void split_masters(Checkpoint const& source, SourceModel& read, bool warn) {
+void split_masters(Checkpoint const& source, SourceModel& read, bool warn, bool round) {
   if (read.model->slots().size() == 1 || !holds_masters_alone(source, read.view)) return;
-  Splitter splitter(read, *master_slot(*read.model));
+  Splitter splitter(read, *master_slot(*read.model), round);
   splitter.run();
   if (warn) warn_of_rounded(read, splitter);
 }

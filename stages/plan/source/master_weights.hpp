@@ -22,8 +22,9 @@ void settle_masters(Checkpoint const& source, PlanRequest const& request, Source
 
 /// The first of these: where the weights are the masters, both are there. Nothing happens where
 /// they are not, or where no state is read. `warn`: SourceModel::warnings
-/// says how many are rounded.
-void split_masters(Checkpoint const& source, SourceModel& read, bool warn = false);
+/// says how many are rounded. `round`: else the weights are the masters, too.
+void split_masters(Checkpoint const& source, SourceModel& read, bool warn = false,
+                   bool round = true);
 
 /// For a target that needs master weights (TargetTraits::needs_masters), of a source without
 /// optimizer state: adds the slot of masters, which have the values of the weights in F32. Weights

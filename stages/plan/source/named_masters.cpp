@@ -107,8 +107,8 @@ class Settler {
     if (dtype == DType::f8_e4m3 || dtype == DType::f8_e5m2)
       fail(ErrorKind::usage,
            "[target] format = \"deepspeed\": '{}' is quantised, and DeepSpeed trains F32 master "
-           "weights. Name the model's map with model.map, and set model.quant = "
-           "\"dequantise-bf16\".",
+           "weights. Write the model as huggingface with model.quant = \"dequantise-bf16\" first, "
+           "and convert that.",
            weight.key);
     if (dtype != DType::f32 && dtype != DType::bf16 && dtype != DType::f16) return;
     NamedTensor master = weight;

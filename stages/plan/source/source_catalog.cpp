@@ -241,6 +241,18 @@ class CatalogBuilder {
              share.where, name.name, entry, found);
       case Storage::whole: break;
     }
+    if (std::ranges::count(source_.unlisted, SharedText(name.name)) > 0)
+      fail(ErrorKind::source,
+           "{}: '{}', which {} expects, is in a file, and the index does not list it. Fetch the "
+           "index again, or set source.index = \"rebuild\".",
+           share.where, name.name, entry);
+    if (source_.beside && !source_.beside->unindexed.empty())
+      fail(ErrorKind::source,
+           "{}: lacks '{}', which {} expects. The index does not name {}, which {} in the folder: "
+           "if {} of this model, set source.index = \"rebuild\".",
+           share.where, name.name, entry, listed(source_.beside->unindexed, 4),
+           agreeing(source_.beside->unindexed.size(), "is", "are"),
+           agreeing(source_.beside->unindexed.size(), "it is", "they are"));
     // Only an index can say that a tensor should be there.
     if (std::binary_search(source_.promised.begin(), source_.promised.end(), SharedText(name.name)))
       fail(ErrorKind::source,

@@ -10,6 +10,7 @@
 #include "stages/plan/adapter/adapter_source.hpp"
 #include "stages/plan/config/args_meaning.hpp"
 #include "stages/plan/source/core_side.hpp"
+#include "stages/plan/source/draft_layers.hpp"
 #include "stages/plan/source/family_choice.hpp"
 #include "stages/plan/source/family_model.hpp"
 #include "stages/plan/source/flat_states.hpp"
@@ -55,6 +56,7 @@ class SourceReader {
     if (!logical()) {
       find_adapter_names();
       apply_maps();
+      if (result_.draft) limit_to_draft(*result_.model);
       if (names_of_adapter_)
         find_adapters();
       else

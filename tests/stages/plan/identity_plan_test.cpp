@@ -74,6 +74,16 @@ TEST(KeepsNames, NotWhereAConfigSaysWhatTheNamesMean) {
   EXPECT_FALSE(keeps_names(described.value, request_for(FormatId::hdf5)));
 }
 
+TEST(KeepsNames, NotWhereTheTargetsNamesAreThoseOfAMapAndTheConfigIsInTheFolder) {
+  ScratchFolder const scratch("keeps_names");
+  MadeCheckpoint source = two_tensors();
+  source.value.format = &format_of(FormatId::dcp);  // which looks for files beside
+  source.value.root = source.value.folder = scratch.path();
+  write_text_file(scratch.path() / "config.json", sample_model("llama").config.dump());
+  EXPECT_FALSE(keeps_names(source.value, request_for(FormatId::mistral)));
+  EXPECT_TRUE(keeps_names(source.value, request_for(FormatId::dcp)));
+}
+
 // --- plans
 // ---------------------------------------------------------------------------------------------------------
 

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <functional>
+#include <set>
 
 #include <gtest/gtest.h>
 
 #include "core/base/crc32.hpp"
 #include "core/containers/torch/torch_file.hpp"
+#include "core/formats/deepspeed/universal.hpp"
 #include "core/formats/format.hpp"
 #include "stages/plan/identity_plan.hpp"
 #include "tests/support/expect_refused.hpp"
@@ -331,6 +333,55 @@ TEST(DeepSpeedTarget, StateNeedsSettingsAndWeightsAloneGetMasters) {
         << slot;
   test::expect_refused(ErrorKind::source, "does not state the parameter groups of its optimizer",
                        [&] { plan(test::make_deepspeed_with_state(scratch.path() / "state")); });
+}
+
+/// With ds_to_universal's --inject_missing_state a frozen parameter has its weight, no moments and
+/// no step. Strides do not distinguish zeros of a scalar that stand for them.
+TEST(DeepSpeedTarget, StandInsOfAFrozenParameterAreNamedAndNotRead) {
+  ScratchFolder const scratch("deepspeed_frozen");
+  Save save = universal();
+  save.model.set({"module"}, "f", save.model.tensor({}, DType::bf16));
+  save.universal.reserve(8);
+  Draft& settings = save.universal.back().second;
+  auto const add = [&](std::string const& file) {
+    Draft& draft = save.universal.emplace_back(file, Draft{}).second;
+    draft.document.root = draft.tensor({});
+  };
+  add("w/step.pt");
+  add("f/fp32.pt");
+  settings.set({}, "param_groups", settings.list({settings.dict({})}));
+  fs::path const folder = scratch.path() / "save";
+  auto const opened = [&] {
+    save.write(folder);
+    return open_checkpoint(folder, FormatId::deepspeed, {}, LoneReader());
+  };
+  auto const names = [](Checkpoint const& checkpoint) {
+    std::set<std::string> found;
+    for (StoredTensor const& one : checkpoint.stored.tensors) found.insert(one.name.text());
+    for (StoredScalar const& one : checkpoint.scalars) found.insert(one.name);
+    return found;
+  };
+  std::set<std::string> const before = names(opened());
+  EXPECT_TRUE(before.contains("optimizer.state.w.step"));
+  PlanRequest request;
+  request.target.format = FormatId::deepspeed;
+  request.read.map = "none";
+  JobPlan const plan = make_identity_plan(opened(), request, PlanLimits{});
+  std::set<std::string> made;
+  std::vector<NodeId> listed;
+  for (TextFile const& text : plan.texts) {
+    bool const settled = text.path.filename() == "optimizer_state.pt";
+    EXPECT_EQ(text.text.find("f/step") != std::string::npos, settled);
+    if (text.path.parent_path().filename() == "f") {
+      made.insert(text.path.filename().string());
+      listed.push_back(settings.document.add_string("f/" + text.path.stem().string()));
+      add("f/" + text.path.filename().string());
+    }
+  }
+  EXPECT_EQ(made, (std::set<std::string>{"exp_avg.pt", "step.pt"}));
+  EXPECT_NE(names(opened()), before);
+  settings.set({}, deepspeed::stand_ins_key, settings.list(listed));
+  EXPECT_EQ(names(opened()), before);
 }
 
 }  // namespace
