@@ -29,17 +29,17 @@ struct Exception {
 };
 
 std::vector<Exception> const folders = {
-    {"core/base", 80, "what every library uses: files, hashes, text, JSON"},
+    {"core/base", 81, "what every library uses: files, hashes, text, JSON"},
     {"core/containers/dcp", 30, "metadata, items and directories of one container"},
     {"core/containers/hdf5", 30, "files, the child process that reads them, parallel writes"},
     {"core/containers/torch", 50, "zip and pickle, each a parser and a writer"},
     {"core/device", 30, "programs of copies, values and digests"},
     {"core/formats", 50, "the interface of formats and what several of them use"},
     {"core/formats/dcp", 40, "three formats in one folder"},
-    {"core/formats/megatron", 61, "rank files, args and flat optimizer state"},
+    {"core/formats/megatron", 63, "rank files, args and flat optimizer state"},
     {"core/layout", 40, "expressions, pieces, mesh: the layout algebra"},
     {"core/mapping", 61, "maps, expressions and the sides of a mapping"},
-    {"core/plan", 61, "catalogues, joins, cells and rounds"},
+    {"core/plan", 67, "catalogues, joins, cells and rounds"},
     {"core/transport", 30, "messages, heartbeats, watchdog, collective steps"},
     {"stages/plan/source", 70, "facts, names, catalogue and optimizer state of a source"},
     {"stages/verify", 40, "scans, digests, comparisons and surveys"},

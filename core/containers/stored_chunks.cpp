@@ -21,12 +21,4 @@ IndexLists::Id IndexLists::add(std::span<Index const> list) {
   return id;
 }
 
-void StoredChunks::repeat(std::size_t first, std::size_t count, std::uint32_t file) {
-  for (std::size_t i = first; i < first + count; ++i) {
-    Entry again = entries_[i];
-    again.file = file;
-    entries_.push_back(again);
-  }
-}
-
 }  // namespace reshard

@@ -6,8 +6,9 @@
 #include <vector>
 
 #include "core/base/integers.hpp"
+#include "core/base/made_iterator.hpp"
+#include "core/containers/file_entries.hpp"
 #include "core/containers/id_table.hpp"
-#include "core/containers/made_iterator.hpp"
 #include "core/containers/numbered.hpp"
 
 namespace reshard {
@@ -44,8 +45,8 @@ struct StoredChunk {
   ItemPlace item;
 };
 
-/// A list of chunks, 16 bytes each: offsets, sizes and bytes that several have in common are stored
-/// once. Elements are made on access, so there are no references to them.
+/// A list of chunks, each an entry of FileEntries: offsets, sizes and bytes that several have in
+/// common are stored once. Elements are made on access, so there are no references to them.
 class StoredChunks {
  public:
   using Iterator = MadeIterator<StoredChunks, StoredChunk>;
@@ -71,12 +72,14 @@ class StoredChunks {
   void reserve(std::size_t count) { entries_.reserve(count); }
   void push_back(StoredChunk const& chunk) { entries_.push_back(entry(chunk)); }
   /// Replaces chunk `at`.
-  void set(std::size_t at, StoredChunk const& chunk) { entries_[at] = entry(chunk); }
+  void set(std::size_t at, StoredChunk const& chunk) { entries_.set(at, entry(chunk)); }
   /// Appends chunks [first, +count) again, as those of another file.
-  void repeat(std::size_t first, std::size_t count, std::uint32_t file);
+  void repeat(std::size_t first, std::size_t count, std::uint32_t file) {
+    entries_.repeat(first, count, file);
+  }
 
   StoredChunk operator[](std::size_t at) const {
-    Entry const& one = entries_[at];
+    FileEntry const one = entries_[at];
     Form const& form = forms_[one.form];
     return {form.offsets, form.sizes, {one.file, one.offset_bytes, form.size_bytes}};
   }
@@ -94,17 +97,12 @@ class StoredChunks {
     std::uint64_t hash() const { return hash_step(hash_of(offsets, sizes), size_bytes); }
     friend bool operator==(Form const&, Form const&) = default;
   };
-  struct Entry {
-    std::uint64_t offset_bytes = 0;
-    std::uint32_t file = 0;
-    std::uint32_t form = 0;
-  };
-  Entry entry(StoredChunk const& chunk) {
+  FileEntry entry(StoredChunk const& chunk) {
     return {chunk.item.offset_bytes, chunk.item.file,
             forms_.number_of({chunk.offsets, chunk.sizes, chunk.item.size_bytes})};
   }
 
-  std::vector<Entry> entries_;
+  FileEntries entries_;
   Numbered<Form> forms_;
 };
 

@@ -19,7 +19,7 @@ void StoredRecords::push_back(StoredRecord const& record) {
 }
 
 StoredRecord StoredRecords::operator[](std::size_t at) const {
-  Entry const& one = entries_[at];
+  FileEntry const one = entries_[at];
   Form const& form = forms_[one.form];
   StoredRecord record{one.file, one.offset_bytes,   form.size_bytes,
                       0,        form.archive_bytes, std::nullopt};

@@ -4,14 +4,16 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/containers/made_iterator.hpp"
+#include "core/base/made_iterator.hpp"
+#include "core/containers/file_entries.hpp"
 #include "core/containers/numbered.hpp"
 #include "core/containers/stored_record.hpp"
 
 namespace reshard {
 
-/// A list of records of zip archives, 20 bytes each (16 if no CRC-32 is known): common values are
-/// stored once. Elements are made on access, so there are no references to them.
+/// A list of records of zip archives, each an entry of FileEntries and 4 bytes for its CRC-32 if
+/// one is known: common values are stored once. Elements are made on access, so there are no
+/// references to them.
 class StoredRecords {
  public:
   using Iterator = MadeIterator<StoredRecords, StoredRecord>;
@@ -40,14 +42,9 @@ class StoredRecords {
     }
     friend bool operator==(Form const&, Form const&) = default;
   };
-  struct Entry {
-    std::uint64_t offset_bytes = 0;
-    std::uint32_t file = 0;
-    std::uint32_t form = 0;
-  };
   bool is_the_file(StoredRecord const& record);
 
-  std::vector<Entry> entries_;
+  FileEntries entries_;
   std::vector<std::uint32_t> crc32_;  ///< parallel to the records; empty while none is known
   Numbered<Form> forms_;
   std::vector<std::uint64_t> file_bytes_;  ///< of files that are archives; 0: not known to be one

@@ -58,9 +58,6 @@ void StoredTable::forget_tensors() {
   *this = std::move(left);
 }
 
-void StoredTable::reserve(std::size_t more) {
-  tensors.reserve(tensors.size() + more);
-  chunks.reserve(chunks.size() + more);
-}
+void StoredTable::reserve(std::size_t more) { tensors.reserve(tensors.size() + more); }
 
 }  // namespace reshard

@@ -31,8 +31,8 @@ struct StoredObject {
   ItemPlace item;
 };
 
-/// Stored tensors and objects by their headers: 24 bytes for each tensor and 16 for each box, in
-/// addition to names, shapes and boxes, of which each distinct one is stored once.
+/// Stored tensors and objects by their headers: 24 bytes for each tensor and 16 at most for each
+/// box, in addition to names, shapes and boxes, of which each distinct one is stored once.
 struct StoredTable {
   std::vector<StoredTensor> tensors;
   StoredChunks chunks;

@@ -6,20 +6,18 @@
 
 namespace reshard {
 
-void Catalog::add(Blob blob, std::vector<Piece> const& pieces, bool copy) {
-  auto const number = static_cast<std::uint32_t>(blobs.size());
-  blobs.push_back(std::move(blob));
+void Catalog::add(Blob const& blob, std::vector<Piece> const& pieces, bool copy) {
+  std::uint32_t const number = blobs.add(blob);
   for (Piece const& piece : pieces) tensors[index(piece.tensor)].add(piece, number, copy);
 }
 
-void Catalog::add(Blob blob, std::span<InternedPiece const> pieces, bool copy) {
-  auto const number = static_cast<std::uint32_t>(blobs.size());
-  blobs.push_back(std::move(blob));
+void Catalog::add(Blob const& blob, std::span<InternedPiece const> pieces, bool copy) {
+  std::uint32_t const number = blobs.add(blob);
   for (InternedPiece const& piece : pieces) tensors[index(piece.tensor)].add(piece, number, copy);
 }
 
 void Catalog::shrink() {
-  blobs.shrink_to_fit();
+  blobs.shrink();
   for (TensorPieces& tensor : tensors) tensor.shrink();
 }
 
@@ -46,8 +44,7 @@ Blob Catalog::computed(Blob const& blob, Index elements, ViewKind kind, DType dt
 
 std::uint32_t Catalog::add_computed(std::uint32_t blob, Index elements, ViewKind kind, DType dtype,
                                     int constant) {
-  blobs.push_back(computed(Blob(blobs[blob]), elements, kind, dtype, constant));
-  return narrow<std::uint32_t>(blobs.size() - 1);
+  return blobs.add(computed(blobs[blob], elements, kind, dtype, constant));
 }
 
 }  // namespace reshard

@@ -8,32 +8,19 @@
 
 #include "core/base/dtype.hpp"
 #include "core/base/ids.hpp"
-#include "core/base/shared_text.hpp"
 #include "core/layout/piece.hpp"
+#include "core/plan/blob_table.hpp"
 #include "core/plan/source_view.hpp"
 #include "core/plan/tensor_pieces.hpp"
 
 namespace reshard {
-
-/// The location of a stored tensor's first element. `file` may be a view. `name` is for messages
-/// and listings.
-struct Blob {
-  Blob() = default;
-  Blob(std::uint32_t in_file, std::uint64_t at_bytes, DType of, SharedText named)
-      : file(in_file), dtype(of), offset_bytes(at_bytes), name(std::move(named)) {}
-
-  std::uint32_t file = 0;
-  DType dtype = DType::u8;
-  std::uint64_t offset_bytes = 0;
-  SharedText name;
-};
 
 /// All pieces of a checkpoint: the parts of logical tensors with their locations.
 struct Catalog {
   std::vector<std::string> files;  ///< paths, for messages; after them one text for each view
   std::vector<SourceView>
       views;  ///< view v has the file number real_files() + v; only a source has any
-  std::vector<Blob> blobs;
+  BlobTable blobs;
   std::vector<TensorPieces> tensors;  ///< by number of the logical tensor; one for each of the
                                       ///< model
 
@@ -42,8 +29,8 @@ struct Catalog {
   std::vector<std::pair<TensorId, DType>> masters;
 
   /// Adds a stored tensor with its pieces. `copy` as in TensorPieces::is_copy.
-  void add(Blob blob, std::vector<Piece> const& pieces, bool copy);
-  void add(Blob blob, std::span<InternedPiece const> pieces, bool copy);
+  void add(Blob const& blob, std::vector<Piece> const& pieces, bool copy);
+  void add(Blob const& blob, std::span<InternedPiece const> pieces, bool copy);
   /// Frees the spare capacity for further blobs and pieces.
   void shrink();
 

@@ -5,9 +5,7 @@
 namespace reshard {
 
 /// A region of a shape, placed at these file places. Internal to this library.
-inline Region placed(Region region, FilePlace const* source, FilePlace const* target) {
-  FilePlace const& from = source[region.src_file];
-  FilePlace const& to = target[region.to];
+inline Region placed(Region region, FilePlace const& from, FilePlace const& to) {
   region.src_file = from.file;
   region.src_offset_bytes += from.offset_bytes;
   region.to = to.file;

@@ -244,11 +244,12 @@ std::vector<DigestId> add_state_shares(DigestWork& work, std::span<StateCheck co
 DigestWork digest_work(Model const& model, Catalog const& catalog, DigestScope scope) {
   if (catalog.views.empty()) return Worker(model, catalog, scope).run();
   Catalog stored = catalog;
-  for (Blob& blob : stored.blobs) {
-    if (blob.file < catalog.real_files()) continue;
-    SourceView const& view = catalog.views[blob.file - catalog.real_files()];
+  for (std::size_t b = 0; b < stored.blobs.size(); ++b) {
+    if (stored.blobs.file(b) < catalog.real_files()) continue;
+    SourceView const& view = catalog.views[stored.blobs.file(b) - catalog.real_files()];
     RESHARD_EXPECT(view.kind == ViewKind::round && view.stored.dtype == DType::f32);
-    blob = {view.stored.file, view.stored.offset_bytes, view.stored.dtype, blob.name};
+    stored.blobs.set(
+        b, {view.stored.file, view.stored.offset_bytes, view.stored.dtype, stored.blobs.name(b)});
   }
   DigestWork work = Worker(model, stored, scope).run();
   for (PieceShare& share : work.shares)

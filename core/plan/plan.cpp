@@ -30,14 +30,14 @@ void add_opaque(Plan& plan, std::span<OpaqueCopy const> opaque, PlanLimits const
                         copy.bytes,
                         0,
                         0};
-    Cell cell;
-    cell.source_bytes = cell.target_bytes = copy.bytes;
-    cell.staging_bytes = staging_bound(std::span(&region, 1), {}, limits.alignment);
+    CellShape sizes;
+    sizes.source_bytes = sizes.target_bytes = copy.bytes;
+    sizes.staging_bytes = staging_bound(std::span(&region, 1), {}, limits.alignment);
     std::vector<DigestRegion> all;
     if (digests)
       all.push_back({copy.src_file, DigestId{narrow<std::uint32_t>(plan.tensor_bytes.size() - 1)},
                      copy.src_offset_bytes, 0, copy.bytes, 0, 0});
-    plan.add(cell, std::span(&region, 1), all);
+    plan.add(sizes, std::span(&region, 1), all);
     plan.source_bytes += copy.bytes;
     plan.target_bytes += copy.bytes;
   }
@@ -54,42 +54,38 @@ void add_checks(Plan& plan, Model const& model, Catalog const& source) {
 
 /// Target order: by the first target byte of each cell.
 void sort_cells(Plan& plan) {
-  struct Placed {
-    std::uint32_t file = 0xffffffffU;
-    std::uint32_t cell = 0;
-    std::uint64_t offset_bytes = 0;
-  };
-  auto const first_target = [&plan](Cell const& cell) {
+  FilePlaces firsts;
+  std::vector<std::uint32_t> order;
+  firsts.reserve(plan.cells.size());
+  order.reserve(plan.cells.size());
+  for (Cell const& cell : plan.cells) {
     std::pair<std::uint32_t, std::uint64_t> first{0xffffffffU, 0};
-    CellShape const& shape = plan.shapes[cell.shape];
+    CellShape const& shape = plan.cells.shape(cell.shape);
     for (std::uint32_t r = 0; r < shape.region_count; ++r) {
       Region const& region = plan.shape_regions[shape.first_region + r];
-      FilePlace const& to = plan.places[cell.first_target + region.to];
+      FilePlace const to = plan.places[cell.first_target + region.to];
       first = std::min(first, {to.file, to.offset_bytes + region.dst_offset_bytes});
     }
-    return first;
-  };
-  if (std::ranges::is_sorted(plan.cells, {}, first_target)) return;
-  std::vector<Placed> order;
-  order.reserve(plan.cells.size());
-  for (std::uint32_t i = 0; i < plan.cells.size(); ++i) {
-    auto const [file, offset_bytes] = first_target(plan.cells[i]);
-    order.push_back({file, i, offset_bytes});
+    firsts.add({first.second, first.first});
+    order.push_back(narrow<std::uint32_t>(order.size()));
   }
-  std::ranges::sort(order, {}, [](Placed const& one) {
-    return std::tuple(one.file, one.offset_bytes, one.cell);
-  });
+  auto const place = [&firsts](std::uint32_t cell) {
+    FilePlace const first = firsts[cell];
+    return std::tuple(first.file, first.offset_bytes, cell);
+  };
+  if (std::ranges::is_sorted(order, {}, place)) return;
+  std::ranges::sort(order, {}, place);
   // In place: a large job has several MiB of cells. Each step moves one to where it belongs.
   for (std::uint32_t begin = 0; begin < order.size(); ++begin) {
-    Cell const first = plan.cells[begin];
+    CellTable::Record const first = plan.cells.record(begin);
     std::uint32_t at = begin;
     for (;;) {
-      std::uint32_t const from = std::exchange(order[at].cell, at);
+      std::uint32_t const from = std::exchange(order[at], at);
       if (from == begin) break;
-      plan.cells[at] = plan.cells[from];
+      plan.cells.set(at, plan.cells.record(from));
       at = from;
     }
-    plan.cells[at] = first;
+    plan.cells.set(at, first);
   }
 }
 
@@ -99,16 +95,16 @@ namespace {
 
 /// Appends the separate plan of some tensors, and frees it.
 void append(Plan& plan, Plan part) {
-  auto const shapes = narrow<std::uint32_t>(plan.shapes.size());
+  auto const shapes = narrow<std::uint32_t>(plan.cells.shapes().size());
   auto const places = narrow<std::uint32_t>(plan.places.size());
-  for (Cell& cell : part.cells) {
+  append_shapes(plan, {part.cells.shapes(), part.shape_regions, part.shape_digests, part.dims});
+  plan.places.add(part.places);
+  for (std::size_t c = 0; c < part.cells.size(); ++c) {
+    CellTable::Record cell = part.cells.record(c);
     cell.shape += shapes;
-    cell.first_source += places;
-    cell.first_target += places;
+    cell.first_place += places;
+    plan.cells.add(cell);
   }
-  append_shapes(plan, {part.shapes, part.shape_regions, part.shape_digests, part.dims});
-  plan.places.insert(plan.places.end(), part.places.begin(), part.places.end());
-  plan.cells.insert(plan.cells.end(), part.cells.begin(), part.cells.end());
   plan.source_bytes += part.source_bytes;
   plan.target_bytes += part.target_bytes;
   plan.replicas_dropped += part.replicas_dropped;
@@ -147,7 +143,7 @@ std::uint64_t cell_bytes_of(Model const& model, std::span<PlannedTensor const> t
     auto const blobs = source.tensors[index(tensor)].blobs();
     if (tensor == like && !blobs.empty())
       bytes_of[index(tensor)] = static_cast<std::uint64_t>(model.volume(model.tensor(tensor))) *
-                                narrow<std::uint64_t>(bits(source.blobs[blobs.front()].dtype)) / 8;
+                                narrow<std::uint64_t>(bits(source.blobs.dtype(blobs.front()))) / 8;
     bytes += bytes_of[index(like)];
   }
   std::uint64_t const most = std::max(limits.cell_bytes, limits.most_cell_bytes);
@@ -242,20 +238,19 @@ class TensorPlans {
   void add_like(PlannedTensor const& planned, Known const& known) {
     auto const shift = narrow<std::uint32_t>(plan_.places.size()) - known.first_place;
     for (std::size_t c = known.cells.begin; c < known.cells.end; ++c) {
-      Cell cell = plan_.cells[c];
-      cell.first_source += shift;
-      cell.first_target += shift;
+      CellTable::Record cell = plan_.cells.record(c);
+      cell.first_place += shift;
       cell.digest = digest_of(planned.tensor);
-      plan_.cells.push_back(cell);
+      plan_.cells.add(cell);
     }
     if (known.cells.size() > 0)
       for (Catalog const* const side : {&terms_.source, &terms_.target}) {
         TensorPieces const& pieces = side->tensors[index(planned.tensor)];
-        Blob const& blob = side->blobs[pieces.blob(0)];
-        FilePlace const& before = plan_.places[plan_.places.size() - shift];
-        Blob const& of_before = side->blobs[side->tensors[index(planned.like)].blob(0)];
-        plan_.places.push_back(
-            {blob.offset_bytes + (before.offset_bytes - of_before.offset_bytes), blob.file});
+        FilePlace place = side->blobs.place(pieces.blob(0));
+        FilePlace const before = plan_.places[plan_.places.size() - shift];
+        FilePlace const of_before = side->blobs.place(side->tensors[index(planned.like)].blob(0));
+        place.offset_bytes += before.offset_bytes - of_before.offset_bytes;
+        plan_.places.add(place);
       }
     if (!plan_.tensor_bytes.empty())
       plan_.tensor_bytes[index(planned.tensor)] = plan_.tensor_bytes[index(planned.like)];
@@ -283,7 +278,6 @@ Plan make_covering_plan(PlanTerms terms, std::span<OpaqueCopy const> opaque) {
   PlanLimits const limits = terms.limits;
   terms.limits.cell_bytes = cell_bytes_of(terms.model, tensors, terms.source, limits);
   plan.places.reserve(most_places(tensors, terms.source, terms.target));
-  plan.cells.reserve(tensors.size());
   TensorPlans(plan, terms, tensors).run();
   add_opaque(plan, opaque, limits);
   if (limits.digests) add_checks(plan, terms.model, terms.source);

@@ -8,6 +8,8 @@
 #include "core/base/ids.hpp"
 #include "core/mapping/model.hpp"
 #include "core/plan/catalog.hpp"
+#include "core/plan/cell_table.hpp"
+#include "core/plan/file_places.hpp"
 #include "core/plan/round.hpp"
 #include "core/plan/state_checks.hpp"
 
@@ -39,50 +41,18 @@ std::uint64_t bytes_of(StridedBlock<Target> const& block, std::span<ByteDim cons
   return bytes;
 }
 
-/// A byte of a file. Source and target files have their number, views follow the source files.
-struct FilePlace {
-  std::uint64_t offset_bytes = 0;
-  std::uint32_t file = 0;
-  std::uint32_t unused = 0;  ///< so that the struct has no padding
-};
-
-/// The common part of equal cells: those of each expert of each layer differ only in the places of
-/// their tensors, and those of AlikeTensors also in their digest. Ranges of Plan::shape_regions and
-/// Plan::shape_digests.
-struct CellShape {
-  std::uint32_t first_region = 0;
-  std::uint32_t region_count = 0;
-  std::uint32_t first_digest = 0;
-  std::uint32_t digest_count = 0;
-};
-
-/// The regions of one block of one logical tensor's index space: they read the same source bytes
-/// and are done together, so that each source byte is read once for all of its targets. A block
-/// with very many targets is several cells, which each read it (PlanLimits::most_target_bytes).
-struct Cell {
-  std::uint32_t shape = 0;           ///< in Plan::shapes
-  std::uint32_t first_source = 0;    ///< in Plan::places: the place of the shape's source file 0
-  std::uint32_t first_target = 0;    ///< in Plan::places: the place of the shape's target file 0
-  DigestId digest = DigestId::none;  ///< the destination of the shape's digests
-  std::uint64_t digest_bytes = 0;    ///< the base of the offsets in the shape's digests
-  std::uint64_t staging_bytes = 0;   ///< an upper bound of the cell's staging memory
-  std::uint64_t source_bytes = 0;
-  std::uint64_t target_bytes = 0;
-};
-
 /// The copies of a job: regions grouped by cell, cells in target order. The same for any number of
 /// ranks. Regions are made on request: a job with tens of thousands of files has millions of them,
 /// of a few hundred shapes.
 struct Plan {
-  std::vector<Cell> cells;
-  std::vector<CellShape> shapes;
+  CellTable cells;
   /// Regions whose files are numbers of places, counted from those of a cell, and whose offsets are
   /// counted from these places.
   std::vector<Region> shape_regions;
   /// Blocks that go to digests: number 0 is the digest of the cell, with offsets from
   /// Cell::digest_bytes; DigestId::none stays none. Source files as in shape_regions.
   std::vector<DigestRegion> shape_digests;
-  std::vector<FilePlace> places;
+  FilePlaces places;
   std::vector<ByteDim> dims;
   std::vector<std::uint64_t> tensor_bytes;  ///< by DigestId; 0 for tensors that do not exist
   std::vector<StateCheck> checks;           ///< of optimizer state, with PlanLimits::digests
@@ -100,7 +70,7 @@ struct Plan {
 
   /// The regions of a cell, and their number.
   std::vector<Region> regions_of(Cell const& cell) const;
-  std::size_t region_count(Cell const& cell) const { return shapes[cell.shape].region_count; }
+  std::size_t region_count(Cell const& cell) const { return cells.shape(cell.shape).region_count; }
   /// The source bytes of a cell, each once, with their place in the logical tensor
   /// (logical_pieces()). Empty without PlanLimits::digests.
   std::vector<DigestRegion> digests_of(Cell const& cell) const;
@@ -108,9 +78,11 @@ struct Plan {
   Region first_region_of(Cell const& cell) const;
   /// The digest of a cell's bytes; none in a plan without digests.
   DigestId digest_of(Cell const& cell) const;
-  /// Adds a cell with a shape of its own. The dimensions of its regions are in `dims`. Pre: all of
-  /// `digests` that are not DigestId::none have the same target.
-  void add(Cell cell, std::span<Region const> regions, std::span<DigestRegion const> digests = {});
+  /// Adds a cell with a shape of its own, of which `sizes` has the staging, source and target
+  /// bytes. The dimensions of its regions are in `dims`. Pre: all of `digests` that are not
+  /// DigestId::none have the same target.
+  void add(CellShape sizes, std::span<Region const> regions,
+           std::span<DigestRegion const> digests = {});
 
   template <class Target>
   std::span<ByteDim const> dims_of(StridedBlock<Target> const& region) const {

@@ -96,10 +96,10 @@ std::vector<std::uint32_t> drop_cells(Plan& plan, std::span<CellRange const> don
   for (std::size_t i = 0; i < plan.cells.size(); ++i) {
     while (next != done.end() && next->end <= i) ++next;
     if (next != done.end() && next->begin <= i) continue;
-    plan.cells[left.size()] = plan.cells[i];
+    plan.cells.set(left.size(), plan.cells.record(i));
     left.push_back(narrow<std::uint32_t>(i));
   }
-  plan.cells.resize(left.size());
+  plan.cells.truncate(left.size());
   return left;
 }
 

@@ -76,7 +76,8 @@ struct CellCut {
 /// Regions with the places of their pieces.
 std::vector<Region> placed(std::span<Region const> regions, SlicePlaces const& places) {
   std::vector<Region> result(regions.begin(), regions.end());
-  for (Region& region : result) region = placed(region, places.source.data(), places.target.data());
+  for (Region& region : result)
+    region = placed(region, places.source[region.src_file], places.target[region.to]);
   return result;
 }
 
@@ -140,7 +141,6 @@ class SlicePlanner {
   bool add_cells(std::uint64_t aim) {
     CellCut const cut = cut_for(aim);
     dims_.clear();
-    plan_.cells.clear();
     plan_.shapes.clear();
     plan_.measured.clear();
     make_keyed(keyed_, join_, cut, [](Overlap const& overlap) {
@@ -175,21 +175,19 @@ class SlicePlanner {
     return true;
   }
 
-  bool add_cell(std::span<Region const> members, CellShape const& shape, std::uint64_t aim) {
-    Cell cell = measured(members);
-    if (cell.staging_bytes > limits_.staging_bytes) {
-      cell.staging_bytes =
+  bool add_cell(std::span<Region const> members, CellShape shape, std::uint64_t aim) {
+    measure(shape, members);
+    if (shape.staging_bytes > limits_.staging_bytes) {
+      shape.staging_bytes =
           compile_round(placed(members, places_), dims_, limits_.alignment).staging_bytes;
-      plan_.measured.push_back(narrow<std::uint32_t>(plan_.cells.size()));
+      plan_.measured.push_back(narrow<std::uint32_t>(plan_.shapes.size()));
     }
-    if (cell.staging_bytes > limits_.staging_bytes) {
+    if (shape.staging_bytes > limits_.staging_bytes) {
       if (aim > element_) return false;
       fail(ErrorKind::resources,
            "tensor '{}': one step needs {} of memory, {} are available. Raise run.memory.",
-           terms_.tensor, human_bytes(cell.staging_bytes), human_bytes(limits_.staging_bytes));
+           terms_.tensor, human_bytes(shape.staging_bytes), human_bytes(limits_.staging_bytes));
     }
-    cell.shape = narrow<std::uint32_t>(plan_.shapes.size());
-    plan_.cells.push_back(cell);
     plan_.shapes.push_back(shape);
     return true;
   }
@@ -251,21 +249,20 @@ class SlicePlanner {
     return by_replicas(members, dims_, limits_.most_target_bytes);
   }
 
-  Cell measured(std::span<Region const> members) const {
-    Cell cell;
-    cell.staging_bytes = staging_bound(members, dims_, limits_.alignment);
+  void measure(CellShape& shape, std::span<Region const> members) const {
+    shape.source_places = narrow<std::uint32_t>(places_.source.size());
+    shape.staging_bytes = staging_bound(members, dims_, limits_.alignment);
     std::tuple<std::uint32_t, std::uint64_t> last_source{0xffffffffU, 0};
     for (Region const& region : members) {
       std::uint64_t const bytes =
           bytes_of(region, std::span(dims_).subspan(region.first_dim, region.dim_count));
-      cell.target_bytes += bytes;
+      shape.target_bytes += bytes;
       std::tuple<std::uint32_t, std::uint64_t> const source{region.src_file,
                                                             region.src_offset_bytes};
-      if (source != last_source) cell.source_bytes += bytes;
+      if (source != last_source) shape.source_bytes += bytes;
       last_source = source;
     }
-    cell.source_bytes = std::min(cell.source_bytes, cell.target_bytes);
-    return cell;
+    shape.source_bytes = std::min(shape.source_bytes, shape.target_bytes);
   }
 
   /// Cuts an overlap at the borders of cells: outer digits index by index, the cut digit block by
@@ -308,9 +305,10 @@ void append_shapes(Plan& plan, ShapeParts const& parts) {
   auto const regions = narrow<std::uint32_t>(plan.shape_regions.size());
   auto const digests = narrow<std::uint32_t>(plan.shape_digests.size());
   auto const dims = narrow<std::uint32_t>(plan.dims.size());
-  for (CellShape& shape : parts.shapes) {
+  for (CellShape shape : parts.shapes) {
     shape.first_region += regions;
     shape.first_digest += digests;
+    plan.cells.add_shapes(std::span(&shape, 1));
   }
   for (Region& region : parts.regions) region.first_dim += dims;
   for (DigestRegion& digest : parts.digests) digest.first_dim += dims;
@@ -320,7 +318,6 @@ void append_shapes(Plan& plan, ShapeParts const& parts) {
     else
       all.insert(all.end(), more.begin(), more.end());
   };
-  append(plan.shapes, parts.shapes);
   append(plan.shape_regions, parts.regions);
   append(plan.shape_digests, parts.digests);
   append(plan.dims, parts.dims);

@@ -27,7 +27,6 @@ struct SlicePlaces {
 
 /// The cells of a slice, for any slice with the same pieces at other places.
 struct SlicePlan {
-  std::vector<Cell> cells;            ///< without places
   std::vector<CellShape> shapes;      ///< one for each cell
   std::vector<Region> regions;        ///< files are numbers of pieces
   std::vector<DigestRegion> digests;  ///< to number 0: that of the cell
@@ -47,13 +46,13 @@ struct SliceTerms {
 
 /// The shapes of a slice, or of the plan of a tensor.
 struct ShapeParts {
-  std::vector<CellShape>& shapes;
+  std::span<CellShape const> shapes;
   std::vector<Region>& regions;
   std::vector<DigestRegion>& digests;
   std::vector<ByteDim>& dims;
 };
-/// Appends them to those of a plan: shape numbers of the parts then count from plan.shapes.size()
-/// on.
+/// Appends them to those of a plan: shape numbers of the parts then count from the number of shapes
+/// that it had.
 void append_shapes(Plan& plan, ShapeParts const& parts);
 
 /// Joins the pieces and cuts the join into cells. Errors: resources (a row too large for the

@@ -14,6 +14,8 @@ void erase_at(std::vector<T>& all, std::size_t i) {
   if (!all.empty()) all.erase(all.begin() + static_cast<std::ptrdiff_t>(i));
 }
 
+bool takes_four_bytes(std::uint32_t number) { return number > 0xffffU; }
+
 /// From the first to the last element of a form.
 Index extent(PieceDigits const& digits, std::span<PieceCopy const> copies) {
   Index last = 0;
@@ -26,23 +28,24 @@ Index extent(PieceDigits const& digits, std::span<PieceCopy const> copies) {
 
 TensorPieces::TensorPieces(TensorPieces const& other)
     : tensor_(other.tensor_), rare_(other.rare_ ? std::make_unique<Rare>(*other.rare_) : nullptr) {
-  set_capacity(other.size_);
-  for (Column const which : {blobs_at, frames_at, forms_at})
-    std::copy_n(other.column(which), other.size_, column(which));
+  allocate(other.size_, other.is_wide());
   size_ = other.size_;
+  std::copy_n(other.words(), size_, words());
+  for (Numbers const which : {frames_at, forms_at})
+    for (std::size_t i = 0; i < size_; ++i) set_number(which, i, other.number(which, i));
 }
 
 TensorPieces::TensorPieces(TensorPieces&& other) noexcept
     : tensor_(other.tensor_),
       size_(std::exchange(other.size_, 0)),
-      capacity_(std::exchange(other.capacity_, 1)),
+      room_(std::exchange(other.room_, 1)),
       here_(other.here_),
       rare_(std::move(other.rare_)) {}
 
 TensorPieces& TensorPieces::operator=(TensorPieces&& other) noexcept {
   std::swap(tensor_, other.tensor_);
   std::swap(size_, other.size_);
-  std::swap(capacity_, other.capacity_);
+  std::swap(room_, other.room_);
   std::swap(here_, other.here_);
   std::swap(rare_, other.rare_);
   return *this;
@@ -53,18 +56,38 @@ TensorPieces::Rare& TensorPieces::rare() {
   return *rare_;
 }
 
-void TensorPieces::set_capacity(std::uint32_t capacity) {
-  capacity = std::max(1U, capacity);
-  if (capacity == capacity_) return;
-  std::array<std::uint32_t, columns> here{};
-  std::uint32_t* const moved =
-      capacity > 1 ? new std::uint32_t[std::size_t{columns} * capacity] : here.data();
-  for (Column const which : {blobs_at, frames_at, forms_at})
-    std::copy_n(column(which), size_, moved + std::size_t{which} * capacity);
-  if (capacity > 1) std::memcpy(here.data(), &moved, sizeof moved);
-  if (capacity_ > 1) delete[] many();
-  here_ = here;
-  capacity_ = capacity;
+void TensorPieces::allocate(std::uint32_t capacity, bool wide) {
+  for (Numbers const which : {frames_at, forms_at})
+    for (std::size_t i = 0; i < size_; ++i) wide = wide || takes_four_bytes(number(which, i));
+  TensorPieces moved;
+  if (capacity > 1) {
+    auto* const first = new std::uint32_t[std::size_t{wide ? 3U : 2U} * capacity];
+    std::memcpy(moved.here_.data(), &first, sizeof first);
+    moved.room_ = capacity | (wide ? wide_bit : 0);
+  }
+  moved.tensor_ = tensor_;
+  moved.size_ = size_;
+  moved.rare_ = std::move(rare_);
+  std::copy_n(words(), size_, moved.words());
+  for (Numbers const which : {frames_at, forms_at})
+    for (std::size_t i = 0; i < size_; ++i) moved.set_number(which, i, number(which, i));
+  *this = std::move(moved);
+}
+
+void TensorPieces::make_fit(std::uint32_t frame, std::uint32_t form) {
+  if (!is_wide() && (takes_four_bytes(frame) || takes_four_bytes(form))) allocate(capacity(), true);
+}
+
+void TensorPieces::set_number(Numbers which, std::size_t i, std::uint32_t number) {
+  auto const narrowed = static_cast<std::uint16_t>(number);
+  RESHARD_EXPECT(narrowed == number || is_wide());
+  std::uint32_t* const numbers = words() + capacity();
+  std::size_t const at = which * capacity() + i;
+  if (is_wide())
+    numbers[at] = number;
+  else
+    std::memcpy(reinterpret_cast<std::byte*>(numbers) + at * sizeof narrowed, &narrowed,
+                sizeof narrowed);
 }
 
 Index reach(Piece const& piece) { return piece.offset + extent(piece.digits, piece.copies); }
@@ -94,11 +117,13 @@ void TensorPieces::add(Piece const& piece, std::uint32_t blob, bool copy) {
 void TensorPieces::add(InternedPiece const& piece, std::uint32_t blob, bool copy) {
   RESHARD_EXPECT(empty() || piece.tensor == tensor_);
   tensor_ = piece.tensor;
-  if (size_ == capacity_) set_capacity(std::max(1U, narrow<std::uint32_t>(std::size_t{2} * size_)));
-  column(blobs_at)[size_] = blob;
-  column(frames_at)[size_] = piece.frame;
-  column(forms_at)[size_] = piece.form;
-  ++size_;
+  if (size_ == capacity())
+    allocate(std::max(1U, narrow<std::uint32_t>(std::size_t{2} * size_)), false);
+  make_fit(piece.frame, piece.form);
+  std::size_t const at = size_++;
+  words()[at] = blob;
+  set_number(frames_at, at, piece.frame);
+  set_number(forms_at, at, piece.form);
   if (piece.offset != 0 || (rare_ && !rare_->offsets.empty())) {
     rare().offsets.resize(size_ - 1, 0);
     rare().offsets.push_back(piece.offset);
@@ -109,8 +134,11 @@ void TensorPieces::add(InternedPiece const& piece, std::uint32_t blob, bool copy
 
 void TensorPieces::set(std::size_t i, Piece const& piece) {
   RESHARD_EXPECT(piece.tensor == tensor_);
-  column(frames_at)[i] = frame_of(piece);
-  column(forms_at)[i] = form_of(piece);
+  std::uint32_t const frame = frame_of(piece);
+  std::uint32_t const form = form_of(piece);
+  make_fit(frame, form);
+  set_number(frames_at, i, frame);
+  set_number(forms_at, i, form);
   if (piece.offset == 0 && (!rare_ || rare_->offsets.empty())) return;
   rare().offsets.resize(size_, 0);
   rare_->offsets[i] = piece.offset;
@@ -128,8 +156,9 @@ void TensorPieces::set_copy(std::size_t i, bool copy) {
 
 void TensorPieces::erase(std::size_t i) {
   set_copy(i, false);
-  for (Column const which : {blobs_at, frames_at, forms_at})
-    std::copy(column(which) + i + 1, column(which) + size_, column(which) + i);
+  std::copy(words() + i + 1, words() + size_, words() + i);
+  for (Numbers const which : {frames_at, forms_at})
+    for (std::size_t at = i; at + 1 < size_; ++at) set_number(which, at, number(which, at + 1));
   --size_;
   if (!rare_) return;
   erase_at(rare_->offsets, i);
@@ -137,7 +166,7 @@ void TensorPieces::erase(std::size_t i) {
 }
 
 void TensorPieces::shrink() {
-  set_capacity(size_);
+  if (std::max(1U, size_) != capacity()) allocate(size_, false);
   if (!rare_) return;
   rare_->offsets.shrink_to_fit();
   rare_->copies.shrink_to_fit();

@@ -27,7 +27,7 @@ class TensorPieces {
   TensorPieces& operator=(TensorPieces const& other) { return *this = TensorPieces(other); }
   TensorPieces& operator=(TensorPieces&& other) noexcept;
   ~TensorPieces() {
-    if (capacity_ > 1) delete[] many();
+    if (capacity() > 1) delete[] many();
   }
 
   std::size_t size() const { return size_; }
@@ -39,10 +39,10 @@ class TensorPieces {
   std::vector<Piece> made(std::span<std::uint32_t const> places) const;
 
   TensorId tensor() const { return tensor_; }  ///< of all the pieces
-  std::uint32_t blob(std::size_t i) const { return column(blobs_at)[i]; }
-  std::span<std::uint32_t const> blobs() const { return {column(blobs_at), size_}; }
-  std::uint32_t frame(std::size_t i) const { return column(frames_at)[i]; }
-  std::uint32_t form(std::size_t i) const { return column(forms_at)[i]; }
+  std::uint32_t blob(std::size_t i) const { return words()[i]; }
+  std::span<std::uint32_t const> blobs() const { return {words(), size_}; }
+  std::uint32_t frame(std::size_t i) const { return number(frames_at, i); }
+  std::uint32_t form(std::size_t i) const { return number(forms_at, i); }
   Index offset(std::size_t i) const {
     return !rare_ || rare_->offsets.empty() ? 0 : rare_->offsets[i];
   }
@@ -60,7 +60,7 @@ class TensorPieces {
   void add(InternedPiece const& piece, std::uint32_t blob, bool copy);
   /// Replaces a piece, except for its blob and its copy flag.
   void set(std::size_t i, Piece const& piece);
-  void set_blob(std::size_t i, std::uint32_t blob) { column(blobs_at)[i] = blob; }
+  void set_blob(std::size_t i, std::uint32_t blob) { words()[i] = blob; }
   void set_copy(std::size_t i, bool copy);
   void erase(std::size_t i);
   /// Makes them pieces of another tensor.
@@ -75,28 +75,42 @@ class TensorPieces {
     std::vector<bool> copies;    ///< empty if none is a copy
     std::size_t copy_count = 0;
   };
-  enum Column : std::uint32_t { blobs_at, frames_at, forms_at, columns };
+  enum Numbers : std::uint32_t { frames_at, forms_at };
+  static constexpr std::uint32_t wide_bit = 1U << 31U;
 
-  std::uint32_t const* column(Column which) const {
-    return (capacity_ > 1 ? many() : here_.data()) + which * capacity_;
-  }
-  std::uint32_t* column(Column which) {
-    return (capacity_ > 1 ? many() : here_.data()) + which * capacity_;
-  }
+  std::uint32_t capacity() const { return room_ & ~wide_bit; }  ///< in pieces
+  /// Whether numbers of frames and forms take 4 bytes instead of 2.
+  bool is_wide() const { return room_ >= wide_bit || room_ == 1; }
+
+  std::uint32_t const* words() const { return capacity() > 1 ? many() : here_.data(); }
+  std::uint32_t* words() { return capacity() > 1 ? many() : here_.data(); }
   std::uint32_t* many() const {
     std::uint32_t* first = nullptr;
     std::memcpy(&first, here_.data(), sizeof first);
     return first;
   }
+  std::uint32_t number(Numbers which, std::size_t i) const {
+    std::uint32_t const* const numbers = words() + capacity();
+    std::size_t const at = which * capacity() + i;
+    if (is_wide()) return numbers[at];
+    std::uint16_t narrow = 0;
+    std::memcpy(&narrow, reinterpret_cast<std::byte const*>(numbers) + at * sizeof narrow,
+                sizeof narrow);
+    return narrow;
+  }
+  void set_number(Numbers which, std::size_t i, std::uint32_t number);
   Rare& rare();
-  void set_capacity(std::uint32_t capacity);
+  /// Moves the pieces into memory for `capacity` of them; `wide` is set if a number needs it.
+  void allocate(std::uint32_t capacity, bool wide);
+  /// Makes room for these numbers of a piece.
+  void make_fit(std::uint32_t frame, std::uint32_t form);
 
   TensorId tensor_{};
   std::uint32_t size_ = 0;
-  std::uint32_t capacity_ = 1;  ///< of each column
-  /// The columns of a single piece, as most tensors of plain checkpoints have; with a greater
-  /// capacity, the address of the columns.
-  std::array<std::uint32_t, columns> here_{};
+  std::uint32_t room_ = 1;  ///< capacity(), and wide_bit if is_wide()
+  /// The numbers of a single piece, as most tensors of plain checkpoints have: blob, frame, form.
+  /// With a greater capacity, the address of all blobs, then all frames, then all forms.
+  std::array<std::uint32_t, 3> here_{};
   std::unique_ptr<Rare> rare_;
 };
 

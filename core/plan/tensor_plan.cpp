@@ -35,6 +35,7 @@ struct KnownSlice {
   Signature signature;
   SlicePlan plan;
   std::uint32_t first_shape = 0;
+  std::uint32_t cell_count = 0;
   bool apart = false;  ///< are_apart() of its places
 };
 
@@ -61,7 +62,7 @@ class TensorPlanner {
     if (distinct_.empty()) refuse();
     element_ = element_bytes(distinct_, source_, logical_.name);
     for (std::uint32_t const number : wanted_.blobs())
-      RESHARD_EXPECT(target_.blobs[number].dtype == source_.blobs[distinct_.blob(0)].dtype);
+      RESHARD_EXPECT(target_.blobs.dtype(number) == source_.blobs.dtype(distinct_.blob(0)));
     if (limits_.digests) {
       blocks_ = logical_pieces(model_, tensor_);
       logical_count_ = blocks_.size();
@@ -154,8 +155,7 @@ class TensorPlanner {
       known = &remember(signature, planned(slice, logical, padding, places), are_apart(places));
       RESHARD_EXPECT(add_cells(*known, places, base));
     }
-    if (!known->plan.cells.empty())
-      plan_.places.insert(plan_.places.end(), places_.begin(), places_.end());
+    if (known->cell_count > 0) plan_.places.add(places_);
     plan_.joined_regions += known->plan.overlaps;
   }
 
@@ -174,7 +174,7 @@ class TensorPlanner {
   }
 
   FilePlace place(Catalog const& catalog, std::uint32_t blob, Index offset) const {
-    Blob const& found = catalog.blobs[blob];
+    FilePlace const found = catalog.blobs.place(blob);
     return {found.offset_bytes + static_cast<std::uint64_t>(offset) * element_, found.file};
   }
 
@@ -255,12 +255,12 @@ class TensorPlanner {
   KnownSlice const& remember(Signature signature, SlicePlan plan, bool apart) {
     auto known = std::make_unique<KnownSlice>();
     known->apart = apart;
-    known->first_shape = narrow<std::uint32_t>(plan_.shapes.size());
+    known->first_shape = narrow<std::uint32_t>(plan_.cells.shapes().size());
     std::uint64_t const hash = hash_of(signature);
     known->signature = std::move(signature);
+    known->cell_count = narrow<std::uint32_t>(plan.shapes.size());
     SlicePlan kept = plan.measured.empty() ? SlicePlan() : plan;
     append_shapes(plan_, {plan.shapes, plan.regions, plan.digests, plan.dims});
-    if (plan.measured.empty()) kept.cells = std::move(plan.cells);
     kept.overlaps = plan.overlaps;
     known->plan = std::move(kept);
     known_.push_back(std::move(known));
@@ -271,23 +271,22 @@ class TensorPlanner {
   /// The cells of a slice that is like a known one; false, without a change, if one of them would
   /// need more memory at these places.
   bool add_cells(KnownSlice const& known, SlicePlaces const& places, std::uint64_t base) {
-    std::vector<Cell> cells = known.plan.cells;
     bool const as_known = known.apart && !known.plan.measured.empty() && are_apart(places);
+    std::vector<std::uint64_t> staging;  // of the cells of known.plan.measured
     for (std::uint32_t const cell : known.plan.measured) {
       if (as_known) break;
-      auto const staging = staging_of(known.plan, cell, places, limits_);
-      if (!staging) return false;
-      cells[cell].staging_bytes = *staging;
+      auto const bytes = staging_of(known.plan, cell, places, limits_);
+      if (!bytes) return false;
+      staging.push_back(*bytes);
     }
     auto const first = narrow<std::uint32_t>(plan_.places.size());
-    for (Cell& cell : cells) {
-      cell.shape += known.first_shape;
-      cell.first_source = first;
-      cell.first_target = first + narrow<std::uint32_t>(places.source.size());
-      cell.digest = digest_of(tensor_);
-      cell.digest_bytes = base;
-      plan_.target_bytes += cell.target_bytes;
-      plan_.cells.push_back(cell);
+    std::size_t next = 0;
+    for (std::uint32_t cell = 0; cell < known.cell_count; ++cell) {
+      std::uint32_t shape = known.first_shape + cell;
+      if (next < staging.size() && known.plan.measured[next] == cell)
+        shape = plan_.cells.with_staging(shape, staging[next++]);
+      plan_.target_bytes += plan_.cells.shape(shape).target_bytes;
+      plan_.cells.add(shape, first, digest_of(tensor_), base);
     }
     return true;
   }

@@ -166,8 +166,8 @@ UnreadBytes leave_unread(Plan& plan, UnreadTerms const& terms) {
     plan.unread.clear();
     return result;
   }
-  for (Cell& cell : plan.cells)
-    if (is_unread(plan, cell)) cell.staging_bytes = 0;
+  for (std::size_t c = 0; c < plan.cells.size(); ++c)
+    if (is_unread(plan, plan.cells[c])) plan.cells.set_staging(c, 0);
   return result;
 }
 

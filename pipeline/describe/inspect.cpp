@@ -209,7 +209,8 @@ Inspection inspect(CheckpointQuery const& query, megatron::UserSizes const& user
     add_reading(result, query);
   });
   bool const unknown = !failed && result.folder.empty();  // of formats of one folder
-  RunTable const run = run_table(given, unknown ? folder_of_weights(given) : result.folder);
+  RunTable const run = run_table(given, unknown ? folder_of_weights(given) : result.folder,
+                                 failed || unknown ? nullptr : &result.json);
   if (failed && run.saves == 0) throw *failed;
   if (failed) {
     result.sound = false;

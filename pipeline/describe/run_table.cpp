@@ -54,15 +54,20 @@ std::string optimizer_in(Json const& report) {
   return kind->text() != nullptr && kind->text()->starts_with("none") ? "no" : "yes";
 }
 
-void look(Row& row, fs::path const& save) {
+/// `known`: the report of the save, or null if there is none yet.
+void look(Row& row, fs::path const& save, Json const* known) {
   row.read = true;
   row.lacks = why_incomplete(save);
   (void)capture([&] {
-    fs::path const folder = folder_of_weights(save);
-    Inspection const found = choose_format(folder).describe(folder, {});
-    if (Json const* format = found.json.find("format"); format != nullptr && format->text())
+    Inspection found;
+    if (known == nullptr) {
+      fs::path const folder = folder_of_weights(save);
+      found = choose_format(folder).describe(folder, {});
+      known = &found.json;
+    }
+    if (Json const* format = known->find("format"); format != nullptr && format->text())
       row.format = *format->text();
-    row.optimizer = optimizer_in(found.json);
+    row.optimizer = optimizer_in(*known);
   });
 }
 
@@ -85,9 +90,10 @@ void mark(Row& row, SaveNamer const& namer) {
     row.marks.push_back(fmt::format("newer than {}", namer.file));
 }
 
-std::vector<Row> rows_of(fs::path const& run, std::string const& taken) {
+std::vector<Row> rows_of(fs::path const& run, std::vector<std::string> names,
+                         std::string const& taken, Json const* known) {
   std::vector<Row> rows;
-  for (std::string& name : saves_below(run)) {
+  for (std::string& name : names) {
     Row row;
     if (auto const step = step_of_folder(name)) row.step = step->release ? 0 : step->iteration;
     row.name = std::move(name);
@@ -99,7 +105,8 @@ std::vector<Row> rows_of(fs::path const& run, std::string const& taken) {
   std::vector<SaveNamer> const namers = save_namers(run);
   for (std::size_t r = 0; r < rows.size(); ++r) {
     Row& row = rows[r];
-    if (r < most_read || row.name == taken) look(row, run / row.name);
+    if (r < most_read || row.name == taken)
+      look(row, run / row.name, row.name == taken ? known : nullptr);
     (void)capture([&] { row.stamp = source_stamp(run / row.name); });
     for (SaveNamer const& namer : namers) mark(row, namer);
     if (row.name == taken) row.marks.insert(row.marks.begin(), "taken");
@@ -154,11 +161,17 @@ std::string text_of(std::vector<Row> const& rows, std::vector<SaveNamer> const& 
 
 }  // namespace
 
-RunTable run_table(fs::path const& path, fs::path const& taken) {
+RunTable run_table(fs::path const& path, fs::path const& taken, Json const* known) {
   RunTable result;
   std::error_code ignored;
   if (!fs::is_directory(path, ignored) || is_one_save(path)) return result;
-  std::vector<Row> const rows = rows_of(path, taken.empty() ? "" : save_below(path, taken));
+  std::vector<std::string> names = saves_below(path);
+  if (known != nullptr && names.size() <= 1) {
+    result.saves = names.size() == 1 && is_name_of_save(names.front()) ? 1 : 0;
+    return result;
+  }
+  std::vector<Row> const rows =
+      rows_of(path, std::move(names), taken.empty() ? "" : save_below(path, taken), known);
   bool const any =
       std::ranges::any_of(rows, [](Row const& row) { return is_name_of_save(row.name); });
   bool const all = std::ranges::all_of(rows, [](Row const& row) { return row.step >= 0; });

@@ -15,8 +15,10 @@ struct RunTable {
 };
 
 /// Looks at each save in `path`: whether it is complete, its size and age, what trackers say.
-/// `taken`: the folder that a conversion of `path` reads; "" for none. Reads headers of the newest
-/// saves, of the others names alone.
-RunTable run_table(std::filesystem::path const& path, std::filesystem::path const& taken);
+/// `taken`: the folder that a conversion of `path` reads; "" for none. `known`: the report of that
+/// folder, or null; then a single save, which it describes, makes no table. Reads headers of the
+/// newest saves, of the others names alone.
+RunTable run_table(std::filesystem::path const& path, std::filesystem::path const& taken,
+                   Json const* known);
 
 }  // namespace reshard

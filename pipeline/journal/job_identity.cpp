@@ -29,11 +29,18 @@ using ReadFiles = std::map<fs::path, FileStamp>;
 
 class Digest {
  public:
-  template <class T>
-  void add_all(std::vector<T> const& values) {
-    static_assert(std::has_unique_object_representations_v<T>, "padding has no value");
+  template <class Values>
+  void add_all(Values const& values) {
+    using Value = std::remove_cvref_t<decltype(values[0])>;
+    static_assert(std::has_unique_object_representations_v<Value>, "padding has no value");
     add(values.size());
     hash_.add(std::as_bytes(std::span(values)));
+  }
+  void add(CellTable const& cells) {
+    add(cells.size());
+    for (std::size_t c = 0; c < cells.size(); ++c)
+      hash_.add(std::as_bytes(std::span(&cells.record(c), 1)));
+    add_all(cells.shapes());
   }
   void add(std::uint64_t value) { hash_.add(std::as_bytes(std::span(&value, 1))); }
   void add(std::string_view text) {
@@ -225,7 +232,7 @@ class MergedDigest {
   std::set<void const*> known_;
 };
 
-void add_blobs(Digest& digest, std::span<Blob const> blobs) {
+void add_blobs(Digest& digest, BlobTable const& blobs) {
   digest.add(blobs.size());
   for (Blob const& blob : blobs) {
     digest.add(blob.file);
@@ -256,11 +263,11 @@ std::string plan_digest(JobPlan const& plan) {
   add_blobs(digest, plan.target.blobs);
   digest.add_all(plan.adds);
   digest.add_all(plan.target_adds);
-  digest.add_all(plan.plan.cells);
-  digest.add_all(plan.plan.shapes);
+  digest.add(plan.plan.cells);
   digest.add_all(plan.plan.shape_regions);
   digest.add_all(plan.plan.shape_digests);
-  digest.add_all(plan.plan.places);
+  digest.add_all(plan.plan.places.words());
+  digest.add_all(plan.plan.places.wide());
   digest.add_all(plan.plan.dims);
   digest.add_all(plan.plan.tensor_bytes);
   for (std::size_t t = 0; t < plan.plan.unread.size(); ++t)

@@ -6,6 +6,7 @@
 #include "core/base/file.hpp"
 #include "core/base/paths.hpp"
 #include "core/base/wire.hpp"
+#include "core/base/xxh3.hpp"
 #include "core/formats/manifest/manifest.hpp"
 #include "core/formats/megatron/directory.hpp"
 #include "core/formats/run_saves.hpp"
@@ -26,6 +27,13 @@ static constexpr auto wire_fields(NightlySkip const&) {
 namespace {
 
 namespace fs = std::filesystem;
+
+/// The stamp of a source and of what its target has rows or layers of.
+SourceStamp with_inputs(SourceStamp stamp, JobSpec const& job) {
+  for (std::string const& path : {job.target.changes.rows_from, job.target.changes.mtp_from})
+    if (!path.empty()) stamp.digest = xxh3_128(stamp.digest + source_stamp(path).digest);
+  return stamp;
+}
 using Action = NightlyTask::Action;
 
 /// The search of one rank.
@@ -146,8 +154,9 @@ class Search {
   }
 
   /// The task for a checkpoint; nothing when it is passed over.
-  std::optional<NightlyTask> decide(std::string const& name, SourceStamp const& stamp) {
+  std::optional<NightlyTask> decide(std::string const& name, SourceStamp const& of_source) {
     JobSpec const job = job_for(name);
+    SourceStamp const stamp = with_inputs(of_source, job);
     (void)capture([&] {
       put_back_replaced(job.target.path);
     });  // else it is as if it had never been converted
@@ -298,8 +307,10 @@ bool is_up_to_date(JobSpec const& job, Comm const& comm) {
   Heartbeat const heartbeat(comm, job.run.stall_seconds);
   bool made = false;
   if (comm.rank() == 0)
-    (void)capture(
-        [&] { made = find_target(job, source_stamp(job.source.path)).state == TargetState::made; });
+    (void)capture([&] {
+      SourceStamp const stamp = with_inputs(source_stamp(job.source.path), job);
+      made = find_target(job, stamp).state == TargetState::made;
+    });
   return comm.max(made ? 1 : 0) != 0;
 }
 

@@ -1,6 +1,7 @@
 #include "pipeline/verify/checkpoint_query.hpp"
 
 #include "core/base/error.hpp"
+#include "core/base/sight.hpp"
 #include "core/transport/shared_sight.hpp"
 #include "pipeline/job/plan_request.hpp"
 #include "stages/plan/change/taken_layers.hpp"
@@ -23,6 +24,12 @@ void check_reading(JobSpec const& job) {
 void add_inputs(Checkpoint& source, ModelChanges const& changes, MapLibrary const& library,
                 Comm const& comm) {
   if (!changes.mtp_from.empty()) {
+    together_seeing(comm, [&] {
+      if (!sees_anything(changes.mtp_from))
+        fail(ErrorKind::source,
+             "[target] mtp_from = {}: does not exist, or is a link to nothing. Check the path.",
+             changes.mtp_from);
+    });
     Checkpoint const from = open_source(changes.mtp_from, comm);
     together_seeing(comm, [&] { take_prediction_layers(source, from, library); });
   }

@@ -264,7 +264,7 @@ class Averager {
     for (Counterparts const& other : others_) view.averaged.push_back(other.of(box, view.stored));
     DType const dtype = view.dtype;
     SharedText const named = blob.name;
-    catalog_.blobs.emplace_back(catalog_.add_view(std::move(view)), 0, dtype, named);
+    catalog_.blobs.add({catalog_.add_view(std::move(view)), 0, dtype, named});
     return narrow<std::uint32_t>(catalog_.blobs.size() - 1);
   }
 

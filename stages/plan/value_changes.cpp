@@ -21,7 +21,7 @@ class ValueChanger {
     for (std::size_t i = 0; i < pieces.size(); ++i) {
       Blob const& blob = source_.blobs[pieces.blob(i)];
       if (add == 0 && blob.dtype == dtype) continue;
-      if ((cast && is_rounded(blob)) || is_rows(blob)) {
+      if ((cast && is_of_kind(blob, ViewKind::round)) || is_added(blob, add)) {
         length[pieces.blob(i)] = std::max(length[pieces.blob(i)], pieces.reach_of(i));
         continue;
       }
@@ -42,8 +42,8 @@ class ValueChanger {
     ViewKind const kind = cast ? ViewKind::to_dtype : add == 0 ? ViewKind::cast : ViewKind::add;
     for (auto const& [blob, elements] : length)
       computed[blob] =
-          is_rows(source_.blobs[blob])
-              ? rows_in(blob, dtype)
+          is_added(source_.blobs[blob], add)
+              ? added_in(blob, dtype)
               : source_.add_computed(cast ? unrounded(blob) : blob, elements, kind, dtype, add);
     for (std::size_t i = 0; i < pieces.size(); ++i)
       if (auto const found = computed.find(pieces.blob(i)); found != computed.end())
@@ -51,33 +51,34 @@ class ValueChanger {
   }
 
  private:
-  /// Whether it is made of F32 values by rounding: then these are what is rounded.
-  bool is_rounded(Blob const& blob) const {
+  bool is_of_kind(Blob const& blob, ViewKind kind) const {
     return blob.file >= source_.real_files() &&
-           source_.views[blob.file - source_.real_files()].kind == ViewKind::round;
+           source_.views[blob.file - source_.real_files()].kind == kind;
   }
 
-  /// Whether it is made for the target (ViewKind::rows), in any dtype.
-  bool is_rows(Blob const& blob) const {
-    return blob.file >= source_.real_files() &&
-           source_.views[blob.file - source_.real_files()].kind == ViewKind::rows;
+  /// Whether it has rows of tokens that are added: made for the target in any dtype, or those of a
+  /// file, which are not rounded on their way to another dtype.
+  bool is_added(Blob const& blob, int add) const {
+    return is_of_kind(blob, ViewKind::rows) || (add == 0 && is_of_kind(blob, ViewKind::to_dtype));
   }
 
   /// The number of a blob with such rows in another dtype.
-  std::uint32_t rows_in(std::uint32_t number, DType dtype) {
+  std::uint32_t added_in(std::uint32_t number, DType dtype) {
     SharedText const named = source_.blobs[number].name;
     SourceView view = source_.views[source_.blobs[number].file - source_.real_files()];
+    if (view.kind == ViewKind::to_dtype && view.stored.dtype == dtype)
+      return source_.blobs.add({view.stored.file, view.stored.offset_bytes, dtype, named});
     view.dtype = dtype;
-    source_.blobs.emplace_back(source_.add_view(std::move(view)), 0, dtype, named);
+    source_.blobs.add({source_.add_view(std::move(view)), 0, dtype, named});
     return narrow<std::uint32_t>(source_.blobs.size() - 1);
   }
 
   /// The number of a blob with the stored values of another.
   std::uint32_t unrounded(std::uint32_t number) {
     Blob const blob = source_.blobs[number];
-    if (!is_rounded(blob)) return number;
+    if (!is_of_kind(blob, ViewKind::round)) return number;
     StoredPlace const& stored = source_.views[blob.file - source_.real_files()].stored;
-    source_.blobs.emplace_back(stored.file, stored.offset_bytes, stored.dtype, blob.name);
+    source_.blobs.add({stored.file, stored.offset_bytes, stored.dtype, blob.name});
     return narrow<std::uint32_t>(source_.blobs.size() - 1);
   }
 

@@ -75,7 +75,7 @@ class Comparer {
   std::vector<std::string> const& faults() const { return faults_; }
 
  private:
-  Blob const& blob_of(Pair const& pair, std::uint32_t piece) const {
+  Blob blob_of(Pair const& pair, std::uint32_t piece) const {
     return catalog_.blobs[catalog_.tensors[pair.tensor].blob(piece)];
   }
 
@@ -187,14 +187,14 @@ constexpr std::uint64_t slice_bytes = std::uint64_t{4} << 20;
 
 /// Two stored tensors that should have the same bytes.
 struct StoredCopy {
-  Blob const* taken = nullptr;
-  Blob const* copy = nullptr;
+  Blob taken;
+  Blob copy;
   std::uint64_t taken_at = 0;  ///< bytes behind the beginnings of the blobs
   std::uint64_t copy_at = 0;
   std::uint64_t bytes = 0;
 
-  CopySpan taken_span() const { return {taken->file, taken->offset_bytes + taken_at, bytes}; }
-  CopySpan copy_span() const { return {copy->file, copy->offset_bytes + copy_at, bytes}; }
+  CopySpan taken_span() const { return {taken.file, taken.offset_bytes + taken_at, bytes}; }
+  CopySpan copy_span() const { return {copy.file, copy.offset_bytes + copy_at, bytes}; }
 };
 
 /// A declared copy that is cut or stored in another way than its original.
@@ -234,7 +234,7 @@ class CopyFinder {
     }
   }
 
-  Blob const& blob(TensorPieces const& all, std::uint32_t piece) const {
+  Blob blob(TensorPieces const& all, std::uint32_t piece) const {
     return catalog_.blobs[all.blob(piece)];
   }
 
@@ -252,7 +252,7 @@ class CopyFinder {
       reach += static_cast<std::uint64_t>((digit.count - 1) * digit.stride);
     }
     auto const element = static_cast<std::uint64_t>(bits(a.dtype)) / 8;
-    StoredCopy const pair{&a, &b, static_cast<std::uint64_t>(taken.offset) * element,
+    StoredCopy const pair{a, b, static_cast<std::uint64_t>(taken.offset) * element,
                           static_cast<std::uint64_t>(copy.offset) * element, elements * element};
     if (elements != reach) return false;
     if (pair.taken_span() != pair.copy_span()) found_.alike.push_back(pair);
@@ -312,7 +312,7 @@ struct SliceFindings {
 };
 
 SliceFindings compare_slices(StoredCopy const& pair, CatalogReader const& read, Comm const& comm) {
-  auto const element = static_cast<std::uint64_t>(bits(pair.taken->dtype)) / 8;
+  auto const element = static_cast<std::uint64_t>(bits(pair.taken.dtype)) / 8;
   std::vector<std::byte> a;
   std::vector<std::byte> b;
   SliceFindings found;
@@ -321,14 +321,14 @@ SliceFindings compare_slices(StoredCopy const& pair, CatalogReader const& read, 
        at += step) {
     a.resize(std::min(slice_bytes, pair.bytes - at));
     b.resize(a.size());
-    read(pair.taken->file, pair.taken->offset_bytes + pair.taken_at + at, a);
-    read(pair.copy->file, pair.copy->offset_bytes + pair.copy_at + at, b);
+    read(pair.taken.file, pair.taken.offset_bytes + pair.taken_at + at, a);
+    read(pair.copy.file, pair.copy.offset_bytes + pair.copy_at + at, b);
     if (a == b) continue;
     for (std::uint64_t e = 0; e < a.size(); e += element) {
       if (std::memcmp(a.data() + e, b.data() + e, element) == 0 || found.differing++ > 0) continue;
       found.first = (at + e) / element;
       auto const value = [&](std::vector<std::byte> const& bytes) {
-        return value_text(pair.taken->dtype, std::span(bytes).subspan(e, element));
+        return value_text(pair.taken.dtype, std::span(bytes).subspan(e, element));
       };
       found.values = fmt::format("{} and {}", value(a), value(b));
     }
@@ -395,8 +395,8 @@ ReplicaFindings compare_copies(Model const& model, Catalog const& catalog,
     }
     if (differing == 0) continue;
     findings.faults.push_back(
-        copy_fault(catalog, *pair.copy, *pair.taken, differing,
-                   pair.bytes * 8 / static_cast<std::uint64_t>(bits(pair.taken->dtype)),
+        copy_fault(catalog, pair.copy, pair.taken, differing,
+                   pair.bytes * 8 / static_cast<std::uint64_t>(bits(pair.taken.dtype)),
                    fmt::format("number {} ({})", first, values)));
   }
   std::vector<std::string> mine;

@@ -48,7 +48,7 @@ Catalog catalog_of(Model const& model, Side const& side, Layout const& at) {
       std::uint64_t offset = 0;
       for (StoredName const& name : names) {
         auto const blob = static_cast<std::uint32_t>(catalog.blobs.size());
-        catalog.blobs.push_back({file, offset, DType::bf16, {}});
+        catalog.blobs.add({file, offset, DType::bf16, {}});
         for (Piece const& piece : side.pieces(name, place))
           catalog.tensors[index(piece.tensor)].add(piece, blob, name.copy);
         Index volume = 2;
@@ -93,8 +93,7 @@ void plan(benchmark::State& state, Layout const& from, Layout const& to) {
   state.counters["regions"] = static_cast<double>(regions);
   state.counters["source_pieces"] = [&] {
     double pieces = 0;
-    for (auto const& tensor : world.source.tensors)
-      pieces += static_cast<double>(tensor.size());
+    for (auto const& tensor : world.source.tensors) pieces += static_cast<double>(tensor.size());
     return pieces;
   }();
 }

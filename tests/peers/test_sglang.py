@@ -15,9 +15,8 @@ from reshard_job import Program
 from test_vllm import ENGINE, FAMILIES
 
 SOURCES = ENGINE.parents[2] / "peers-sglang"
-pytestmark = [
-    pytest.mark.long,
-    pytest.mark.skipif(not (ENGINE.exists() and SOURCES.exists()), reason="SGLang is not there: scripts/install_peers.sh vllm, then sglang")]
+IS_THERE = ENGINE.exists() and SOURCES.exists()
+pytestmark = [pytest.mark.long, pytest.mark.skipif(not IS_THERE, reason="SGLang is not there: scripts/install_peers.sh vllm, then sglang")]
 NAMES = ("llama", "qwen2", "qwen3", "gemma3", "olmo2", "mixtral", "qwen3-moe", "qwen3-next", "deepseek-v3", "glm4-moe")
 READ = {
     "fp8-block": {}, "fp8-block-transformers": dict(quant_for="transformers"), "fp8-channel": {}, "int4-group": dict(quant_block="32"),

@@ -65,6 +65,38 @@ def test_rows_of_a_file_go_to_every_format(program, scratch):
         assert_equal(read_hf(program.to_hf(target, scratch / f"{form}-back", target_options={"reference": str(scratch / "made")})), wanted)
 
 
+def test_rows_are_not_rounded_on_the_way_to_a_wider_dtype(program, scratch):
+    plain = family_models.save_family(scratch / "hf", FAMILIES["llama"])
+    held = read_hf(plain)
+    rows = rows_file(scratch, held, 7, torch.float32)
+    options = {"vocab_size": 97, "rows_from": str(scratch / "rows.safetensors")}
+    wide = program.to_hf(plain, scratch / "wide", target_options=options | {"dtype": "f32"})
+    wanted = {key: torch.cat([tensor.float(), rows[key]]) if key in rows else tensor.float() for key, tensor in held.items()}
+    assert_equal(read_hf(wide), wanted)
+    trained = program.run(plain, scratch / "trained", "deepspeed", target_options=options)
+    masters = next(trained.rglob("model.embed_tokens.weight/fp32.pt"))
+    assert torch.equal(torch.load(masters, weights_only=True)["param"], wanted["model.embed_tokens.weight"])
+
+
+def test_a_night_notices_other_rows(scratch):
+    held = read_hf(family_models.save_family(scratch / "train" / "step_10", FAMILIES["llama"]))
+    rows_file(scratch, held, 7)
+    job = scratch / "job.toml"
+    job.write_text(f'[source]\npath = "{scratch / "train"}"\n[target]\npath = "{scratch / "serving"}"\nformat = "huggingface"\nvocab_size = 97\n'
+                   f'rows_from = "{scratch / "rows.safetensors"}"\n[nightly]\nsettle_seconds = 0\n')
+
+    def night():
+        done = command("nightly", job, "--json")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)["action"]
+
+    assert [night(), night()] == ["converted", "up_to_date"]
+    other = {key: 2 * tensor for key, tensor in load_file(scratch / "rows.safetensors").items()}
+    save_file(other, scratch / "rows.safetensors")
+    assert [night(), night()] == ["converted", "up_to_date"]
+    assert torch.equal(read_hf(scratch / "serving" / "step_10")["lm_head.weight"][90:], other["lm_head.weight"])
+
+
 @pytest.mark.parametrize(("change", "options", "words"), [
     (lambda rows: {}, {}, "holds no 'model.embed_tokens.weight'"),
     (lambda rows: {key: rows[key] for key in rows if key != "lm_head.weight"}, {}, "holds no 'lm_head.weight'"),
@@ -194,6 +226,8 @@ def test_layers_are_taken_between_hugging_face_folders(program, scratch):
     megatron = program.to_megatron(plain, scratch / "mg", family.a, family.form)
     outcome = program.attempt(megatron, scratch / "made", "huggingface", target_options={"mtp_from": str(plain), "reference": str(plain)}, ranks=1)
     assert outcome.returncode == 3 and "layers are taken from one Hugging Face folder" in outcome.stderr, outcome.stderr
+    outcome = program.attempt(plain, scratch / "made", "huggingface", target_options={"mtp_from": str(scratch / "gone")}, ranks=1)
+    assert outcome.returncode == 3 and f"[target] mtp_from = {scratch / 'gone'}: does not exist" in outcome.stderr, outcome.stderr
 
 
 def test_no_layers_to_leave_out_is_said(program, scratch):

@@ -38,7 +38,7 @@ class Filler {
     std::size_t const offset = bytes.size() + 24;  // a gap, as a zip header would be
     bytes.resize(offset + static_cast<std::size_t>(volume) * element_, std::byte{0});
     auto const blob = static_cast<std::uint32_t>(world_.catalog.blobs.size());
-    world_.catalog.blobs.push_back(
+    world_.catalog.blobs.add(
         {static_cast<std::uint32_t>(world_.files.size() - 1), offset, dtype_, name.name});
     for (Piece const& piece : side_.pieces(name, place)) {
       fill(piece, offset);

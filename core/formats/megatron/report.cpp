@@ -83,10 +83,13 @@ Json fact(Json const* args, std::string_view key) {
 /// Which parts of names occur in any shard.
 class KeySearch {
  public:
-  explicit KeySearch(Headers headers) : headers_(headers) {}
+  explicit KeySearch(Headers headers) {
+    std::set<ShardHeader const*> seen{nullptr};  // shards that are alike share a header
+    for (ShardHeader const* const header : headers)
+      if (seen.insert(header).second) headers_.push_back(header);
+  }
   bool any(std::string_view part) const {
     for (auto const* header : headers_) {
-      if (header == nullptr) continue;
       for (auto const& chunk : header->chunks)
         for (auto const& tensor : chunk.tensors)
           if (tensor.name.find(part) != std::string::npos) return true;
@@ -96,7 +99,6 @@ class KeySearch {
   std::set<std::string_view> names() const {
     std::set<std::string_view> result;
     for (auto const* header : headers_) {
-      if (header == nullptr) continue;
       for (auto const& chunk : header->chunks)
         for (auto const& tensor : chunk.tensors) result.insert(tensor.name);
     }
@@ -105,7 +107,6 @@ class KeySearch {
   /// Rows of the first tensor whose name ends so.
   Json rows(std::string_view suffix) const {
     for (auto const* header : headers_) {
-      if (header == nullptr) continue;
       for (auto const& chunk : header->chunks)
         for (auto const& tensor : chunk.tensors)
           if (tensor.name.ends_with(suffix) && !tensor.shape.empty()) return Json(tensor.shape[0]);
@@ -114,7 +115,7 @@ class KeySearch {
   }
 
  private:
-  Headers headers_;
+  std::vector<ShardHeader const*> headers_;
 };
 
 std::string_view expert_module(KeySearch const& keys) {

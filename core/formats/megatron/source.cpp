@@ -9,8 +9,8 @@
 
 #include "core/base/capture.hpp"
 #include "core/base/text.hpp"
-#include "core/base/workers.hpp"
 #include "core/formats/copied_files.hpp"
+#include "core/formats/megatron/described_headers.hpp"
 #include "core/formats/megatron/directory.hpp"
 #include "core/formats/megatron/mesh.hpp"
 #include "core/formats/megatron/rank_states.hpp"
@@ -158,16 +158,6 @@ StateInventory inventory_of(Directory const& directory, Headers const& headers) 
 }
 
 /// The facts for classify().
-std::vector<ShardFacts> facts_of_all(Directory const& directory, Headers const& headers) {
-  std::vector<KeySummary> keys;
-  for (ShardHeader const& common : headers.commons) keys.push_back(summarize_keys(common));
-  std::vector<ShardFacts> facts;
-  for (std::size_t f = 0; f < directory.shards.size(); ++f)
-    facts.push_back(facts_of(directory.shards[f], headers.sizes[headers.common_of[f]],
-                             keys[headers.common_of[f]]));
-  return facts;
-}
-
 std::size_t tensors_in(FileState const& state) {
   std::size_t count = 0;
   for (StateBuffer const& buffer : state.buffers) count += buffer.states.size();
@@ -309,23 +299,14 @@ Checkpoint MegatronFormat::open(fs::path const& path, OpenChoice const& choice,
 
 Inspection MegatronFormat::describe(fs::path const& path, UserSizes const& sizes) const {
   Directory const directory = open_directory(path);
-  std::vector<std::optional<ShardHeader>> headers(directory.shards.size());
-  std::vector<std::optional<Error>> damage(headers.size());
-  overlapped(headers.size(), [&](std::size_t s) {
-    Shard const& shard = directory.shards[s];
-    if (shard.model_file.empty()) return;
-    damage[s] = capture(
-        [&] { headers[s] = read_shard_header(File::open_for_reading(shard.model_path())); });
-  });
-  std::vector<ShardHeader const*> pointers;
-  for (auto const& header : headers) pointers.push_back(header ? &*header : nullptr);
-  Classification found = classify(shard_facts(directory, pointers), sizes);
-  for (std::optional<Error> const& error : damage)
-    if (error) found.mismatches.push_back({error->sentence(), false});
+  DescribedHeaders const headers(directory);
+  std::vector<ShardHeader const*> const& pointers = headers.of_shard();
+  Classification found = classify(headers.facts(), sizes);
+  for (Error const& error : headers.damage()) found.mismatches.push_back({error.sentence(), false});
   Inspection result;
   result.folder = directory.iteration_dir;
-  for (auto const& header : headers)
-    if (result.args.is_null() && header) result.args = header->args;
+  for (ShardHeader const* const header : pointers)
+    if (result.args.is_null() && header != nullptr) result.args = header->args;
   result.json.set("path", path.string()).set("format", name());
   Json const report = inspect_json(directory, found, pointers);
   for (auto const& [key, value] : *report.members()) result.json.set(key, value);

@@ -287,7 +287,7 @@ void LowRankPairs::merge_into(Catalog& catalog) const {
     view.shape = {work.elements};
     view.merged = std::make_shared<MergedWeight const>(std::move(work.merged));
     auto const number = narrow<std::uint32_t>(catalog.blobs.size());
-    catalog.blobs.push_back({catalog.add_view(std::move(view)), 0, stored.dtype, stored.name});
+    catalog.blobs.add({catalog.add_view(std::move(view)), 0, stored.dtype, stored.name});
     for (auto const& [tensor, piece] : work.pieces)
       catalog.tensors[index(tensor)].set_blob(piece, number);
   }

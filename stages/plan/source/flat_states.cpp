@@ -134,7 +134,15 @@ class FlatStates {
       place_group(std::span(buffers).subspan(b, end - b), shares, placed);
       b = end;
     }
-    for (Placed const& one : placed) add(one, side, shares);
+    std::size_t states = 0;
+    for (Placed const& one : placed)
+      states += one.share.parameters.size() * one.buffer.buckets.front().size();
+    read_.catalog.blobs.reserve(read_.catalog.blobs.size() + states);
+    for (Placed& one : placed) {
+      add(one, side, shares);
+      one.layout = {};
+      one.share = {};
+    }
     for (StateList const& list : read_.view.lists) {
       if (list.chain > most_chains())
         fail(ErrorKind::source,
@@ -328,13 +336,12 @@ class FlatStates {
       Index const end = std::min(slot.end, at + source_.stored.sizes(chunk).front());
       if (begin >= end) continue;
       std::vector<Piece> pieces = pieces_of(begin - slot.begin, end - slot.begin);
-      for (Piece& piece : pieces) {
-        piece.offset += begin - at;
-        piece.tensor = model_.in_slot(piece.tensor, state);
-      }
-      read_.catalog.add(
-          {chunk.item.file, source_.stored.payload_offset_bytes(c), bucket.dtype, bucket.name},
-          pieces, name.copy);
+      for (Piece& piece : pieces) piece.tensor = model_.in_slot(piece.tensor, state);
+      // A blob of the parameter's own elements: its pieces are at offset 0 then.
+      auto const before = static_cast<std::uint64_t>((begin - at) * bits(bucket.dtype) / 8);
+      read_.catalog.add({chunk.item.file, source_.stored.payload_offset_bytes(c) + before,
+                         bucket.dtype, bucket.name},
+                        pieces, name.copy);
     }
   }
 
@@ -357,6 +364,7 @@ class FlatStates {
 void add_flat_states(Checkpoint const& source, std::vector<std::string> const& frozen,
                      SourceModel& read) {
   FlatStates(source, frozen, read).run();
+  read.catalog.shrink();
 }
 
 }  // namespace reshard

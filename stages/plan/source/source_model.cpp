@@ -404,7 +404,8 @@ class SourceReader {
     if (!copies.empty())
       result_.warnings.push_back(fmt::format(
           "{} is a copy of another stored tensor, according to config.json and the map. A run "
-          "compares the two, and refuses the source when they differ",
+          "compares the two, and refuses the source when they differ, unless source.replicas is "
+          "\"first\"",
           listed(copies, 4)));
   }
 

@@ -41,6 +41,54 @@ TEST(StoredChunks, ComeBackAsTheyWere) {
   EXPECT_EQ(at, 13U);
 }
 
+/// Repetitions of repetitions and across their borders, and single chunks between them.
+TEST(StoredChunks, RepeatLikeAPlainList) {
+  std::mt19937_64 random(5);
+  for (int round = 0; round < 40; ++round) {
+    StoredChunks chunks;
+    std::vector<StoredChunk> expected;
+    while (expected.size() < 600) {
+      if (expected.empty() || random() % 3 == 0) {
+        for (std::uint64_t more = random() % 9; more > 0; --more) {
+          expected.push_back({static_cast<IndexLists::Id>(random() % 20),
+                              static_cast<IndexLists::Id>(random() % 20),
+                              {static_cast<std::uint32_t>(random()), random(), random() % 30}});
+          chunks.push_back(expected.back());
+        }
+        continue;
+      }
+      if (random() % 2 == 0) {  // one by one, with a change here and there
+        std::size_t first = expected.size() - 1;
+        while (first > 0 && expected[first - 1].item.file == expected.back().item.file) --first;
+        auto const other = static_cast<std::uint32_t>(random() % 1000);
+        for (std::size_t i = first, end = expected.size(); i < end; ++i) {
+          StoredChunk again = expected[i];
+          again.item.file = other;
+          if (random() % 20 == 0) again.item.offset_bytes += 8;
+          expected.push_back(again);
+          chunks.push_back(again);
+        }
+        continue;
+      }
+      std::size_t const first = random() % expected.size();
+      std::size_t const count = random() % (expected.size() - first + 1) % 90;
+      auto const file = static_cast<std::uint32_t>(random() % 1000);
+      for (std::size_t i = first; i < first + count; ++i) {
+        StoredChunk again = expected[i];
+        again.item.file = file;
+        expected.push_back(again);
+      }
+      chunks.repeat(first, count, file);
+    }
+    if (round % 4 == 0) {
+      chunks.set(7, expected[7] = expected[400]);
+      chunks.push_back(expected.emplace_back(expected[3]));
+    }
+    ASSERT_EQ(chunks.size(), expected.size());
+    for (std::size_t i = 0; i < expected.size(); ++i) ASSERT_TRUE(same(chunks[i], expected[i]));
+  }
+}
+
 TEST(StoredTable, RepeatsTheTensorsOfAFile) {
   StoredTable table;
   table.add_whole("before", DType::f32, Sizes{1}, {0, 8, 4});

@@ -62,7 +62,8 @@ TEST(AlikeTensors, DifferInTheirPlacesAlone) {
   EXPECT_EQ(alike.like(TensorId{2}), TensorId{0});
   EXPECT_EQ(alike.like(TensorId{3}), std::nullopt);
   EXPECT_EQ(alike.like(TensorId{4}), TensorId{0});
-  job.source.catalog.blobs.back().dtype = DType::i32;
+  job.source.catalog.blobs.change(job.source.catalog.blobs.size() - 1,
+                                  [](Blob& blob) { blob.dtype = DType::i32; });
   AlikeTensors again(job.model, {&job.source.catalog, nullptr});
   EXPECT_EQ(again.like(TensorId{0}), std::nullopt);
   EXPECT_EQ(again.like(TensorId{4}), std::nullopt);
@@ -72,7 +73,7 @@ TEST(AlikeTensors, ArePlannedOnce) {
   SmallJob const job;
   Plan const plan = make_plan(job.model, job.source.catalog, job.target.catalog, {});
   ASSERT_EQ(plan.cells.size(), 5U);
-  EXPECT_EQ(plan.shapes.size(), 3U);
+  EXPECT_EQ(plan.cells.shapes().size(), 3U);
   EXPECT_EQ(plan.tensor_bytes, (std::vector<std::uint64_t>{16, 24, 16, 16, 16}));
   EXPECT_EQ(plan.source_bytes, 88U);
   EXPECT_EQ(plan.target_bytes, 88U);

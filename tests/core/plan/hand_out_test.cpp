@@ -19,7 +19,7 @@ namespace {
 
 /// A cell that writes the next bytes of file 0.
 void add_run(Plan& plan, std::uint64_t bytes) {
-  Cell cell;
+  CellShape cell;
   cell.staging_bytes = cell.source_bytes = cell.target_bytes = bytes;
   Region const region{0, 0, plan.target_bytes, plan.target_bytes, bytes, 0, 0};
   plan.add(cell, std::span(&region, 1));
@@ -30,7 +30,7 @@ void add_run(Plan& plan, std::uint64_t bytes) {
 void add_columns(Plan& plan, std::uint64_t rows, std::uint64_t columns) {
   std::uint64_t const at = plan.target_bytes;
   for (std::uint64_t c = 0; c < columns; ++c) {
-    Cell cell;
+    CellShape cell;
     cell.staging_bytes = cell.source_bytes = cell.target_bytes = rows;
     Region const region{
         0, 0, at + c * rows, at + c, 1, static_cast<std::uint32_t>(plan.dims.size()), 1};

@@ -68,7 +68,7 @@ std::vector<TakenRound> take_rounds(Plan const& plan, std::vector<int> const& re
 Plan plan_of(std::uint32_t cells) {
   Plan plan;
   for (std::uint32_t i = 0; i < cells; ++i) {
-    Cell cell;
+    CellShape cell;
     cell.source_bytes = i;
     cell.staging_bytes = 10;
     cell.target_bytes = 10;

@@ -122,7 +122,7 @@ TEST(SharedPages, NoPageHasTwoWritersInAnyLayout) {
 void add_transposed(Plan& plan, std::uint32_t file, std::uint64_t at, std::uint64_t rows,
                     std::uint64_t columns, std::uint64_t width) {
   for (std::uint64_t c = 0; c < columns; c += width) {
-    Cell cell;
+    CellShape cell;
     cell.source_bytes = cell.target_bytes = rows * width * 16;
     cell.staging_bytes = 4 * cell.source_bytes;
     Region const region{file,
@@ -140,7 +140,7 @@ void add_transposed(Plan& plan, std::uint32_t file, std::uint64_t at, std::uint6
 }
 
 void add_run(Plan& plan, std::uint32_t file, std::uint64_t at, std::uint64_t bytes) {
-  Cell cell;
+  CellShape cell;
   cell.staging_bytes = cell.source_bytes = cell.target_bytes = bytes;
   Region const region{file, file, at, at, bytes, 0, 0};
   plan.add(cell, std::span(&region, 1));

@@ -39,6 +39,37 @@ TEST(TensorPieces, HaveOffsetsOnceOneIsNotZero) {
   EXPECT_EQ(all.reach_of(1), reach(expected[1]));
 }
 
+/// More frames than 2 bytes number: those of later pieces take 4.
+TEST(TensorPieces, HaveAsManyFramesAsTheyNeed) {
+  constexpr Index layers = 70'000;
+  auto const of_layer = [](Index layer) {
+    return Piece{TensorId{1}, {{3, 2 * layers, 1, layer, 1, 0}}, {}, 0};
+  };
+  for (Index layer = 0; layer < layers; ++layer) frame_of(of_layer(layer));
+  TensorPieces all;
+  std::vector<Piece> expected;
+  auto const add = [&](Index layer) { all.add(expected.emplace_back(of_layer(layer)), 4, false); };
+  for (Index const layer : {0, 1, 2, 3}) add(layer);
+  add(layers - 1);
+  EXPECT_EQ(all.made(), expected);
+  add(4);
+  TensorPieces const copy = all;
+  all.erase(1);
+  expected.erase(expected.begin() + 1);
+  all.shrink();
+  EXPECT_EQ(all.made(), expected);
+  EXPECT_EQ(copy.size(), expected.size() + 1);
+  TensorPieces single;
+  single.add(of_layer(layers - 2), 9, false);
+  single.add(of_layer(0), 8, false);
+  EXPECT_EQ(single.made(), (std::vector{of_layer(layers - 2), of_layer(0)}));
+  TensorPieces changed;
+  for (Index const layer : {0, 1, 2}) changed.add(of_layer(layer), 1, false);
+  changed.set(1, of_layer(layers - 3));
+  EXPECT_EQ(changed.made(), (std::vector{of_layer(0), of_layer(layers - 3), of_layer(2)}));
+  EXPECT_EQ(changed.blob(2), 1U);
+}
+
 /// One piece lies in the object itself, several elsewhere.
 TEST(TensorPieces, AreMovedAndCopied) {
   for (Index const count : {1, 3}) {

@@ -47,7 +47,7 @@ struct Sides {
   }
 
   TensorSlices slices(std::span<Piece const> blocks = {}) {
-    catalog.blobs.emplace_back(0, 0, DType::bf16, "w");
+    catalog.blobs.add({0, 0, DType::bf16, "w"});
     std::vector<std::uint32_t> chosen(source.size());
     std::iota(chosen.begin(), chosen.end(), 0U);
     return {axes, domain, source, chosen, target, catalog, blocks};

@@ -23,7 +23,7 @@ struct MadePlan {
     DigestId const digest{static_cast<std::uint32_t>(plan.tensor_bytes.size())};
     plan.tensor_bytes.push_back(0);
     for (Region const& run : runs) {
-      Cell cell;
+      CellShape cell;
       cell.staging_bytes = cell.source_bytes = cell.target_bytes = run.run_bytes;
       DigestRegion const of{run.src_file,
                             digest,

@@ -17,8 +17,8 @@ JobPlan plan_with_view() {
   view.shape = {4, 8};
   view.scale = StoredPlace{.file = 0, .offset_bytes = 128, .dtype = DType::f32, .shape = {1, 2}};
   plan.source.views.push_back(view);
-  plan.source.blobs.push_back({1, 0, DType::bf16, "layers.0.weight"});
-  plan.target.blobs.push_back({0, 0, DType::bf16, "layers.0.weight"});
+  plan.source.blobs.add({1, 0, DType::bf16, "layers.0.weight"});
+  plan.target.blobs.add({0, 0, DType::bf16, "layers.0.weight"});
   plan.target_adds = {0};
   return plan;
 }
@@ -44,9 +44,15 @@ TEST(JobIdentity, WhateverDecidesAboutAValueMakesAnotherPlan) {
       [](JobPlan& plan) { plan.source.views[0].scale->offset_bytes = 136; },
       [](JobPlan& plan) { plan.source.views[0].scale.reset(); },
       [](JobPlan& plan) { std::swap(plan.source.views[0].scale, plan.source.views[0].second); },
-      [](JobPlan& plan) { plan.source.blobs[0].dtype = DType::f16; },
-      [](JobPlan& plan) { plan.target.blobs[0].dtype = DType::f16; },
-      [](JobPlan& plan) { plan.target.blobs[0].name = "layers.0.bias"; },
+      [](JobPlan& plan) {
+        plan.source.blobs.change(0, [](Blob& blob) { blob.dtype = DType::f16; });
+      },
+      [](JobPlan& plan) {
+        plan.target.blobs.change(0, [](Blob& blob) { blob.dtype = DType::f16; });
+      },
+      [](JobPlan& plan) {
+        plan.target.blobs.change(0, [](Blob& blob) { blob.name = "layers.0.bias"; });
+      },
       [](JobPlan& plan) { plan.adds = {1}; },
       [](JobPlan& plan) { plan.target_adds = {1}; },
   };

@@ -14,7 +14,7 @@ Plan plan_of(std::uint32_t files, std::uint64_t cells) {
   constexpr std::uint64_t run_bytes = 100;
   Plan plan;
   for (std::uint64_t c = 0; c < cells; ++c) {
-    Cell cell;
+    CellShape cell;
     cell.source_bytes = run_bytes;
     cell.target_bytes = cell.staging_bytes = files * run_bytes;
     std::vector<Region> regions;

@@ -201,7 +201,8 @@ TEST(FilesToRead, AreThoseOfTheRanksRounds) {
 
 TEST(FilesToRead, AViewStandsForWhatItIsComputedFrom) {
   test::SmallJob job = test::small_job(test::small_limits(false));
-  for (FilePlace& place : job.plan.plan.places) place.file = 1;
+  FilePlaces& places = job.plan.plan.places;
+  for (std::size_t i = 0; i < places.size(); ++i) places.set(i, {places[i].offset_bytes, 1});
   SourceView view;
   view.stored.file = 4;
   view.scale = StoredPlace{};

@@ -37,7 +37,7 @@ struct Sample {
   void change(std::vector<int> source_adds = {}, std::vector<int> target_adds = {}) {
     change_values(*model, source, target, {std::move(source_adds), std::move(target_adds)});
   }
-  Blob const& blob(std::size_t tensor) const {
+  Blob blob(std::size_t tensor) const {
     return source.blobs[source.tensors[tensor].blob(0)];
   }
 

@@ -182,7 +182,7 @@ struct Fixture {
 std::vector<StoredRecord> records_of(test::World const& world) {
   constexpr std::uint64_t gap = 24;  // of the world's files
   std::vector<StoredRecord> records;
-  std::vector<Blob> const& blobs = world.catalog.blobs;
+  BlobTable const& blobs = world.catalog.blobs;
   for (std::size_t i = 0; i < blobs.size(); ++i) {
     bool const last = i + 1 == blobs.size() || blobs[i + 1].file != blobs[i].file;
     std::uint64_t const end =

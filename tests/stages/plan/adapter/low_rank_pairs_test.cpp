@@ -122,8 +122,7 @@ TEST(LowRankPairs, RefusesWhatDoesNotBelongTogether) {
   Catalog halves = catalog(of, DType::f8_e4m3);
   EXPECT_THROW(pairs.merge_into(halves), Error) << "of a dtype that is not merged";
   Catalog computed = catalog(of, DType::f32);
-  computed.blobs.front() =
-      computed.computed(computed.blobs.front(), 36, ViewKind::round, DType::bf16);
+  computed.blobs.set(0, computed.computed(computed.blobs[0], 36, ViewKind::round, DType::bf16));
   EXPECT_THROW(pairs.merge_into(computed), Error);
 }
 
