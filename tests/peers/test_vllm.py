@@ -65,7 +65,7 @@ FAMILIES = {
 }
 # Families whose config.json can be made from Megatron's args, with their maps.
 MADE = {
-    "llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "gemma3": "gemma3_text", "phi3": "phi3", "mixtral": "mixtral", "qwen3-moe": "qwen3_moe",
+    "llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "gemma3": "gemma3_text", "mixtral": "mixtral", "qwen3-moe": "qwen3_moe",
     "qwen3-next": "qwen3_next", "deepseek-v3": "deepseek_v3", "minimax-m2": "minimax_m2", "ernie": "ernie4_5_moe", "olmoe": "olmoe", "gpt-oss": "gpt_oss"}
 # Which vLLM loads from Mistral's own files, too: it has no names of Mixtral's there.
 OWN = ("llama", "mistral")
