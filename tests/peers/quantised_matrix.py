@@ -2,8 +2,8 @@
 
 Each is copied under its stored names (Hugging Face to Hugging Face), goes through HDF5, through Megatron and through torch_dist, with tensor parallelism 2 and
 expert parallelism 2, and back, and is dequantised. Where a cut of tensor parallelism 2 falls inside blocks, it is 1. A row for each folder says: the same
-tensors and configs, what differs, or the refusal; dequantised values are compared with those of the library where it can decompress. Then come the counts of each, refusals by
-their words. `--page` writes the table between the marks of a page.
+tensors and configs, what differs, or the refusal; dequantised values are compared with those of the library where it can decompress.
+Then come the counts of each, refusals by their words. `--page` writes the table between the marks of a page.
 """
 
 import collections

@@ -135,9 +135,11 @@ def llmcompressor():
     }
     only = set("w4_named w4_fp8 w4_w4 w5_w3 fp8_nvfp4 w4_blocks w8_w4 fp8_w4 w4_act_order blocks_64x128 w8a8_asymmetric".split())
     cases = {f"{kind}-qwen3" for kind in kinds if "cache" not in kind}
-    cases |= {f"{kind}-{model}" for model in ("qwen3_moe", "deepseek_v3") for kind in ("fp8_dynamic", "fp8_block", "w4a16", "nvfp4", "mxfp4", "mxfp8", "w8a8", "w5_g64")}
+    cases |= {f"{kind}-{model}" for model in ("qwen3_moe", "deepseek_v3") for kind in ("fp8_dynamic", "fp8_block", "w4a16", "nvfp4", "mxfp4", "mxfp8",
+              "w8a8", "w5_g64")}
     cases -= {"mxfp4-deepseek_v3", "mxfp8-deepseek_v3", "w8a8-deepseek_v3", "w5_g64-deepseek_v3", "w4a16-deepseek_v3"}
-    cases |= {"w4_g32-deepseek_v3", "w3_channel-deepseek_v3", "fp8_cache-llama", "fp8_cache_of_heads-llama", "fp8_block-qwen3_awkward", "w4_channel-qwen3_awkward", "w5_channel-qwen3_awkward",
+    cases |= {"w4_g32-deepseek_v3", "w3_channel-deepseek_v3", "fp8_cache-llama", "fp8_cache_of_heads-llama", "fp8_block-qwen3_awkward",
+              "w4_channel-qwen3_awkward", "w5_channel-qwen3_awkward",
               "fp8_dynamic-qwen3_tied", "w4a16-mixtral", "w4a16-gpt_oss", "w4a16-glm4_moe", "fp8_dynamic-gemma3_text",
               "fp8_dynamic-qwen3_next", "nvfp4a16-qwen3_next", "fp8_dynamic-nemotron_h", "w4a16-granite_moe", "w8a16-phi3", "fp8_dynamic-phi3"}
 
@@ -164,8 +166,10 @@ def modelopt():
         result["quant_cfg"] = result["quant_cfg"] | more if isinstance(more, dict) else [*result["quant_cfg"], *more]
         return result
 
-    plain = ["FP8_DEFAULT", "FP8_PER_CHANNEL_PER_TOKEN", "FP8_2D_BLOCKWISE_WEIGHT_ONLY", "NVFP4_DEFAULT", "W4A16_NVFP4", "MXFP8_DEFAULT", "MXFP4_DEFAULT", "INT4_AWQ",
-             "INT4_BLOCKWISE_WEIGHT_ONLY", "W4A8_AWQ_BETA", "INT8_DEFAULT", "INT8_SMOOTHQUANT", "INT8_WEIGHT_ONLY", "W4A8_MXFP4_FP8", "W4A8_NVFP4_FP8", "NVFP4_MLP_ONLY"]
+    plain = ["FP8_DEFAULT", "FP8_PER_CHANNEL_PER_TOKEN", "FP8_2D_BLOCKWISE_WEIGHT_ONLY", "NVFP4_DEFAULT", "W4A16_NVFP4", "MXFP8_DEFAULT", "MXFP4_DEFAULT",
+             "INT4_AWQ",
+             "INT4_BLOCKWISE_WEIGHT_ONLY", "W4A8_AWQ_BETA", "INT8_DEFAULT", "INT8_SMOOTHQUANT", "INT8_WEIGHT_ONLY", "W4A8_MXFP4_FP8", "W4A8_NVFP4_FP8",
+             "NVFP4_MLP_ONLY"]
     more = ["NVFP4_EXPERTS_ONLY", "MXFP4_MLP_WEIGHT_ONLY", "MAMBA_MOE_NVFP4_AGGRESSIVE"]
     kinds = {name.lower().removesuffix("_default"): getattr(mtq, f"{name}_CFG") for name in plain + more if hasattr(mtq, f"{name}_CFG")}
     kinds |= {"fp8_fp8cache": with_cache("FP8_DEFAULT", "FP8_KV"), "nvfp4_nvfp4cache": with_cache("NVFP4_DEFAULT", "NVFP4_KV"),
@@ -173,9 +177,12 @@ def modelopt():
     cases = {f"{name.lower().removesuffix('_default')}-qwen3" for name in plain}
     cases |= {f"{kind}-{model}" for model in ("qwen3_moe", "mixtral", "deepseek_v3")
               for kind in ("fp8", "nvfp4", "nvfp4_experts_only", "mxfp8", "fp8_2d_blockwise_weight_only", "int4_awq", "mxfp4_mlp_weight_only")}
-    cases |= {"fp8_fp8cache-llama", "nvfp4_nvfp4cache-llama", "nvfp4_affinecache-llama", "fp8_fp8cache-deepseek_v3", "fp8_fp8cache-qwen3_next", "fp8_fp8cache-nemotron_h",
-              "fp8-gpt_oss", "nvfp4-gpt_oss", "fp8-nemotron_h", "nvfp4-nemotron_h", "mamba_moe_nvfp4_aggressive-nemotron_h", "fp8-qwen3_next", "nvfp4-qwen3_next", "nvfp4-glm4_moe", "nvfp4-minimax_m2",
-              "nvfp4-deepseek_v2", "nvfp4-qwen3_5_moe", "fp8-qwen3_tied", "nvfp4-llama_tied", "fp8-qwen3_vl", "nvfp4-qwen2_5_vl", "fp8-gemma3", "fp8-mistral3", "fp8-phi3",
+    cases |= {"fp8_fp8cache-llama", "nvfp4_nvfp4cache-llama", "nvfp4_affinecache-llama", "fp8_fp8cache-deepseek_v3", "fp8_fp8cache-qwen3_next",
+              "fp8_fp8cache-nemotron_h",
+              "fp8-gpt_oss", "nvfp4-gpt_oss", "fp8-nemotron_h", "nvfp4-nemotron_h", "mamba_moe_nvfp4_aggressive-nemotron_h", "fp8-qwen3_next",
+              "nvfp4-qwen3_next", "nvfp4-glm4_moe", "nvfp4-minimax_m2",
+              "nvfp4-deepseek_v2", "nvfp4-qwen3_5_moe", "fp8-qwen3_tied", "nvfp4-llama_tied", "fp8-qwen3_vl", "nvfp4-qwen2_5_vl", "fp8-gemma3",
+              "fp8-mistral3", "fp8-phi3",
               "fp8-granite_moe", "nvfp4-granite_moe", "fp8-llama4", "fp8_2d_blockwise_weight_only-llama_awkward"}
 
     def make(kind, model, folder, scratch):
@@ -205,7 +212,8 @@ def of_transformers():
              "torchao_int8": TorchAoConfig(torchao.Int8WeightOnlyConfig(), **kept), "torchao_fp8": TorchAoConfig(torchao.Float8WeightOnlyConfig(), **kept),
              "torchao_intx": TorchAoConfig(torchao.IntxWeightOnlyConfig(), **kept)}
     cases = {f"{kind}-qwen3" for kind in kinds}
-    cases |= {f"fp8-{model}" for model in ("qwen3_awkward", "qwen3_moe", "mixtral", "deepseek_v3", "qwen3_next", "glm4_moe", "qwen3_5_moe", "gpt_oss", "llama_tied")}
+    cases |= {f"fp8-{model}" for model in ("qwen3_awkward", "qwen3_moe", "mixtral", "deepseek_v3", "qwen3_next", "glm4_moe", "qwen3_5_moe", "gpt_oss",
+              "llama_tied")}
     cases |= {"fp8_e8m0-qwen3_moe", "bnb_nf4-qwen3_moe"}
 
     def make(kind, model, folder, scratch):

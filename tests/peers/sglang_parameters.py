@@ -1,8 +1,8 @@
-"""python sglang_parameters.py SOURCES FOLDER...: which parameters SGLang's quantised layers have for the weights of folders, and whether the stored tensors fit.
+"""python sglang_parameters.py SOURCES FOLDER...: which parameters SGLang's quantised layers have for the weights of folders, and whether they fit.
 
-SOURCES is what scripts/install_peers.sh sglang makes: the package alone, because its dependencies need a GPU. The Python is that of scripts/install_peers.sh vllm.
-Each quantised module of a folder that is no expert becomes a linear layer with SGLang's own config and method, which its code chooses from config.json. What the
-method registers is compared with what is stored. Prints a line for each folder, and at the end a JSON object: folder -> differences.
+SOURCES is what scripts/install_peers.sh sglang makes: the package alone, because its dependencies need a GPU. The Python is that of
+scripts/install_peers.sh vllm. Each quantised module of a folder that is no expert becomes a linear layer with SGLang's own config and method, which its code chooses from config.json.
+What the method registers is compared with what is stored. Prints a line for each folder, and at the end a JSON object: folder -> differences.
 """
 
 import importlib.abc

@@ -48,8 +48,9 @@ def bytes_of(parameter):
 
 
 def save_loaded(loader, model, config, path):
-    """Scales of the cache stand in `.attn.`: no folder here has them."""
-    parameters = {name: parameter for name, parameter in model.named_parameters() if ".attn." not in name and parameter.numel()}
+    """Scales of the cache stand in `.attn.` and `.mla_attn.`: no folder here has them."""
+    parameters = {name: parameter for name, parameter in model.named_parameters()
+                  if ".attn." not in name and ".mla_attn." not in name and parameter.numel()}
     for parameter in parameters.values():
         bytes_of(parameter).fill_(FILLING)
     model.load_weights(loader.get_all_weights(config, model))
