@@ -61,7 +61,7 @@ void FileEntries::repeat(std::size_t first, std::size_t count, std::uint32_t fil
   }
 }
 
-/// Whether the last stretch repeats a file, and this entry goes on with it.
+/// Whether the last stretch repeats a file, and this entry continues it.
 bool FileEntries::repeats_on(FileEntry const& entry) const {
   if (stretches_.empty() || stretches_.back().file != entry.file || entry.file == as_stored)
     return false;

@@ -81,7 +81,7 @@ class CellTable {
   void add_shapes(std::span<CellShape const> shapes) {
     shapes_.insert(shapes_.end(), shapes.begin(), shapes.end());
   }
-  /// The number of a shape that is like `shape` but for its staging memory.
+  /// The number of a shape that is like `shape` except for its staging memory.
   std::uint32_t with_staging(std::uint32_t shape, std::uint64_t staging_bytes);
   void add(std::uint32_t shape, std::uint32_t first_place, DigestId digest,
            std::uint64_t digest_bytes);

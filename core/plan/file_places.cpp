@@ -4,7 +4,6 @@ namespace reshard {
 
 void FilePlaces::add(FilePlaces const& others) {
   std::uint64_t const shift = wide_.size();
-  words_.reserve(words_.size() + others.words_.size());
   for (std::uint64_t const word : others.words_)
     words_.push_back(word < first_wide ? word : word + shift);
   wide_.insert(wide_.end(), others.wide_.begin(), others.wide_.end());

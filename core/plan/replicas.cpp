@@ -49,7 +49,7 @@ struct Boxes {
 Boxes boxes_of(TensorPieces const& all, Catalog const& catalog) {
   Boxes result{{}, 0, BoxTable(all.size())};
   std::vector<std::uint32_t> load(catalog.files.size());  // file -> pieces chosen from it
-  auto const file_of = [&](std::uint32_t piece) { return catalog.blobs[all.blob(piece)].file; };
+  auto const file_of = [&](std::uint32_t piece) { return catalog.blobs.file(all.blob(piece)); };
   for (std::uint32_t i = 0; i < all.size(); ++i) {
     if (all.is_copy(i)) continue;
     std::uint32_t const box = result.table.number_of(all.box(i));

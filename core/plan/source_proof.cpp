@@ -45,8 +45,8 @@ std::uint64_t element_bytes(Distinct const& distinct, Catalog const& source,
                             std::string_view tensor) {
   Blob const& first = source.blobs[distinct.blob(0)];
   for (std::uint32_t const number : distinct.all->blobs()) {
+    if (source.blobs.dtype(number) == first.dtype) continue;
     Blob const& blob = source.blobs[number];
-    if (blob.dtype == first.dtype) continue;
     fail(
         ErrorKind::source,
         "source: '{}' is {} in '{}' ({}) and {} in '{}' ({}). Save the whole checkpoint with one dtype per tensor.",

@@ -206,7 +206,7 @@ void TensorSlices::make(std::size_t number, Slice& slice) const {
   for (std::uint32_t t = range.target_begin; t < range.target_end; ++t)
     slice.target.push_back(target_.piece(target_.entries()[t]));
   auto const place = [&](SlicePiece const& piece) {
-    Blob const& blob = target_catalog_.blobs[target_pieces_.blob(piece.piece)];
+    FilePlace const blob = target_catalog_.blobs.place(target_pieces_.blob(piece.piece));
     return std::tuple(blob.file, blob.offset_bytes, piece.offset);
   };
   if (!std::ranges::is_sorted(slice.target, {}, place))

@@ -227,7 +227,7 @@ class Holder {
     return &found;
   }
 
-  /// Repeated elements stand for moments that the source did not have (universal.hpp).
+  /// Moments that the source did not have are repeated elements (universal.hpp).
   void add_whole(HeldParameter& to, FileTensor const& slot, std::uint32_t file) {
     if (!slot.strides.empty() && std::ranges::count(slot.strides, 0) == std::ssize(slot.strides))
       return;

@@ -100,10 +100,7 @@ class ModelChanger {
     return value.integer() == nullptr ? 0 : *value.integer();
   }
 
-  std::optional<AxisId> axis(std::string_view name) const {
-    int const found = model_.axes().find(name);
-    return found < 0 ? std::nullopt : std::optional(static_cast<AxisId>(found));
-  }
+  std::optional<AxisId> axis(std::string_view name) const { return axis_of(model_, name); }
   Index size(std::string_view name) const {
     auto const found = axis(name);
     return found ? model_.axes()[*found].size : 0;
@@ -143,27 +140,21 @@ class ModelChanger {
 
   // --- Pieces ---
 
-  template <class Use>
-  void each_catalog(Use const& use) {
-    use(read_.catalog);
-    if (read_.weights) use(*read_.weights);
-  }
-
   void keep_experts() {
     AxisId const layer = *axis("layer");
     AxisId const expert = *axis("expert");
-    each_catalog([&](Catalog& catalog) {
+    each_catalog(read_, [&](Catalog& catalog) {
       select_indices_by(model_, catalog, layer, expert, facts_.kept_experts,
                         facts_.kept_expert_count);
     });
-    each_model([&](Model& model) { model.resize(expert, facts_.kept_expert_count); });
+    each_model(read_, [&](Model& model) { model.resize(expert, facts_.kept_expert_count); });
   }
 
   /// Engines find the layers by the config.json and the names of the complete model.
   void leave_draft() {
-    each_model([](Model& model) { limit_to_draft(model); });
+    each_model(read_, [](Model& model) { limit_to_draft(model); });
     AxisId const layer = *axis("layer");
-    each_catalog([&](Catalog& catalog) {
+    each_catalog(read_, [&](Catalog& catalog) {
       select_from(model_, catalog, layer, facts_.layers);
       for (std::size_t t = 0; t < catalog.tensors.size(); ++t)
         if (!model_.exists(TensorId(t))) {
@@ -199,18 +190,12 @@ class ModelChanger {
     for (Index i = facts_.layers; !facts_.drop_depths && i < size("layer"); ++i) kept.push_back(i);
     auto const depth = axis("depth");
     if (facts_.drop_depths && depth) {
-      each_catalog([&](Catalog& catalog) { select_indices(model_, catalog, *depth, {}); });
-      each_model([&](Model& model) { model.select(*depth, {}); });
+      each_catalog(read_, [&](Catalog& catalog) { select_indices(model_, catalog, *depth, {}); });
+      each_model(read_, [&](Model& model) { model.select(*depth, {}); });
     }
-    each_catalog([&](Catalog& catalog) { select_indices(model_, catalog, layer, kept); });
-    each_model([&](Model& model) { model.select(layer, kept); });
+    each_catalog(read_, [&](Catalog& catalog) { select_indices(model_, catalog, layer, kept); });
+    each_model(read_, [&](Model& model) { model.select(layer, kept); });
     changed_.layers = std::move(kept);
-  }
-
-  template <class Use>
-  void each_model(Use const& use) {
-    use(model_);
-    if (read_.unquantised) use(*read_.unquantised);
   }
 
   // --- Facts ---

@@ -1,11 +1,34 @@
 #pragma once
 
+#include <optional>
+#include <string_view>
 #include <vector>
 
+#include "core/formats/source_model.hpp"
 #include "core/mapping/model.hpp"
 #include "core/plan/catalog.hpp"
 
 namespace reshard {
+
+/// The axis of a model by its name; nullopt if it has none.
+inline std::optional<AxisId> axis_of(Model const& model, std::string_view name) {
+  int const found = model.axes().find(name);
+  return found < 0 ? std::nullopt : std::optional(static_cast<AxisId>(found));
+}
+
+/// Calls `use` with every catalogue of a source that is read.
+template <class Use>
+void each_catalog(SourceModel& read, Use const& use) {
+  use(read.catalog);
+  if (read.weights) use(*read.weights);
+}
+
+/// Calls `use` with every model of a source that is read.
+template <class Use>
+void each_model(SourceModel& read, Use const& use) {
+  use(*read.model);
+  if (read.unquantised) use(*read.unquantised);
+}
 
 /// Of the pieces of every tensor with this axis, the parts with the indices `kept`, which become
 /// 0, 1, 2, … of an axis of so many. An Error of kind usage where stored tensors count the axis in

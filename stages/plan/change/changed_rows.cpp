@@ -34,7 +34,7 @@ class RowChanger {
         used_(source.new_rows ? source.new_rows->stored.tensors.size() : 0) {}
 
   void run() {
-    auto const vocab = axis("vocab");
+    auto const vocab = axis_of(model_, "vocab");
     if (!vocab)
       fail(ErrorKind::usage, "[target] vocab_size = {}: the model has no vocabulary. Remove it.",
            changes_.vocab_size);
@@ -48,12 +48,12 @@ class RowChanger {
              source_.new_rows ? "rows_from" : "new_rows", held, changes_.vocab_size);
       std::vector<Index> kept(static_cast<std::size_t>(changes_.vocab_size));
       std::iota(kept.begin(), kept.end(), Index{0});
-      each_catalog([&](Catalog& catalog) { select_indices(model_, catalog, *vocab, kept); });
-      each_model([&](Model& model) { model.resize(*vocab, changes_.vocab_size); });
+      each_catalog(read_, [&](Catalog& catalog) { select_indices(model_, catalog, *vocab, kept); });
+      each_model(read_, [&](Model& model) { model.resize(*vocab, changes_.vocab_size); });
       return;
     }
     check_new_rows(held);
-    each_catalog([&](Catalog& catalog) {
+    each_catalog(read_, [&](Catalog& catalog) {
       auto const tensors = tensors_of(*vocab, catalog);
       std::vector<SourceView> views;
       for (TensorId const tensor : tensors) views.push_back(new_rows(catalog, tensor, held));
@@ -61,7 +61,7 @@ class RowChanger {
       added_.emplace_back(&catalog, tensors, std::move(views));
     });
     check_all_used();
-    each_model([&](Model& model) { model.resize(*vocab, changes_.vocab_size); });
+    each_model(read_, [&](Model& model) { model.resize(*vocab, changes_.vocab_size); });
     for (auto& [catalog, tensors, views] : added_)
       for (std::size_t i = 0; i < tensors.size(); ++i)
         add_rows(*catalog, tensors[i], *vocab, held, std::move(views[i]));
@@ -259,23 +259,6 @@ class RowChanger {
       catalog.add({stored.file, stored.offset_bytes, dtype, named}, pieces, false);
     else
       catalog.add({catalog.add_view(std::move(view)), 0, dtype, named}, pieces, false);
-  }
-
-  template <class Use>
-  void each_catalog(Use const& use) {
-    use(read_.catalog);
-    if (read_.weights) use(*read_.weights);
-  }
-
-  template <class Use>
-  void each_model(Use const& use) {
-    use(model_);
-    if (read_.unquantised) use(*read_.unquantised);
-  }
-
-  std::optional<AxisId> axis(std::string_view name) const {
-    int const found = model_.axes().find(name);
-    return found < 0 ? std::nullopt : std::optional(static_cast<AxisId>(found));
   }
 
   Checkpoint const& source_;
