@@ -114,6 +114,12 @@ struct QuantDecode {
                       ///< when values cannot be computed
   std::string times;  ///< the part with the second scale
   std::string divided_by;  ///< likewise
+  std::string order;       ///< where codes lie: "interleaved", "rows", "row_pairs" as in
+                           ///< quant::CodeOrder; "" for along the rows
+  bool transposed =
+      false;              ///< stored with a row for each column; of "interleaved" and "rows" always
+  Index divisor = 1;      ///< values are divided by it, last
+  Index zero_offset = 0;  ///< of stored zero points; of a MapQuant in its own `zero_offset`
 };
 
 /// How the config.json of a Hugging Face folder describes a scheme.
@@ -141,6 +147,8 @@ struct MapQuant {
   Expression when;   ///< over facts: the scheme is looked for only when this holds
   Expression first;  ///< over facts: when this holds, it is looked for before those without it,
                      ///< because shapes alone do not always tell it from another
+  Expression zero_offset;    ///< over facts: zero points are the stored ones and this
+  bool only_values = false;  ///< looked for only where values are computed
   std::vector<MapQuantPart> parts;
   std::string place;
 };

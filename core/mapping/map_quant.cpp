@@ -23,6 +23,10 @@ class QuantReader {
         result.when = reader_.expression(*member);
       else if (key == "first")
         result.first = reader_.expression(*member);
+      else if (key == "zero_offset")
+        result.zero_offset = reader_.expression(*member);
+      else if (key == "only_values")
+        result.only_values = reader_.flag(*member, key);
       else
         result.parts.push_back(part(key, *member));
     }
@@ -44,10 +48,19 @@ class QuantReader {
         result.times = reader_.text(*member, key);
       else if (key == "divided_by")
         result.divided_by = reader_.text(*member, key);
+      else if (key == "order")
+        result.order = reader_.text(*member, key);
+      else if (key == "transposed")
+        result.transposed = reader_.flag(*member, key);
+      else if (key == "divisor")
+        result.divisor = number(*member);
       else
         reader_.mistake(
             *member,
-            fmt::format("'{}' is not a key of decode. Known: codes, times, divided_by.", key));
+            fmt::format(
+                "'{}' is not a key of decode. Known: codes, times, divided_by, order, transposed, "
+                "divisor.",
+                key));
     }
     return result;
   }

@@ -22,9 +22,12 @@ Json::Array weight_groups(Model const& model) {
 
 class SchemeMaker {
  public:
-  SchemeMaker(MapQuant const& quant, Model const& model) : quant_(quant), model_(model) {
+  SchemeMaker(MapQuant const& quant, MapFile const& map, Model const& model)
+      : quant_(quant), model_(model) {
     scope_.absent_spreads = true;
-    scope_.key = [this](std::string_view key) {
+    scope_.key = [this, &map](std::string_view key) {
+      auto const let = std::ranges::find(map.let, key, &NamedExpression::name);
+      if (let != map.let.end()) return std::optional<Json>(let->expression.evaluate(scope_));
       return std::optional<Json>(key.starts_with(of_group)
                                      ? fact(group_, key.substr(of_group.size()))
                                      : model_.value(key));
@@ -38,7 +41,9 @@ class SchemeMaker {
   QuantScheme made(Json const& group) {
     group_ = group;
     QuantScheme scheme{
-        quant_.name, quant_.decode, quant_.label, {}, quant_.parts.front().name != "values"};
+        quant_.name,       quant_.decode, quant_.label, {}, quant_.parts.front().name != "values",
+        quant_.only_values};
+    if (!quant_.zero_offset.empty()) scheme.decode.zero_offset = quant_.zero_offset.integer(scope_);
     for (MapQuantPart const& written : quant_.parts) {
       if (!written.when.empty() && !written.when.holds(scope_)) continue;
       QuantPart part{written.name,
@@ -100,12 +105,17 @@ std::string name_with_block(QuantScheme const& scheme) {
 
 }  // namespace
 
+bool is_stored_transposed(QuantScheme const& scheme) {
+  return scheme.decode.transposed || scheme.decode.order == "interleaved" ||
+         scheme.decode.order == "rows";
+}
+
 std::vector<QuantScheme> evaluate_schemes(MapFile const& map, Model const& model) {
   Json::Array const groups = weight_groups(model);
   std::vector<QuantScheme> first;
   std::vector<QuantScheme> others;
   for (MapQuant const& quant : map.quant) {
-    SchemeMaker maker(quant, model);
+    SchemeMaker maker(quant, map, model);
     if (!maker.is_meant()) continue;
     std::vector<QuantScheme> made;
     for (Json const& group : groups) {
@@ -126,6 +136,8 @@ std::vector<QuantScheme> evaluate_schemes(MapFile const& map, Model const& model
 std::string part_name(std::string_view weight, std::string_view part) {
   constexpr std::string_view word = "weight";
   if (part.starts_with('_')) return std::string(weight) + std::string(part);
+  if (part.starts_with('.'))
+    return std::string(weight.substr(0, weight.rfind('.'))) + std::string(part);
   std::size_t const at = weight.rfind(word);
   std::size_t const last = weight.rfind('.');
   // "weight" of an earlier word of the name is another thing, unless an ending of its own follows:

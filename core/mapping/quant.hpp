@@ -36,7 +36,11 @@ struct QuantScheme {
   QuantLabel label;
   std::vector<QuantPart> parts;
   bool beside = false;
+  bool only_values = false;  ///< not for tensors that are moved as they are stored
 };
+
+/// Whether the stored tensors have a row for each column of the weight.
+bool is_stored_transposed(QuantScheme const& scheme);
 
 /// The schemes of a map that can be meant for this model, in the order in which they are looked
 /// for.
@@ -50,6 +54,7 @@ std::vector<QuantScheme> evaluate_schemes(MapFile const& map, Model const& model
 ///   experts.gate_up_proj,   weight_blocks ->  experts.gate_up_proj_blocks       (no "weight" in
 ///   the last word)
 ///   experts.gate_up_proj,   _weight_scale ->  experts.gate_up_proj_weight_scale
+///   mlp.up_proj.weight,     ._weight_scale -> mlp.up_proj._weight_scale
 std::string part_name(std::string_view weight, std::string_view part);
 
 /// The logical tensor that a part of a weight is: "attn.q.fp8_block.scale".

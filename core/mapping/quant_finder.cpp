@@ -7,10 +7,8 @@
 namespace reshard {
 namespace {
 
-bool fits(QuantPart const& part, FoundTensor const& found,
-          std::optional<std::vector<Index>> const& shape) {
-  return shape && found.shape == *shape &&
-         std::ranges::find(part.dtypes, found.dtype) != part.dtypes.end();
+bool has_dtype(QuantPart const& part, FoundTensor const& found) {
+  return std::ranges::find(part.dtypes, found.dtype) != part.dtypes.end();
 }
 
 /// The shape of a part of a stored matrix that is a weight of its own.
@@ -39,18 +37,23 @@ std::optional<QuantMatch> match_scheme(Side const& side, QuantScheme const& sche
                                        SidePlace const& place, FindTensor const& find,
                                        MatchFor what) {
   QuantMatch match;
-  auto const shape = [&](QuantPart const& part) {
-    auto known = side.part_shape(name, part, place);
-    if (!known && what == MatchFor::values)
-      known = shape_of_matrix_part(side.quantised_layout(name.entry, place).layout.shape, part);
-    return known;
+  bool const transposed = is_stored_transposed(scheme);
+  auto const has_shape = [&](QuantPart const& part, std::vector<Index> const& shape) {
+    if (!transposed && side.part_shape(name, part, place) == shape) return true;
+    if (what != MatchFor::values) return false;
+    std::vector<Index> weight = side.quantised_layout(name.entry, place).layout.shape;
+    if (!transposed) return shape_of_matrix_part(weight, part) == shape;
+    QuantPart stored = part;
+    std::swap(weight.end()[-1], weight.end()[-2]);
+    std::swap(stored.dims.end()[-1], stored.dims.end()[-2]);
+    return shape_of_matrix_part(weight, stored) == shape;
   };
   for (QuantPart const& part : scheme.parts) {
     std::string stored = part_name(side.weight_name(name.entry, weight, part), part.stored);
     auto const there = find(stored);
     bool const taken =
         scheme.beside && std::ranges::find(match.stored_parts, stored) != match.stored_parts.end();
-    if (there && !taken && fits(part, *there, shape(part)))
+    if (there && !taken && has_dtype(part, *there) && has_shape(part, there->shape))
       match.stored_parts.push_back(std::move(stored));
     else if (part.optional)
       match.stored_parts.emplace_back();
@@ -113,7 +116,8 @@ std::optional<QuantMatch> match_quantised(Model const& model, Side const& side,
   if (!side.part(name.entry).empty() || side.quantised_expression(name.entry).dims.size() < 2)
     return std::nullopt;
   for (std::size_t s = 0; s < model.schemes().size(); ++s) {
-    if (model.schemes()[s].beside) continue;
+    QuantScheme const& scheme = model.schemes()[s];
+    if (scheme.beside || (scheme.only_values && what == MatchFor::moving)) continue;
     for (std::string const& weight : names_of(name))
       if (auto match = match_scheme(side, model.schemes()[s], name, weight, place, find, what)) {
         match->scheme = s;
@@ -129,7 +133,7 @@ std::optional<QuantFault> quantised_fault(Model const& model, Side const& side,
   if (!side.part(name.entry).empty() || side.quantised_expression(name.entry).dims.size() < 2)
     return std::nullopt;
   for (QuantScheme const& scheme : model.schemes()) {
-    if (scheme.beside) continue;
+    if (scheme.beside || scheme.only_values) continue;
     auto const is_there = [&](QuantPart const& part) {
       auto const there =
           find(part_name(side.weight_name(name.entry, name.name, part), part.stored));
@@ -148,15 +152,16 @@ std::optional<QuantFault> quantised_fault(Model const& model, Side const& side,
 }
 
 std::vector<QuantMatch> match_beside(Model const& model, Side const& side, StoredName const& name,
-                                     SidePlace const& place, FindTensor const& find) {
+                                     SidePlace const& place, FindTensor const& find,
+                                     MatchFor what) {
   std::vector<QuantMatch> result;
   if (!side.part(name.entry).empty() || side.quantised_expression(name.entry).dims.size() < 2)
     return result;
   for (std::size_t s = 0; s < model.schemes().size(); ++s) {
-    if (!model.schemes()[s].beside) continue;
+    QuantScheme const& scheme = model.schemes()[s];
+    if (!scheme.beside || (scheme.only_values && what == MatchFor::moving)) continue;
     for (std::string const& weight : names_of(name)) {
-      auto match =
-          match_scheme(side, model.schemes()[s], name, weight, place, find, MatchFor::moving);
+      auto match = match_scheme(side, scheme, name, weight, place, find, what);
       if (std::ranges::all_of(match->stored_parts, &std::string::empty)) continue;
       match->scheme = s;
       result.push_back(*std::move(match));
@@ -188,7 +193,8 @@ void QuantFinder::look(SidePlace const& place, std::span<StoredName const> names
         std::none_of(name.aliases.begin(), name.aliases.end(), there))
       continue;
     for (TensorId const tensor : side_.tensors(name.entry)) note(tensor, name, match, place_name);
-    for (QuantMatch const& beside : match_beside(model_, side_, name, place, find))
+    for (QuantMatch const& beside :
+         match_beside(model_, side_, name, place, find, MatchFor::moving))
       for (TensorId const tensor : side_.tensors(name.entry))
         note_parts(tensor, name, beside, layers_of(name, tensor));
   }

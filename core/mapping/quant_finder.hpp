@@ -51,7 +51,7 @@ std::optional<QuantFault> quantised_fault(Model const& model, Side const& side,
 /// The parts of schemes that stand beside a weight which is stored as it is (QuantScheme::beside);
 /// a match for each scheme that has some.
 std::vector<QuantMatch> match_beside(Model const& model, Side const& side, StoredName const& name,
-                                     SidePlace const& place, FindTensor const& find);
+                                     SidePlace const& place, FindTensor const& find, MatchFor what);
 
 /// A logical tensor of the model that is a part of what weights are fused in (QuantPart::fused);
 /// with `rows`, one whose rows lie rank by rank in global formats. Nothing where there is none.

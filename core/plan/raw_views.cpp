@@ -85,7 +85,7 @@ class RawViews {
 std::vector<ViewPart> stage_raw_views(RoundWork& work, std::span<SourceView const> views,
                                       std::uint32_t first_view_file) {
   auto const is_raw = [&](Extent const& read) {
-    return read.file >= first_view_file && !only_on_host(views[read.file - first_view_file].kind);
+    return read.file >= first_view_file && !only_on_host(views[read.file - first_view_file]);
   };
   if (std::none_of(work.reads.begin(), work.reads.end(), is_raw)) return {};
   RawViews raw(work, views);
@@ -102,7 +102,7 @@ std::vector<ViewPart> stage_raw_views(RoundWork& work, std::span<SourceView cons
 double staging_growth(std::span<SourceView const> views) {
   double growth = 1;
   for (SourceView const& view : views) {
-    if (only_on_host(view.kind)) continue;
+    if (only_on_host(view)) continue;
     // Codes take half of their BF16 values at most; scales and zero points of small blocks take at
     // most as much.
     double const more =

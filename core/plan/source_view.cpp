@@ -33,6 +33,8 @@ quant::Companions companions_of(SourceView const& view) {
     companions.seconds = volume(view.second->shape);
   }
   if (view.zero_points) companions.zero_points = view.zero_points->dtype;
+  companions.groups = view.groups.has_value();
+  if (view.factors) companions.factors = view.factors->dtype;
   return companions;
 }
 
@@ -61,7 +63,7 @@ std::vector<Index> without_ones(std::vector<Index> const& shape) {
 /// tensor: a transposed tensor has the same bytes.
 void check_codes(SourceView const& view, std::string const& file,
                  quant::Dequantiser const& decoder) {
-  Index const rows = decoder.shape().stack * decoder.shape().rows;
+  Index const rows = decoder.code_rows();
   Index prefix = 1;
   bool found = rows == 1;
   for (Index const extent : view.stored.shape) found = (prefix *= extent) == rows || found;
@@ -104,7 +106,14 @@ void check_dequantise(SourceView const& view, std::string const& file) {
     check_grid(view, file, "scale is", *view.scale, decoder.scale_rows(), decoder.scale_columns());
   if (view.zero_points)
     check_grid(view, file, "zero points are", *view.zero_points, decoder.zero_rows(),
-               decoder.scale_columns());
+               decoder.zero_columns());
+  bool const by_rows = quant::is_transposed(view.scheme.order);
+  Index const grouped = by_rows ? decoder.shape().rows : decoder.shape().columns;
+  if (view.groups && (view.groups->dtype != DType::i32 || volume(view.groups->shape) != grouped))
+    fail_shape(view, file, "groups are", *view.groups, fmt::format("I32 [{}]", grouped));
+  if (view.factors && volume(view.factors->shape) != decoder.shape().columns)
+    fail_shape(view, file, "factors are", *view.factors,
+               fmt::format("[{}]", decoder.shape().columns));
 }
 
 void check_merge(SourceView const& view, std::string const& file) {
@@ -125,10 +134,23 @@ std::string_view largest_of(DType dtype) {
 
 Index elements_of(SourceView const& view) { return volume(view.shape); }
 
+bool only_on_host(SourceView const& view) {
+  if (view.kind == ViewKind::dequantise && view.scale)
+    return quant::is_by_columns(view.scheme, companions_of(view));
+  return view.kind >= ViewKind::merge || view.kind == ViewKind::to_dtype;
+}
+
+std::vector<StoredPlace> places_of(SourceView const& view) {
+  std::vector<StoredPlace> places{view.stored};
+  for (auto const* const place :
+       {&view.scale, &view.second, &view.zero_points, &view.groups, &view.factors})
+    if (*place) places.push_back(**place);
+  return places;
+}
+
 std::vector<std::uint32_t> files_of(SourceView const& view) {
   std::set<std::uint32_t> files{view.stored.file};
-  for (auto const* const place : {&view.scale, &view.second, &view.zero_points})
-    if (*place) files.insert((*place)->file);
+  for (StoredPlace const& place : places_of(view)) files.insert(place.file);
   if (view.gathered) return view.gathered->files;
   if (view.merged) files.insert(view.merged->files.begin(), view.merged->files.end());
   for (StoredPlace const& other : view.averaged) files.insert(other.file);

@@ -72,12 +72,15 @@ struct SourceView {
   std::optional<StoredPlace> zero_points =
       std::nullopt;  ///< as in quant::Companions: I8 in the shape of the scale, or I32 [.., words
                      ///< of the rows, blocks]
+  std::optional<StoredPlace> groups = std::nullopt;   ///< as in quant::Companions
+  std::optional<StoredPlace> factors = std::nullopt;  ///< likewise
 };
 
-/// Whether the reader computes such a view on the host even if a device computes others.
-constexpr bool only_on_host(ViewKind kind) {
-  return kind >= ViewKind::merge || kind == ViewKind::to_dtype;
-}
+/// Whether the reader computes the view on the host even if a device computes others.
+bool only_on_host(SourceView const& view);
+
+/// Stored tensors of a dequantising view.
+std::vector<StoredPlace> places_of(SourceView const& view);
 
 /// Elements of the computed tensor.
 Index elements_of(SourceView const& view);

@@ -4,11 +4,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <span>
 
 #include "core/base/dtype.hpp"
 #include "core/base/host_device.hpp"
 #include "core/base/range.hpp"
-#include "core/quant/code_format.hpp"
 #include "core/quant/number_formats.hpp"
 
 // The arithmetic of quantised weights, for the host and for kernels alike: plain numbers, no memory
@@ -18,10 +18,38 @@ namespace reshard::quant {
 /// [begin, end) of a tensor in row-major order.
 using FlatRange = HalfOpen<std::int64_t>;
 
+/// How one code of a quantised weight is stored.
+enum class CodeFormat : std::uint8_t {
+  e4m3,     ///< one per byte
+  e5m2,     ///< one per byte
+  i8,       ///< one per byte, two's complement
+  e2m1,     ///< two per byte, the even column in the low half
+  integer,  ///< `integer_bits` each, one after the other from the lowest bit of a row's first
+            ///< 32-bit word; stands for code - 2^(integer_bits - 1)
+  i4,       ///< two per byte, two's complement
+};
+
+/// Where the codes of a matrix lie.
+enum class CodeOrder : std::uint8_t {
+  columns,      ///< along the rows, as CodeFormat says
+  interleaved,  ///< along the rows; a 32-bit word has columns 0, 2, 4, 6, 1, 3, 5, 7 from its
+                ///< lowest bits on (AWQ)
+  rows,         ///< down the rows: 32-bit words of one column, from the lowest bit on (GPTQ)
+  row_pairs,    ///< two rows in a byte, the even one in the low half (ModelOpt)
+};
+
+/// Use of the second scale, a number for a whole matrix.
+enum class SecondScale : std::uint8_t {
+  none,
+  times,       ///< scale * second
+  divided_by,  ///< scale / second
+};
+
 enum class ZeroPoints : std::uint8_t {
   none,
   bytes,   ///< one I8 beside each scale
   packed,  ///< in 32-bit words as codes are, but along the rows of each matrix
+  along,   ///< in 32-bit words along the columns of the scales
 };
 
 /// Elements of a tensor from number `begin` on.
@@ -37,13 +65,43 @@ struct StoredParts {
   TensorPart scales;
   TensorPart seconds;
   TensorPart zero_points;
+  TensorPart groups;
+  TensorPart factors;
 };
 
-/// Factors of the values of one block: (code - zero) * scale / divisor.
+/// Factors of the values of one block: (code - zero) * scale. Both are numbers of F32.
 struct Factors {
   double scale = 1;
-  double divisor = 1;
   double zero = 0;
+};
+
+/// The part of a stack that is computed in one go: several whole rows, or some columns of one row.
+/// At least one element.
+struct RowPart {
+  std::int64_t first_row = 0;
+  std::int64_t rows = 1;
+  std::int64_t first_column = 0;
+  std::int64_t columns = 0;
+};
+
+/// Ranges of the stored tensors that a part needs: bytes of the codes, elements of the others.
+struct Needs {
+  FlatRange code_bytes;
+  FlatRange scales;
+  FlatRange seconds;      ///< empty without a second scale
+  FlatRange zero_points;  ///< empty without zero points
+  FlatRange groups;       ///< empty without groups: all of them
+  FlatRange factors;      ///< empty without factors of columns
+};
+
+/// The bytes that a Needs names. They may lie at any address.
+struct StoredBytes {
+  std::span<std::byte const> codes;
+  std::span<std::byte const> scales;
+  std::span<std::byte const> seconds;
+  std::span<std::byte const> zero_points;
+  std::span<std::byte const> groups;
+  std::span<std::byte const> factors;
 };
 
 /// Where codes, scales and zero points of a stack of matrices are, and how they are stored. Rows
@@ -57,8 +115,10 @@ struct CodeGrid {
   std::int64_t scale_rows = 0;  ///< of one matrix
   std::int64_t scale_columns = 0;
   std::int64_t zero_rows = 0;  ///< rows of words of one matrix
-  std::int32_t bits = 8;       ///< of a code
+  std::int64_t zero_columns = 0;
+  std::int32_t bits = 8;  ///< of a code
   CodeFormat codes = CodeFormat::e4m3;
+  CodeOrder order = CodeOrder::columns;
   SecondScale second = SecondScale::none;
   ZeroPoints zero_points = ZeroPoints::none;
   DType scale_dtype = DType::f32;
@@ -68,8 +128,25 @@ struct CodeGrid {
 
 inline constexpr std::int64_t zero_word_bits = 32;
 
+/// Whether the stored matrix has a row for each column of the weight.
+constexpr bool is_transposed(CodeOrder order) {
+  return order == CodeOrder::interleaved || order == CodeOrder::rows;
+}
+
+/// The row of codes, row_bytes each, in which the codes of a row begin.
+constexpr std::int64_t code_row(CodeGrid const& grid, std::int64_t row) {
+  if (grid.order == CodeOrder::rows) return row * grid.bits / zero_word_bits;
+  return grid.order == CodeOrder::row_pairs ? row / 2 : row;
+}
+
+/// And in which they end.
+constexpr std::int64_t last_code_row(CodeGrid const& grid, std::int64_t row) {
+  if (grid.order == CodeOrder::rows) return ((row + 1) * grid.bits - 1) / zero_word_bits;
+  return code_row(grid, row);
+}
+
 constexpr bool are_integers(CodeFormat codes) {
-  return codes == CodeFormat::i8 || codes == CodeFormat::integer;
+  return codes == CodeFormat::i8 || codes == CodeFormat::integer || codes == CodeFormat::i4;
 }
 
 /// The number that a code stands for, without zero points and scales.
@@ -80,6 +157,7 @@ constexpr double value_of_code(CodeFormat codes, int bits, std::uint8_t code) {
     case CodeFormat::e2m1: return decode(formats::e2m1, code);
     case CodeFormat::i8: return static_cast<std::int8_t>(code);
     case CodeFormat::integer: return code - (1 << (bits - 1));
+    case CodeFormat::i4: return (code ^ 8) - 8;
   }
   return 0;
 }
@@ -100,13 +178,19 @@ constexpr double result_or_nan(double result, double a, double b) {
   return std::bit_cast<double>(std::uint64_t{0xfff8} << 48U);
 }
 
-constexpr double product(double a, double b) { return result_or_nan(a * b, a, b); }
+/// The nearest number of F32. Products and quotients of such numbers are rounded as F32 arithmetic
+/// rounds them: a double has more than twice the digits.
+constexpr double as_f32(double value) {
+  return value == value ? static_cast<double>(static_cast<float>(value)) : value;
+}
+
+constexpr double product(double a, double b) { return as_f32(result_or_nan(a * b, a, b)); }
+
+constexpr double quotient(double a, double b) { return as_f32(result_or_nan(a / b, a, b)); }
 
 /// A result that is not a number, once more and step by step.
-constexpr double which_nan(double value, Factors const& factors, bool divide) {
-  double const difference = result_or_nan(value - factors.zero, value, factors.zero);
-  double const scaled = product(difference, factors.scale);
-  return divide ? result_or_nan(scaled / factors.divisor, scaled, factors.divisor) : scaled;
+constexpr double which_nan(double value, Factors const& factors) {
+  return product(result_or_nan(value - factors.zero, value, factors.zero), factors.scale);
 }
 
 template <class Code>
@@ -118,29 +202,14 @@ RESHARD_HOST_DEVICE inline std::uint64_t load(std::byte const* at) {
 
 }  // namespace detail
 
-/// The BF16 code of a code that stands for `value`, rounded once, to nearest even. A NaN is what
-/// the processor makes it.
-[[gnu::always_inline]] constexpr std::uint16_t dequantised_plainly(double value,
-                                                                   Factors const& factors,
-                                                                   bool divide) {
+/// The BF16 code of a code that stands for `value`: the product in F32, rounded to nearest even. A
+/// NaN is the same on every processor.
+[[gnu::always_inline]] constexpr std::uint16_t dequantised(double value, Factors const& factors) {
   double const scaled = (value - factors.zero) * factors.scale;
-  return static_cast<std::uint16_t>(
-      encode(formats::bf16, divide ? scaled / factors.divisor : scaled).code);
-}
-
-/// The same, and a NaN is the same on every processor.
-[[gnu::always_inline]] constexpr std::uint16_t dequantised(double value, Factors const& factors,
-                                                           bool divide) {
-  std::uint16_t const code = dequantised_plainly(value, factors, divide);
-  if ((code & 0x7fffU) <= 0x7f80U) return code;
-  return static_cast<std::uint16_t>(
-      encode(formats::bf16, detail::which_nan(value, factors, divide)).code);
-}
-
-/// Whether only a NaN makes a NaN; host processors keep that one as dequantised() does.
-constexpr bool ordinary(Factors const& factors) {
-  auto const is_ordinary = [](double factor) { return factor != 0 && factor - factor == 0; };
-  return is_ordinary(factors.scale) && is_ordinary(factors.divisor);
+  return static_cast<std::uint16_t>(encode(formats::bf16, scaled == scaled
+                                                              ? detail::as_f32(scaled)
+                                                              : detail::which_nan(value, factors))
+                                        .code);
 }
 
 /// Element `at` of a part of a tensor of scales.
@@ -208,10 +277,8 @@ RESHARD_HOST_DEVICE inline Factors factors_of(CodeGrid const& grid, StoredParts 
     factors.zero = packed_zero_point(grid, stored, row, column);
   if (grid.second == SecondScale::none) return factors;
   double const second = number_at(grid.second_dtype, stored.seconds, second_index(grid, row));
-  if (grid.second == SecondScale::times)
-    factors.scale = detail::product(factors.scale, second);
-  else
-    factors.divisor = second;
+  factors.scale = grid.second == SecondScale::times ? detail::product(factors.scale, second)
+                                                    : detail::quotient(factors.scale, second);
   return factors;
 }
 

@@ -42,7 +42,16 @@ CodeGrid grid_of(Scheme const& scheme, MatrixShape const& shape, Companions cons
     grid.zero_points = ZeroPoints::packed;
     grid.zero_rows = ceil_div(shape.rows * grid.bits, zero_word_bits);
   }
+  grid.zero_columns = grid.scale_columns;
+  if (companions.zero_points == DType::i32 && is_transposed(scheme.order)) {
+    grid.zero_points = ZeroPoints::along;
+    grid.zero_rows = grid.scale_rows;
+    grid.zero_columns = ceil_div(grid.scale_columns * grid.bits, zero_word_bits);
+  }
   grid.codes = scheme.codes;
+  grid.order = scheme.order;
+  if (scheme.order == CodeOrder::rows) grid.row_bytes = shape.columns * 4;
+  if (scheme.order == CodeOrder::row_pairs) grid.row_bytes = shape.columns;
   grid.second = scheme.second;
   grid.scale_dtype = companions.scale;
   grid.second_dtype = companions.second;
@@ -70,7 +79,10 @@ Dequantiser::Dequantiser(Scheme const& scheme, MatrixShape const& shape,
     : shape_(shape),
       companions_(companions),
       grid_(grid_of(scheme, shape, companions)),
-      tables_(grid_) {
+      tables_(grid_),
+      by_columns_(is_by_columns(scheme, companions)
+                      ? std::make_optional<ColumnDecoder>(grid_, scheme, companions)
+                      : std::nullopt) {
   RESHARD_EXPECT(!problem_of(scheme, companions));
   RESHARD_EXPECT(shape.stack >= 0 && shape.rows >= 0 && shape.columns >= 0 &&
                  (companions.seconds == 1 || companions.seconds == shape.stack));
@@ -86,6 +98,7 @@ Needs Dequantiser::needs_of(RowPart const& part) const {
   RESHARD_EXPECT(part.rows >= 1 && part.columns >= 1 && last_row < shape_.stack * shape_.rows &&
                  last_column < shape_.columns);
   RESHARD_EXPECT(part.rows == 1 || part.columns == shape_.columns);
+  if (by_columns_) return by_columns_->needs_of(part);
   Needs needs;
   bool const to_row_end = last_column + 1 == shape_.columns;
   needs.code_bytes = {
@@ -194,47 +207,15 @@ void put(std::byte* to, Index i, std::uint16_t element) { std::memcpy(to + 2 * i
   for (; i < count; ++i) put(to, i, elements[codes[i]]);
 }
 
-/// Whether elements are the products of the codes' numbers and the scale, and the numbers have at
-/// most 8 digits.
-bool plain(CodeGrid const& grid, Factors const& factors) {
-  return factors.zero == 0 && grid.codes != CodeFormat::e5m2 &&
-         grid.second != SecondScale::divided_by;
-}
-
-/// Two parts of a scale of F32: their products with numbers of 8 digits are exact in F32.
-struct SplitScale {
-  float high = 0;  ///< 16 digits
-  float low = 0;
-};
-
-/// Nothing where a product could leave the normal numbers of F32, or the scale is none.
-std::optional<SplitScale> split(double scale) {
-  auto const whole = static_cast<float>(scale);
-  float const size = whole < 0 ? -whole : whole;
-  if (static_cast<double>(whole) != scale || !(size >= 0x1p-100F && size <= 0x1p100F))
-    return std::nullopt;
-  auto const high = std::bit_cast<float>(std::bit_cast<std::uint32_t>(whole) & 0xffffff00U);
-  return SplitScale{high, std::copysign(whole - high, whole)};
+/// A scale whose products with codes are normal numbers of F32 or zero; nothing for another one.
+std::optional<float> usual(double scale) {
+  double const size = scale < 0 ? -scale : scale;
+  if (!(size >= 0x1p-100 && size <= 0x1p100)) return std::nullopt;
+  return static_cast<float>(scale);
 }
 
 [[gnu::always_inline]] inline std::uint16_t rounded(std::uint32_t bits) {
   return static_cast<std::uint16_t>((bits + 0x7fffU + (bits >> 16U & 1U)) >> 16U);
-}
-
-/// BF16 of the product of a scale and a number of at most 8 digits between 2^-9 and 2^9, a zero or
-/// a NaN, rounded once. The rounding error of a sum is itself a float; where there is one, the sum
-/// is moved to the neighbour with the lowest bit set, of the two that enclose the true one: it is
-/// rounded to fewer digits as the true one would be.
-[[gnu::always_inline]] inline std::uint16_t product(float number, SplitScale const& scale) {
-  float const high = number * scale.high;
-  float const low = number * scale.low;
-  float const sum = high + low;
-  float const error = low - (sum - high);
-  auto const bits = std::bit_cast<std::uint32_t>(sum);
-  std::uint32_t const inexact = error != 0 ? ~std::uint32_t{0} : 0;
-  auto const opposite = static_cast<std::uint32_t>(
-      static_cast<std::int32_t>(std::bit_cast<std::uint32_t>(error) ^ bits) >> 31);
-  return rounded((bits + (inexact & opposite)) | (inexact & 1U));
 }
 
 template <class ElementOf>
@@ -251,32 +232,28 @@ template <class ElementOf>
 }
 
 template <class NumberOf>
-[[gnu::always_inline]] inline void products(NumberOf const& number_of, Index count,
-                                            SplitScale scale, std::byte* to) {
-  if (scale.low == 0)  // as all of BF16 and F16
-    return put_each(
-        [=](Index i) { return rounded(std::bit_cast<std::uint32_t>(number_of(i) * scale.high)); },
-        count, to);
-  put_each([=](Index i) { return product(number_of(i), scale); }, count, to);
+[[gnu::always_inline]] inline void products(NumberOf const& number_of, Index count, float scale,
+                                            std::byte* to) {
+  put_each([=](Index i) { return rounded(std::bit_cast<std::uint32_t>(number_of(i) * scale)); },
+           count, to);
 }
 
 }  // namespace
 
 [[gnu::always_inline]] inline void Dequantiser::fill(Factors const& factors,
                                                      std::span<std::uint16_t> table) const {
-  auto const scale = split(factors.scale);
-  if (scale && plain(grid_, factors))
+  auto const scale = usual(factors.scale);
+  if (scale && factors.zero == 0 && grid_.codes != CodeFormat::e5m2)
     return products([this](Index i) { return numbers_[static_cast<std::size_t>(i)]; },
                     static_cast<Index>(table.size()), *scale, std::as_writable_bytes(table).data());
-  bool const divide = grid_.second == SecondScale::divided_by;
   for (std::size_t code = 0; code < table.size(); ++code)
-    table[code] = dequantised(values_[code], factors, divide);
+    table[code] = dequantised(values_[code], factors);
 }
 
 [[gnu::always_inline]] inline void Dequantiser::compute(std::uint8_t const* codes, Index count,
                                                         Factors const& factors,
                                                         std::byte* to) const {
-  auto const scale = split(factors.scale);
+  auto const scale = usual(factors.scale);
   if (scale && are_integers(grid_.codes)) {
     // A number of two's complement is one without sign less half of all.
     int const flip = grid_.codes == CodeFormat::i8 ? 0x80 : 0;
@@ -284,10 +261,9 @@ template <class NumberOf>
     return products([=](Index i) { return static_cast<float>((codes[i] ^ flip) - offset); }, count,
                     *scale, to);
   }
-  if (scale && plain(grid_, factors))
+  if (scale && factors.zero == 0 && grid_.codes != CodeFormat::e5m2)
     return products([=, this](Index i) { return numbers_[codes[i]]; }, count, *scale, to);
-  bool const divide = grid_.second == SecondScale::divided_by;
-  for (Index i = 0; i < count; ++i) put(to, i, dequantised(values_[codes[i]], factors, divide));
+  for (Index i = 0; i < count; ++i) put(to, i, dequantised(values_[codes[i]], factors));
 }
 
 /// The blocks of one row that these columns reach.
@@ -351,10 +327,16 @@ void Dequantiser::run(RowPart const& part, StoredBytes const& stored, std::span<
   RESHARD_EXPECT(holds(stored.zero_points, needs.zero_points,
                        bits(companions_.zero_points.value_or(DType::i8))));
   RESHARD_EXPECT(static_cast<Index>(to.size()) == 2 * part.rows * part.columns);
+  RESHARD_EXPECT(holds(stored.groups, needs.groups, bits(DType::i32)));
+  RESHARD_EXPECT(
+      holds(stored.factors, needs.factors, bits(companions_.factors.value_or(DType::f32))));
   StoredParts const parts{{stored.codes.data(), needs.code_bytes.begin},
                           {stored.scales.data(), needs.scales.begin},
                           {stored.seconds.data(), needs.seconds.begin},
-                          {stored.zero_points.data(), needs.zero_points.begin}};
+                          {stored.zero_points.data(), needs.zero_points.begin},
+                          {stored.groups.data(), needs.groups.begin},
+                          {stored.factors.data(), needs.factors.begin}};
+  if (by_columns_) return by_columns_->run(part, parts, to.data());
   with_wide_vectors([&] { run_rows(part, stored.codes, parts, to.data()); });
 }
 

@@ -41,9 +41,7 @@ void ElementTables::begin_second(double second) {
 }
 
 ElementTables::Key ElementTables::key_of(Factors const& factors) {
-  return {std::bit_cast<std::uint64_t>(factors.scale),
-          std::bit_cast<std::uint64_t>(factors.divisor),
-          std::bit_cast<std::uint64_t>(factors.zero)};
+  return {std::bit_cast<std::uint64_t>(factors.scale), std::bit_cast<std::uint64_t>(factors.zero)};
 }
 
 }  // namespace reshard::quant

@@ -45,7 +45,6 @@ class ElementTables {
   /// The factors of a table, as bits: 0 and -0 make different elements.
   struct Key {
     std::uint64_t scale = 0;
-    std::uint64_t divisor = 0;
     std::uint64_t zero = 0;
     friend bool operator==(Key const&, Key const&) = default;
   };

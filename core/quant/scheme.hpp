@@ -5,7 +5,7 @@
 
 #include "core/base/dtype.hpp"
 #include "core/base/integers.hpp"
-#include "core/quant/code_format.hpp"
+#include "core/quant/code_grid.hpp"
 
 namespace reshard::quant {
 
@@ -17,6 +17,9 @@ struct Scheme {
   Index block_rows = 1;     ///< rows that share a scale; 0: all of the matrix
   Index block_columns = 1;  ///< columns that share a scale; 0: all of the matrix
   SecondScale second = SecondScale::none;
+  CodeOrder order = CodeOrder::columns;
+  int zero_offset = 0;  ///< the zero point is the stored one and this, in integer_bits
+  int divisor = 1;      ///< values are multiplied by the F32 nearest to its reciprocal, last
   friend bool operator==(Scheme const&, Scheme const&) = default;
 };
 
@@ -39,8 +42,15 @@ struct Companions {
   Index seconds = 1;          ///< 1, or one for each matrix of the stack
   std::optional<DType> zero_points =
       std::nullopt;  ///< I8: one beside each scale. I32: packed as codes are, but along the rows of
-                     ///< each matrix
+                     ///< each matrix; with `interleaved` and `rows` along the columns of the scales
+  bool groups =
+      false;  ///< I32: the block of each column; with `interleaved` and `rows` of each row
+  std::optional<DType> factors = std::nullopt;  ///< F32, BF16, F16: one for each column
 };
+
+/// Whether each column of a row has factors of its own, or codes do not lie along the rows. A
+/// device does not decode such a form.
+bool is_by_columns(Scheme const& scheme, Companions const& companions);
 
 /// The fault of the fields, as "a scale of F64 is not known"; nothing when a Dequantiser takes
 /// them.

@@ -178,16 +178,19 @@ void add_place(Digest& digest, StoredPlace const& place) {
 
 /// All that decides about the values it gives.
 void add_view(Digest& digest, SourceView const& view) {
-  auto const& [codes, integer_bits, block_rows, block_columns, second] = view.scheme;
+  auto const& [codes, integer_bits, block_rows, block_columns, second, order, zero_offset,
+               divisor] = view.scheme;
   digest.add(view.name);
   for (auto const word :
        {static_cast<Index>(view.kind), static_cast<Index>(view.dtype),
         static_cast<Index>(view.constant), static_cast<Index>(codes),
-        static_cast<Index>(integer_bits), block_rows, block_columns, static_cast<Index>(second)})
+        static_cast<Index>(integer_bits), block_rows, block_columns, static_cast<Index>(second),
+        static_cast<Index>(order), static_cast<Index>(zero_offset), static_cast<Index>(divisor)})
     digest.add(static_cast<std::uint64_t>(word));
   digest.add_all(view.shape);
   add_place(digest, view.stored);
-  for (auto const* const place : {&view.scale, &view.second, &view.zero_points}) {
+  for (auto const* const place :
+       {&view.scale, &view.second, &view.zero_points, &view.groups, &view.factors}) {
     digest.add(std::uint64_t{place->has_value()});
     if (*place) add_place(digest, **place);
   }

@@ -43,9 +43,8 @@ double bytes_behind(Catalog const& source, SourceView const& view) {
     case ViewKind::encode: return bytes_behind(source, *view.gathered) * (view.joined ? 2 : 1);
     case ViewKind::rows: return view.gathered ? bytes_behind(source, *view.gathered) : 0;
     case ViewKind::dequantise: {
-      double bytes = stored_bytes(view.stored);
-      for (auto const* const place : {&view.scale, &view.second, &view.zero_points})
-        if (*place) bytes += stored_bytes(**place);
+      double bytes = 0;
+      for (StoredPlace const& place : places_of(view)) bytes += stored_bytes(place);
       return bytes;
     }
     default: break;

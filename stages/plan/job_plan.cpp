@@ -67,10 +67,11 @@ bool may_keep_names(Checkpoint const& source, PlanRequest const& request) {
          !request.read.dequantise && request.read.true_vocab_size == 0 && !request.changes.any();
 }
 
-/// The warning of such a job.
+/// The warning of such a job, which keeps names without being asked to.
 std::string carried_note(Error const& unknown_form) {
-  return "names and bytes are kept as they are, because of how weights are quantised: " +
-         unknown_form.sentence();
+  std::string sentence = unknown_form.sentence();
+  sentence.resize(std::min(sentence.find(" model.map = \"none\""), sentence.size()));
+  return "names and bytes are kept as they are, because of how weights are quantised: " + sentence;
 }
 
 /// The target of a job whose source was read through a map.

@@ -186,6 +186,21 @@ std::span<std::byte const> ViewReader::taken(std::optional<StoredPlace> const& p
                static_cast<std::size_t>((range.end - range.begin) * size));
 }
 
+void ViewReader::check_groups(SourceView const& view, std::span<std::byte const> groups) {
+  Index const blocks = quant::is_transposed(view.scheme.order) ? opened_->decoder.scale_rows()
+                                                               : opened_->decoder.scale_columns();
+  for (std::size_t i = 0; i < groups.size() / sizeof(std::int32_t); ++i) {
+    std::int32_t group = 0;
+    std::memcpy(&group, groups.data() + i * sizeof group, sizeof group);
+    if (group < 0 || group >= blocks)
+      fail(ErrorKind::source,
+           "{}: '{}': the group of its input {} is {}, and there are scales of {}. Compare the "
+           "files with the original.",
+           files_.path(view.groups->file).string(), view.name, i, group,
+           counted(static_cast<std::size_t>(blocks), "group"));
+  }
+}
+
 void ViewReader::run_part(SourceView const& view, quant::RowPart const& part,
                           std::span<std::byte> into) {
   quant::Needs const needs = opened_->decoder.needs_of(part);
@@ -193,6 +208,12 @@ void ViewReader::run_part(SourceView const& view, quant::RowPart const& part,
   stored.scales = taken(view.scale, needs.scales, opened_->scales);
   stored.seconds = taken(view.second, needs.seconds, opened_->seconds);
   stored.zero_points = taken(view.zero_points, needs.zero_points, opened_->zero_points);
+  stored.factors = taken(view.factors, needs.factors, opened_->factors);
+  if (view.groups && opened_->groups.bytes.empty()) {
+    stored.groups = taken(view.groups, needs.groups, opened_->groups);
+    check_groups(view, stored.groups);
+  }
+  stored.groups = taken(view.groups, needs.groups, opened_->groups);
   quant::FlatRange const& codes = needs.code_bytes;
   slice_.resize(static_cast<std::size_t>(codes.end - codes.begin));
   read_bytes(view.stored, static_cast<std::uint64_t>(codes.begin), slice_);
@@ -203,7 +224,7 @@ void ViewReader::run_part(SourceView const& view, quant::RowPart const& part,
 void ViewReader::dequantise(std::size_t number, Index first, Index count, std::byte* into) {
   SourceView const& view = views_[number];
   if (!opened_ || opened_->view != number)
-    opened_.emplace(Opened{number, dequantiser_of(view), {}, {}, {}});
+    opened_.emplace(Opened{number, dequantiser_of(view), {}, {}, {}, {}, {}});
   Index const columns = opened_->decoder.shape().columns;
   Index const slice_rows = slice_bytes / std::max<Index>(opened_->decoder.row_bytes(), 1);
   Index const slice_columns = slice_bytes * 8 / quant::code_bits(view.scheme);

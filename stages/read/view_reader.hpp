@@ -64,6 +64,8 @@ class ViewReader {
     Window scales;
     Window seconds;
     Window zero_points;
+    Window groups;
+    Window factors;
   };
 
   void convert(SourceView const& view, Index first, Index count, std::byte* into);
@@ -74,6 +76,8 @@ class ViewReader {
   void read_f32(StoredPlace const& place, Index first, std::span<float> into);
   void merge(SourceView const& view, Index first, Index count, std::byte* into);
   void dequantise(std::size_t number, Index first, Index count, std::byte* into);
+  /// An Error where a group has no scale.
+  void check_groups(SourceView const& view, std::span<std::byte const> groups);
   void run_part(SourceView const& view, quant::RowPart const& part, std::span<std::byte> into);
   std::span<std::byte const> taken(std::optional<StoredPlace> const& place,
                                    quant::FlatRange const& range, Window& window);

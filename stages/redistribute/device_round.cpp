@@ -79,7 +79,7 @@ class Maker {
   void choose_digests(std::uint32_t first_view_file) {
     std::vector<ByteRange> views;
     for (Extent const& read : round_.work.reads)
-      if (read.file >= first_view_file && !only_on_host(views_[read.file - first_view_file].kind))
+      if (read.file >= first_view_file && !only_on_host(views_[read.file - first_view_file]))
         views.push_back(range_at(read.at, read.bytes));
     if (views.empty()) return;
     views = united(std::move(views));

@@ -133,7 +133,11 @@ void dequantise(benchmark::State& state, quant::Scheme const& scheme,
   Index const scale_rows = decoder.scale_rows();
   auto const all_scales = scales(companions.scale, scale_rows * decoder.scale_columns(), random);
   auto const seconds = scales(companions.second, 1, random);
-  auto const zeros = scales(DType::u8, 4 * decoder.zero_rows() * decoder.scale_columns(), random);
+  auto const zeros = scales(DType::u8, 4 * decoder.zero_rows() * decoder.zero_columns(), random);
+  auto const factors = scales(DType::bf16, columns, random);
+  std::vector<std::int32_t> groups(static_cast<std::size_t>(decoder.shape().rows));
+  for (std::size_t i = 0; i < groups.size(); ++i)
+    groups[i] = static_cast<std::int32_t>(i % static_cast<std::size_t>(scale_rows));
   auto const part_of = [](std::vector<std::byte> const& bytes, quant::FlatRange const& range,
                           Index size) {
     return std::span(bytes).subspan(static_cast<std::size_t>(range.begin * size),
@@ -144,12 +148,15 @@ void dequantise(benchmark::State& state, quant::Scheme const& scheme,
     quant::RowPart const part{.first_row = first, .rows = rows, .columns = columns};
     quant::Needs const needs = decoder.needs_of(part);
     Index const zero_size = bits(companions.zero_points.value_or(DType::i8)) / 8;
-    decoder.run(part,
-                {part_of(codes, needs.code_bytes, 1),
-                 part_of(all_scales, needs.scales, bits(companions.scale) / 8),
-                 part_of(seconds, needs.seconds, bits(companions.second) / 8),
-                 part_of(zeros, needs.zero_points, zero_size)},
-                to);
+    decoder.run(
+        part,
+        {part_of(codes, needs.code_bytes, 1),
+         part_of(all_scales, needs.scales, bits(companions.scale) / 8),
+         part_of(seconds, needs.seconds, bits(companions.second) / 8),
+         part_of(zeros, needs.zero_points, zero_size),
+         companions.groups ? std::as_bytes(std::span(groups)) : std::span<std::byte const>(),
+         companions.factors ? std::span<std::byte const>(factors) : std::span<std::byte const>()},
+        to);
     first = (first + rows) % (8 * rows);
   });
 }
@@ -197,6 +204,35 @@ BENCHMARK_CAPTURE(packed, int3_by_128, 3, 128, std::nullopt);
 BENCHMARK_CAPTURE(packed, int5_by_128, 5, 128, std::nullopt);
 BENCHMARK_CAPTURE(packed, int6_by_128, 6, 128, std::nullopt);
 BENCHMARK_CAPTURE(packed, int7_by_128, 7, 128, std::nullopt);
+
+void by_columns(benchmark::State& state, quant::Scheme const& scheme,
+                quant::Companions const& companions) {
+  dequantise(state, scheme, companions);
+}
+using quant::CodeOrder;
+BENCHMARK_CAPTURE(by_columns, gptq4,
+                  {CodeFormat::integer, 4, 128, 1, SecondScale::none, CodeOrder::rows, 1},
+                  {.scale = DType::f16, .zero_points = DType::i32});
+BENCHMARK_CAPTURE(by_columns, gptq4_act_order,
+                  {CodeFormat::integer, 4, 128, 1, SecondScale::none, CodeOrder::rows, 1},
+                  {.scale = DType::f16, .zero_points = DType::i32, .groups = true});
+BENCHMARK_CAPTURE(by_columns, gptq3,
+                  {CodeFormat::integer, 3, 128, 1, SecondScale::none, CodeOrder::rows, 1},
+                  {.scale = DType::f16, .zero_points = DType::i32});
+BENCHMARK_CAPTURE(by_columns, awq4,
+                  {CodeFormat::integer, 4, 128, 1, SecondScale::none, CodeOrder::interleaved},
+                  {.scale = DType::f16, .zero_points = DType::i32});
+BENCHMARK_CAPTURE(by_columns, modelopt_int4,
+                  {CodeFormat::i4, 4, 1, 128, SecondScale::none, CodeOrder::row_pairs},
+                  {.scale = DType::f32, .factors = DType::bf16});
+BENCHMARK_CAPTURE(by_columns, nvfp4_down_the_rows,
+                  {CodeFormat::e2m1, 4, 16, 1, SecondScale::times, CodeOrder::row_pairs},
+                  {.scale = DType::f8_e4m3});
+BENCHMARK_CAPTURE(by_columns, nvfp4_with_factors, {CodeFormat::e2m1, 4, 1, 16, SecondScale::times},
+                  {.scale = DType::f8_e4m3, .factors = DType::bf16});
+BENCHMARK_CAPTURE(by_columns, bitsandbytes_int8,
+                  {CodeFormat::i8, 8, 1, 0, SecondScale::none, CodeOrder::columns, 0, 127},
+                  {.scale = DType::f32});
 
 /// 128 rows of weights at a time. The bytes are those of the weights, as many as are copied.
 void encode(benchmark::State& state, quant::Encoding const& encoding, DType dtype) {

@@ -1,7 +1,7 @@
 """python quantised_matrix.py BINARY FOLDER... [--page PAGE]: what becomes of folders that quantisers have written (quantiser_runs.py makes them).
 
 Each is copied under its stored names (Hugging Face to Hugging Face), goes through HDF5, through Megatron and through torch_dist, with tensor parallelism 2 and
-expert parallelism 2, and back, and is dequantised. Where a cut of tensor parallelism 2 falls inside blocks, it is 1. A row for each folder says: the same
+expert parallelism 2, and back, and is dequantised (quantised_values.py). Where a cut of tensor parallelism 2 falls inside blocks, it is 1. A row for each folder says: the same
 tensors and configs, what differs, or the refusal; dequantised values are compared with those of the library where it can decompress.
 Then come the counts of each, refusals by their words. `--page` writes the table between the marks of a page.
 """
@@ -15,8 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-import torch
-from safetensors.torch import load_file
+from quantised_values import configs_of, values
 
 ROUTED = ("num_experts", "n_routed_experts", "num_local_experts")
 STEPS = ("names kept", "HDF5", "Megatron", "torch_dist", "dequantised")
@@ -52,72 +51,12 @@ def reason(error):
     return words[:110]
 
 
-def configs_of(folder):
-    return [json.loads((folder / name).read_text()) if (folder / name).exists() else None for name in ("config.json", "hf_quant_config.json")]
-
-
 def compared(source, target):
     before, after = tensors_of(source), tensors_of(target)
     away = [name for name in before.keys() | after.keys() if before.get(name) != after.get(name)]
     if away:
         return f"{len(away)} of {len(before)} tensors differ, such as {sorted(away)[0]}"
     return "the same" if configs_of(source) == configs_of(target) else "the same, other configs"
-
-
-def of_compressed_tensors(folder, tensors):
-    from compressed_tensors.entrypoints.convert.converters.ct_dequantizer import CompressedTensorsDequantizer
-
-    modules = {name.rpartition(".")[0] for name in tensors if name.endswith("_scale")}  # it takes embeddings in BF16 for quantised modules
-    return CompressedTensorsDequantizer(folder).process({name: tensor for name, tensor in tensors.items() if name.rpartition(".")[0] in modules})
-
-
-def of_blocks(folder, tensors):
-    from compressed_tensors.entrypoints.convert.converters.fp8block_dequantizer import FP8BlockDequantizer
-
-    return FP8BlockDequantizer.from_pretrained(folder).process(tensors)
-
-
-def of_modelopt(folder, tensors):
-    """FP8 of ModelOpt, which has no decompression of its own: code times scale, rounded once."""
-    result = dict(tensors)
-    for name, codes in tensors.items():
-        scale = tensors.get(f"{name}_scale")
-        if codes.dtype != torch.float8_e4m3fn or scale is None or scale.dtype not in (torch.float32, torch.uint8):
-            continue
-        if scale.dtype == torch.uint8:
-            scale = torch.pow(2.0, scale.double() - 127).repeat_interleave(32, -1)
-        elif scale.ndim == codes.ndim + 2:
-            scale = scale.flatten(-4).reshape(scale.shape[-4], scale.shape[-2]).repeat_interleave(128, 0).repeat_interleave(128, 1)
-            scale = scale[: codes.shape[0], : codes.shape[1]]
-        elif scale.ndim == 1 and scale.numel() > 1:
-            scale = scale.unsqueeze(-1)
-        result[name] = (codes.double() * scale.double()).to(torch.bfloat16)
-    return result
-
-
-LIBRARIES = {"compressed-tensors": of_compressed_tensors, "fp8": of_blocks, "modelopt": of_modelopt}
-
-
-def values(folder, target, counts):
-    """How the values compare with those of the library."""
-    method = (configs_of(folder)[0].get("quantization_config") or {}).get("quant_method")
-    stored = {name: tensor for path in sorted(folder.glob("*.safetensors")) for name, tensor in load_file(path).items()}
-    found = {name: tensor for path in sorted(target.glob("*.safetensors")) for name, tensor in load_file(path).items()}
-    if method not in LIBRARIES:
-        return "made"
-    try:
-        wanted = LIBRARIES[method](folder, dict(stored))
-    except Exception as error:
-        return f"made; the library fails: {type(error).__name__} {error}"
-    new = {name: tensor for name, tensor in wanted.items() if name not in stored or stored[name].dtype != tensor.dtype}
-    common = [name for name in new if name in found and found[name].shape == new[name].shape]
-    differ = sum((found[name].view(torch.int16) != new[name].to(torch.bfloat16).view(torch.int16)).sum().item() for name in common)
-    elements = sum(new[name].numel() for name in common)
-    counts["elements"] += elements
-    counts["elements that differ"] += differ
-    if not common:
-        return "made"
-    return f"{differ} of {elements} differ" if differ else f"the same, {elements} elements of {len(common)} weights of {len(new)}"
 
 
 def there_and_back(binary, scratch, folder, form, model, layout=()):

@@ -174,6 +174,10 @@ def test_a_draft_model_is_the_prediction_layers(name, program, scratch):
         assert same.returncode == 0, same.stdout + same.stderr
     assert command("verify", draft).returncode == command("suspects", draft).returncode == command("inspect", draft).returncode == 0
     assert_equal(read_hf(program.to_hf(draft, scratch / "again", target_options={"dtype": "f32"})), {key: tensor.float() for key, tensor in wanted.items()})
+    coded = read_hf(program.to_hf(plain, scratch / "coded", target_options={"mtp": "draft", "quant": "fp8-channel"}))
+    codes = {key for key, tensor in coded.items() if tensor.dtype == torch.float8_e4m3fn}
+    small = ("gate.weight", "eh_proj.weight", "fc.weight", "norm.weight", "embed_tokens.weight", "head.weight")
+    assert codes and codes == {key for key, tensor in wanted.items() if tensor.ndim == 2 and not key.endswith(small)}
     refused = program.attempt(draft, scratch / "dist", "torch_dist", ranks=1)
     assert refused.returncode == 2 and "are a draft model, which engines load from a Hugging Face folder" in refused.stderr, refused.stderr
     stripped = program.to_hf(plain, scratch / "stripped", target_options={"mtp": "drop"})

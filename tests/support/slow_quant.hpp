@@ -32,8 +32,11 @@ struct QuantForm {
   quant::Companions companions;
 };
 
-/// All of them, and packed integers of odd widths.
+/// All that a device decodes, and packed integers of odd widths.
 std::vector<QuantForm> quant_forms();
+
+/// Those with factors of their own for each column, or codes that do not lie along the rows.
+std::vector<QuantForm> column_forms();
 
 /// A quantised weight with everything that belongs to it.
 struct SlowWeight {
@@ -44,6 +47,8 @@ struct SlowWeight {
   std::vector<std::byte> scales;
   std::vector<std::byte> seconds;
   std::vector<std::byte> zero_points;
+  std::vector<std::byte> groups = {};
+  std::vector<std::byte> factors = {};
 };
 
 /// Random codes, all of them possible; scales of many sizes, now and then a special one.

@@ -208,7 +208,9 @@ DequantiseRequest add_part(quant::Dequantiser& decoder, SlowWeight const& weight
   quant::StoredBytes const stored{range_of(weight.codes, needs.code_bytes, 1),
                                   range_of(weight.scales, needs.scales, scale_bytes),
                                   range_of(weight.seconds, needs.seconds, second_bytes),
-                                  range_of(weight.zero_points, needs.zero_points, zero_bytes)};
+                                  range_of(weight.zero_points, needs.zero_points, zero_bytes),
+                                  {},
+                                  {}};
   DequantiseRequest request{.decoder = &decoder, .part = part};
   request.codes = put(device.from, stored.codes, 8, random);
   request.scales = put(device.from, stored.scales, scale_bytes, random);

@@ -29,16 +29,20 @@ inline SourceView view_of(SlowWeight const& weight, Contents& contents) {
   view.scheme = weight.scheme;
   quant::Dequantiser const decoder(weight.scheme, weight.shape, weight.companions);
   Index const stack = weight.shape.stack;
-  view.stored =
-      contents.add(DType::u8, {stack, weight.shape.rows, decoder.row_bytes()}, weight.codes);
+  view.stored = contents.add(DType::u8, {decoder.code_rows(), decoder.row_bytes()}, weight.codes);
   view.scale = contents.add(weight.companions.scale,
                             {stack, decoder.scale_rows(), decoder.scale_columns()}, weight.scales);
   if (weight.scheme.second != quant::SecondScale::none)
     view.second =
         contents.add(weight.companions.second, {weight.companions.seconds}, weight.seconds);
   if (auto const zeros = weight.companions.zero_points)
-    view.zero_points = contents.add(*zeros, {stack, decoder.zero_rows(), decoder.scale_columns()},
+    view.zero_points = contents.add(*zeros, {stack, decoder.zero_rows(), decoder.zero_columns()},
                                     weight.zero_points);
+  if (weight.companions.groups)
+    view.groups =
+        contents.add(DType::i32, {static_cast<Index>(weight.groups.size() / 4)}, weight.groups);
+  if (auto const factors = weight.companions.factors)
+    view.factors = contents.add(*factors, {weight.shape.columns}, weight.factors);
   check_view(view, "test");
   return view;
 }

@@ -56,7 +56,9 @@ struct DequantiseKernel {
     return {{from + request.codes, request.codes_begin},
             {from + request.scales, request.scales_begin},
             {from + request.seconds, request.seconds_begin},
-            {from + request.zero_points, request.zero_points_begin}};
+            {from + request.zero_points, request.zero_points_begin},
+            {},
+            {}};
   }
 
   /// Bits of a code; a compile-time constant if the format fixes them.
@@ -122,8 +124,7 @@ struct DequantiseKernel {
                                                    unsigned i, quant::Factors const& factors) {
     unsigned const bits = bits_of(grid);
     auto const code = static_cast<std::uint8_t>(codes >> i * bits & ((1U << bits) - 1));
-    return quant::dequantised(quant::value_of_code(format, grid.bits, code), factors,
-                              grid.second == quant::SecondScale::divided_by);
+    return quant::dequantised(quant::value_of_code(format, grid.bits, code), factors);
   }
 
   RESHARD_HOST_DEVICE static void write_whole(quant::CodeGrid const& grid, std::uint64_t codes,
@@ -157,6 +158,7 @@ bool visit_dequantise(unsigned variant, Run&& run) {
     case CodeFormat::i8: return run(DequantiseKernel<CodeFormat::i8>{}), true;
     case CodeFormat::e2m1: return run(DequantiseKernel<CodeFormat::e2m1>{}), true;
     case CodeFormat::integer: return run(DequantiseKernel<CodeFormat::integer>{}), true;
+    case CodeFormat::i4: break;  // is_by_columns()
   }
   return false;
 }

@@ -79,7 +79,7 @@ bool means(std::string const& pattern, std::string const& module) {
   return pattern == module || matches_glob(pattern, module);
 }
 
-/// Whether a list leaves a module as it is, by its own name or that of a module around it.
+/// Whether a list leaves a module as it is, by its name or that of one around it.
 bool excludes(std::vector<std::string> const& patterns, std::string const& module) {
   return std::ranges::any_of(patterns, [&](std::string const& pattern) {
     return means(pattern, module) || module.starts_with(pattern + ".");
@@ -87,11 +87,9 @@ bool excludes(std::vector<std::string> const& patterns, std::string const& modul
 }
 
 /// The same for all layers and experts.
-std::string kind_of(std::string const& module) {
-  std::string result;
-  for (char const c : module)
-    if (c < '0' || c > '9') result += c;
-  return result;
+std::string kind_of(std::string module) {
+  std::erase_if(module, [](char c) { return c >= '0' && c <= '9'; });
+  return module;
 }
 
 class QuantDescriber {
@@ -227,7 +225,17 @@ class QuantDescriber {
       // The source's own description is right about a layer that no quantiser looks at, such as a
       // router.
       return excludes(said.excluded, name) ||
-             (of_source_ && listed && !kinds.contains(kind_of(name)));
+             (of_source_ && listed && !kinds.contains(kind_of(name)) &&
+              !has_another_name(said, name));
+    });
+  }
+
+  /// Whether a list names a module that this folder calls otherwise ("….block_sparse_moe.gate").
+  bool has_another_name(Statement const& said, std::string const& name) const {
+    std::string const last = name.substr(name.rfind('.') + 1);
+    return std::ranges::any_of(said.excluded, [&](std::string const& listed) {
+      return listed.ends_with("." + last) && listed.find('*') == std::string::npos &&
+             !modules_.contains(listed) && std::ranges::find(plain_, listed) == plain_.end();
     });
   }
 

@@ -126,7 +126,7 @@ PathLoad load_of(Plan const& plan, CellRange cells, std::span<SourceView const> 
       // Adapters are merged, and values rounded to target.dtype, on the host in any case.
       bool const computed = region.src_file >= first_view_file &&
                             region.src_file - first_view_file < views.size() &&
-                            !only_on_host(views[region.src_file - first_view_file].kind);
+                            !only_on_host(views[region.src_file - first_view_file]);
       bool const straight = dims.empty() && region.run_bytes >= straight_bytes;
       if (computed) {
         load.computed_bytes += bytes;

@@ -152,7 +152,8 @@ class TargetQuantiser {
   }
 
   void choose() {
-    QuantisedModules choice(recipe_, model_type_, layers());
+    QuantisedModules choice(recipe_, model_type_, layers(),
+                            request_.changes.mtp == PredictionLayers::draft);
     joined_ = choice.joined(plain_);
     std::vector<std::string> uneven;
     std::vector<Made> odd;

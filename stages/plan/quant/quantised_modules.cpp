@@ -50,7 +50,8 @@ std::optional<std::string> QuantisedModules::module_of(Plain const& one) {
   bool const stack = is_stack(one);
   if (!stack && !is_linear(one)) return std::nullopt;
   std::string module = stack ? name : name.substr(0, name.size() - weight_ending.size());
-  if (huggingface::keeps_weight(module, layers_, recipe_.ignored)) {
+  if (huggingface::keeps_weight(module, recipe_.ignored) ||
+      (!draft_ && huggingface::is_of_prediction(module, layers_))) {
     if (stack) module.resize(module.rfind('.'));
     bool const listed =
         stack ? module.ends_with("experts") && std::ranges::find(left_, module) == left_.end()

@@ -38,8 +38,10 @@ void refuse_quantised(std::string const& name, DType dtype);
 class QuantisedModules {
  public:
   /// `recipe` outlives the choice. `layers`: of the decoder; 0 where their number is not known.
-  QuantisedModules(huggingface::QuantRecipe const& recipe, std::string model_type, Index layers)
-      : recipe_(recipe), model_type_(std::move(model_type)), layers_(layers) {}
+  /// `draft`: layers for multi-token prediction are quantised as others are.
+  QuantisedModules(huggingface::QuantRecipe const& recipe, std::string model_type, Index layers,
+                   bool draft)
+      : recipe_(recipe), model_type_(std::move(model_type)), layers_(layers), draft_(draft) {}
 
   /// The module of a weight that is quantised; a stack is its own. The others that no engine is to
   /// read quantised are noted. Errors of kind usage: codes, scales of activations, experts that no
@@ -63,6 +65,7 @@ class QuantisedModules {
   huggingface::QuantRecipe const& recipe_;
   std::string model_type_;
   Index layers_;
+  bool draft_;
   bool output_stored_ = false;
   std::vector<std::string> left_;
 };

@@ -14,6 +14,8 @@ constexpr std::size_t most_shown = 4;
 constexpr char const* kept =
     "model.map = \"none\" keeps the stored tensors as they are, in a Hugging Face folder, DCP or "
     "HDF5";
+constexpr char const* values =
+    "model.quant = \"dequantise-bf16\" computes BF16 weights for any target";
 constexpr char const* before = "for other targets take the model as it was before";
 
 /// The object that describes how weights are quantised; nullptr for none.
@@ -90,20 +92,19 @@ std::string unnamed_beside(std::string_view weight, NameTable const& stored,
   return "";
 }
 
-std::string other_form_words(std::string const& beside, std::string const& method) {
+std::string other_form_words(std::string const& beside, std::string const& method,
+                             bool has_values) {
   if (method.empty())
     return fmt::format("Beside it there is {}. No map describes this form. {}", beside, kept);
   return fmt::format(
       "Beside it there is {}. By config.json the model is quantised by {}, and no map describes "
       "its weights in this form. {}; {}",
-      beside, method, kept, before);
+      beside, method, kept, has_values ? values : before);
 }
 
 std::string straddling_words(std::string const& fault, bool has_values) {
-  return fmt::format(
-      "Its scales are there, and cannot be cut as the weight is: {}. {}; {}", fault, kept,
-      has_values ? "model.quant = \"dequantise-bf16\" computes BF16 weights for any target"
-                 : before);
+  return fmt::format("Its scales are there, and cannot be cut as the weight is: {}. {}; {}", fault,
+                     kept, has_values ? values : before);
 }
 
 }  // namespace reshard

@@ -22,7 +22,7 @@ std::string unnamed_beside(std::string_view weight, NameTable const& stored,
 
 /// Ways out for a source whose weights have a form that no map describes, as two sentences without
 /// the last dot: `beside` is of unnamed_beside(), `method` of quantised_by().
-std::string other_form_words(std::string const& beside, std::string const& method);
+std::string other_form_words(std::string const& beside, std::string const& method, bool has_values);
 
 /// The same where the scales of a weight are there, and its blocks do not fit its axes: `fault` is
 /// of quantised_fault().

@@ -6,6 +6,7 @@
 
 #include "core/base/capture.hpp"
 #include "core/base/counted.hpp"
+#include "core/base/text.hpp"
 #include "core/formats/megatron/root.hpp"
 #include "core/mapping/map_file.hpp"
 #include "core/mapping/placed_name.hpp"
@@ -13,6 +14,7 @@
 #include "stages/plan/source/other_form.hpp"
 #include "stages/plan/source/restride.hpp"
 #include "stages/plan/source/source_names.hpp"
+#include "stages/plan/source/stacked_scales.hpp"
 
 namespace reshard {
 namespace {
@@ -437,7 +439,12 @@ class CatalogBuilder {
     std::string const beside =
         unnamed_beside(name.name, share.tensors, names, source_.stored, levels);
     unknown_form_ = !beside.empty() && !choice_.method.empty();
-    return beside.empty() ? "" : other_form_words(beside, choice_.method);
+    if (beside.empty()) return "";
+    bool const has_values =
+        match_quantised(model_, side_, name, share.place,
+                        finder_over(share.tensors, source_.stored), MatchFor::values)
+            .has_value();
+    return other_form_words(beside, choice_.method, has_values);
   }
 
   /// Puts the pieces of a chunk into pieces_.
@@ -472,18 +479,48 @@ class CatalogBuilder {
   void leave_out_beside(StoredShare const& share, StoredName const& name) {
     if (model_.schemes().empty()) return;
     for (QuantMatch const& match :
-         match_beside(model_, side_, name, share.place, finder_over(share.tensors, source_.stored)))
+         match_beside(model_, side_, name, share.place, finder_over(share.tensors, source_.stored),
+                      MatchFor::values))
       for (std::string const& part : match.stored_parts)
         if (auto const found = share.tensors.find(part); found != share.tensors.end())
           explained_[found->second] = true;
   }
 
+  /// Where a stored tensor lies, which is explained by that.
+  std::optional<StoredPlace> place_of(StoredShare const& share, std::string const& stored) {
+    auto const found = share.tensors.find(stored);
+    if (found == share.tensors.end()) return std::nullopt;
+    explained_[found->second] = true;
+    StoredTensor const& tensor = source_.stored.tensors[found->second];
+    return StoredPlace{source_.stored.chunks[tensor.first_chunk].item.file,
+                       source_.stored.payload_offset_bytes(tensor.first_chunk), tensor.dtype,
+                       tensor.shape};
+  }
+
+  /// The scale of an expert's weight in a tensor of all of them; nothing where blocks would hold
+  /// rows of gate and up.
+  std::optional<StoredPlace> scale_in_stack(StoredShare const& share, StoredName const& name,
+                                            std::string const& part) {
+    auto const stacked = stacked_scale(part);
+    if (!stacked || in_chunks()) return std::nullopt;
+    auto const place = place_of(share, stacked->name);
+    if (!place) return std::nullopt;
+    Json const stated = model_.value("quantization_config.weight_block_size");
+    Index const rows = side_.quantised_layout(name.entry, share.place).layout.shape.front();
+    return place_in_stack(*place, *stacked, rows, stated);
+  }
+
   /// A weight whose parts are there, as computed values; false when it is stored as it is.
   bool add_dequantised(StoredShare const& share, StoredName const& name) {
     if (model_.schemes().empty() || !choice_.dequantise) return false;
-    auto const match =
-        match_quantised(model_, side_, name, share.place,
-                        finder_over(share.tensors, source_.stored), MatchFor::values);
+    FindTensor const stored = finder_over(share.tensors, source_.stored);
+    auto const find = [&](std::string const& part) {
+      auto found = stored(part);
+      if (auto const stacked = found ? std::nullopt : scale_in_stack(share, name, part))
+        found = FoundTensor{stacked->dtype, stacked->shape};
+      return found;
+    };
+    auto const match = match_quantised(model_, side_, name, share.place, find, MatchFor::values);
     if (!match) return false;
     if (in_chunks())
       fail(
@@ -491,18 +528,22 @@ class CatalogBuilder {
           "[model] quant = \"dequantise-bf16\": {} holds boxes of quantised tensors ('{}'). Dequantise the Hugging Face or mp_rank folder.",
           source_.place, name.name);
     auto const take = [&](std::string const& part) -> std::optional<StoredPlace> {
-      auto const found = share.tensors.find(part);
-      if (found == share.tensors.end()) return std::nullopt;
-      explained_[found->second] = true;
-      StoredTensor const& tensor = source_.stored.tensors[found->second];
-      return StoredPlace{source_.stored.chunks[tensor.first_chunk].item.file,
-                         source_.stored.payload_offset_bytes(tensor.first_chunk), tensor.dtype,
-                         tensor.shape};
+      auto const place = place_of(share, part);
+      return place ? place : scale_in_stack(share, name, part);
     };
     EntryLayout const layout = side_.quantised_layout(name.entry, share.place);
-    std::uint32_t const file = catalog_.add_view(
-        dequantised(model_.schemes()[match->scheme], *match, name.name, layout.layout.shape, take));
+    QuantScheme const& scheme = model_.schemes()[match->scheme];
+    std::vector<Index> const& shape = layout.layout.shape;
+    std::uint32_t const file =
+        catalog_.add_view(dequantised(scheme, *match, name.name, shape, take));
     std::vector<Piece> pieces = layout.layout.pieces;
+    if (is_stored_transposed(scheme)) {
+      std::vector<Index> strides(shape.size(), shape.end()[-2]);
+      strides.end()[-2] = 1;
+      Index step = shape.end()[-2] * shape.back();
+      for (std::size_t d = shape.size() - 2; d-- > 0; step *= shape[d]) strides[d] = step;
+      restride(pieces, shape, strides);
+    }
     side_.add_name_digits(name, share.place, pieces);
     catalog_.add({file, 0, DType::bf16, name.name}, pieces, name.copy);
     return true;

@@ -59,7 +59,8 @@ TEST(MapQuant, MistakesNameFileAndLine) {
             "m.toml:3: optional must be true or false."},
            {values + "\ndecode = 'e4m3'", "m.toml:5: decode must be a table."},
            {values + "decode = { code = 'e4m3' }",
-            "m.toml:4: 'code' is not a key of decode. Known: codes, times, divided_by."},
+            "m.toml:4: 'code' is not a key of decode. Known: codes, times, divided_by, order, "
+            "transposed, divisor."},
            {values + "decode = { codes = 4 }",
             "m.toml:4: codes must be a string. Put it in quotes."},
            {values + "label = { methods = 'fp8' }",
@@ -150,6 +151,7 @@ TEST(QuantNames, ThePartsWordTakesThePlaceOfWeight) {
   EXPECT_EQ(part_name("experts.weight1", "weight_scale"), "experts.weight_scale1");
   EXPECT_EQ(part_name("{block}{x}linear_fc1.weight{e}", "weight_scale"),
             "{block}{x}linear_fc1.weight_scale{e}");
+  EXPECT_EQ(part_name("mlp.up_proj.weight", "._weight_scale"), "mlp.up_proj._weight_scale");
   // An ending of `apart`.
   EXPECT_EQ(part_name("in_proj.weight.z", "weight_scale"), "in_proj.weight_scale.z");
   EXPECT_EQ(part_name("fc1.weight_w", "weight_packed"), "fc1.weight_packed_w");

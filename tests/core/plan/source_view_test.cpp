@@ -157,6 +157,19 @@ TEST(CheckView, NamesTheTensorWhoseSizeDisagrees) {
                                 [](SourceView& v) { v.second->shape = {2}; },
                                 ErrorKind::source,
                                 {"second scale", "[2]", "1 number"}});
+  expect_refused(nvfp4_view(), {"a factor too few",
+                                [](SourceView& v) {
+                                  v.factors = StoredPlace{.dtype = DType::bf16, .shape = {3}};
+                                },
+                                ErrorKind::source,
+                                {"factors are BF16 [3]"}});
+  expect_refused(nvfp4_view(), {"groups of another dtype",
+                                [](SourceView& v) {
+                                  v.groups =
+                                      StoredPlace{.dtype = DType::i64, .shape = {v.shape.back()}};
+                                },
+                                ErrorKind::source,
+                                {"groups are I64"}});
 }
 
 TEST(CheckView, OneScaleMayServeAStackAndOneMayServeEachMatrix) {

@@ -60,6 +60,8 @@ TEST(ViewReader, ComputesAnyExtentOfAnyForm) {
                     {2, 21, 70}, {.scale = DType::bf16, .zero_points = DType::i32}, random));
   weights.push_back(random_weight({.codes = CodeFormat::e4m3, .block_rows = 0, .block_columns = 0},
                                   {1, 40, 9}, {.scale = DType::f32}, random));
+  for (QuantForm const& form : column_forms())
+    weights.push_back(random_weight(form.scheme, {1, 64, 40}, form.companions, random));
   Contents contents;
   std::vector<SourceView> views;
   for (SlowWeight const& weight : weights) views.push_back(view_of(weight, contents));
@@ -245,6 +247,26 @@ TEST(ViewReader, AStoredTensorThatIsCutShortIsAnErrorWithItsName) {
   Error const error = error_of(view, path);
   EXPECT_EQ(error.kind(), ErrorKind::source);
   EXPECT_NE(error.sentence().find("short_one"), std::string::npos) << error.sentence();
+}
+
+TEST(ViewReader, AGroupWithoutAScaleIsAnErrorWithItsNumber) {
+  std::mt19937_64 random(34);
+  SlowWeight weight = random_weight(
+      {.codes = CodeFormat::integer, .block_rows = 16, .order = quant::CodeOrder::rows}, {1, 32, 8},
+      {.scale = DType::f16, .groups = true}, random);
+  for (int const group : {2, -1}) {
+    std::memcpy(weight.groups.data() + 12, &group, sizeof group);  // of row 3
+    Contents contents;
+    SourceView const view = view_of(weight, contents);
+    ScratchFolder const folder("groups");
+    Error const error = error_of(view, folder.file("weights", contents.bytes));
+    EXPECT_EQ(error.kind(), ErrorKind::source);
+    EXPECT_NE(
+        error.sentence().find(fmt::format(
+            "'weight': the group of its input 3 is {}, and there are scales of 2 groups", group)),
+        std::string::npos)
+        << error.sentence();
+  }
 }
 
 TEST(ViewReader, HalfAnElementIsOurBug) {

@@ -70,20 +70,20 @@ bool is_one_of(std::string_view word, std::array<std::string_view, n> const& wor
   return std::ranges::find(words, word) != words.end();
 }
 
-/// Of a tower or projector beside the language model, or of multi-token prediction.
+/// Of a tower or projector beside the language model.
 bool is_beside(std::string_view part) {
-  constexpr std::array<std::string_view, 10> beginnings = {
-      "visual", "vision", "audio",   "image",  "multi_modal",
-      "mm_",    "vit",    "vqmodel", "speech", "mtp"};
+  constexpr std::array<std::string_view, 9> beginnings = {
+      "visual", "vision", "audio", "image", "multi_modal", "mm_", "vit", "vqmodel", "speech"};
   return std::ranges::any_of(beginnings,
                              [&](std::string_view one) { return part.starts_with(one); });
 }
 
 bool is_small(std::string_view part) {
-  constexpr std::array<std::string_view, 11> names = {
-      "gate",       "router",    "shared_expert_gate", "weights_proj",
-      "in_proj_ba", "in_proj_a", "in_proj_b",          "x_proj",
-      "dt_proj",    "conv1d",    "classifier"};
+  constexpr std::array<std::string_view, 14> names = {
+      "gate",       "router",     "shared_expert_gate", "weights_proj",
+      "in_proj_ba", "in_proj_a",  "in_proj_b",          "x_proj",
+      "dt_proj",    "conv1d",     "classifier",         "eh_proj",
+      "fc",         "shared_head"};
   return is_one_of(part, names);
 }
 
@@ -312,15 +312,20 @@ bool is_embedding(std::string_view module) {
   return last.find("embed") != std::string_view::npos || last == "wte" || last == "wpe";
 }
 
-bool keeps_weight(std::string_view module, Index layers, std::vector<std::string> const& ignored) {
+bool is_of_prediction(std::string_view module, Index layers) {
   auto const parts = dotted_parts(module);
-  if (is_embedding(module) || is_output(parts.back()) || parts.back().ends_with("norm") ||
-      std::ranges::any_of(parts, is_beside) || std::ranges::any_of(parts, is_small))
-    return true;
   for (std::size_t i = 0; layers > 0 && i + 1 < parts.size(); ++i)
     if (auto const layer = number_of(parts[i + 1]);
         parts[i] == "layers" && layer && *layer >= layers)
       return true;
+  return std::ranges::any_of(parts, [](std::string_view part) { return part.starts_with("mtp"); });
+}
+
+bool keeps_weight(std::string_view module, std::vector<std::string> const& ignored) {
+  auto const parts = dotted_parts(module);
+  if (is_embedding(module) || is_output(parts.back()) || parts.back().ends_with("norm") ||
+      std::ranges::any_of(parts, is_beside) || std::ranges::any_of(parts, is_small))
+    return true;
   return std::ranges::any_of(
       ignored, [&](std::string const& pattern) { return matches_glob(pattern, module); });
 }

@@ -39,10 +39,13 @@ struct QuantRecipe {
 QuantRecipe recipe_of(TargetOptions const& options, std::string_view model_type);
 
 /// Whether a module ("model.layers.0.mlp.gate") keeps its weight: output layers and embeddings,
-/// routers, what is not of the language model, layers of multi-token prediction (those from
-/// `layers` on too; 0 where their number is not known), small projections that engines do not read
+/// routers, what is not of the language model, small projections that engines do not read
 /// quantised, and those that match a pattern of `ignored`.
-bool keeps_weight(std::string_view module, Index layers, std::vector<std::string> const& ignored);
+bool keeps_weight(std::string_view module, std::vector<std::string> const& ignored);
+
+/// Whether it is of multi-token prediction; layers from `layers` on are (0: their number is not
+/// known).
+bool is_of_prediction(std::string_view module, Index layers);
 
 /// Names of modules whose weights share a second scale where one parent has all of them, because
 /// engines join them.

@@ -115,8 +115,6 @@ TEST(SourceRefuses, ValuesThatCannotBeComputed) {
     });
   };
   expect(scheme_of("e3m4", {"codes"}), "'w': values of the scheme own cannot be computed");
-  expect(scheme_of("e4m3", {"codes", "pre_quant_scale"}),
-         "'w' has a pre-quantisation scale, which applies to its input");
   expect(scheme_of("e4m3", {"codes", "scale"}), "'w' holds several weights with a scale each");
 }
 
