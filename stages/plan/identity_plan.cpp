@@ -40,6 +40,7 @@ class IdentityPlanner {
     job_.data_layout = request.target.data_layout;
     job_.stored_names = true;
     read_source();
+    if (request.read.drop_optimizer) note_dropped(std::erase_if(unread_, is_optimizer_key));
     if (!unread_.empty())
       job_.warnings.push_back(unread_note(unread_, request.read.prefix) + ": they are left out");
   }
@@ -178,7 +179,10 @@ class IdentityPlanner {
     std::size_t const before = tensors_.size() + objects_.size();
     std::erase_if(tensors_, [](NamedTensor const& one) { return is_optimizer_key(one.key); });
     std::erase_if(objects_, [](StoredObject const* one) { return is_optimizer_key(one->name); });
-    std::size_t const dropped = before - tensors_.size() - objects_.size();
+    note_dropped(before - tensors_.size() - objects_.size());
+  }
+
+  void note_dropped(std::size_t dropped) {
     if (dropped > 0)
       job_.warnings.push_back(
           fmt::format("{} of optimizer state {} dropped (source.optimizer = \"drop\")",

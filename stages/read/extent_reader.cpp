@@ -15,7 +15,7 @@ constexpr BatchRules one_at_a_time{.most_bytes = std::uint64_t{16} << 20, .tail 
 /// With several requests at a time: a round has some for each thread.
 constexpr BatchRules several{.most_bytes = std::uint64_t{4} << 20, .tail = TailPage::joined};
 /// The bytes that one thread merges at a time.
-constexpr std::uint64_t merge_bytes = std::uint64_t{1} << 20;
+constexpr std::uint64_t cut_bytes = std::uint64_t{1} << 20;
 
 }  // namespace
 
@@ -73,44 +73,49 @@ void ExtentReader::read(std::span<Extent const> extents, std::byte* staging) {
     workers_.run(groups.size(), [&](std::size_t item, std::size_t worker) {
       if (of_scales(groups[item])) compute(groups[item], staging, lane_of(groups, item, worker));
     });
-  if (groups.empty() || is_merged(groups.back())) return;
+  if (groups.empty() || is_cut(groups.back())) return;
   if (view_of(groups.back()) != carried_view_) std::swap(carried_[0], carried_[1]);
   carried_view_ = view_of(groups.back());
 }
 
-/// Merged extents first: they take longest.
+/// Whether threads share an extent of a view: elements of which none needs another.
+bool ExtentReader::is_cut(SourceView const& view) {
+  bool const averaged = !view.averaged.empty() && !view.gathered &&
+                        view.kind != ViewKind::dequantise && view.kind != ViewKind::rows;
+  return view.kind == ViewKind::merge || averaged;
+}
+
+/// Extents that threads share first: they take longest.
 std::vector<ExtentReader::Group> ExtentReader::groups_of(std::span<Extent const> computed) const {
   std::vector<Group> groups;
-  std::vector<Group> merged;
+  std::vector<Group> cut;
   for (Extent const& extent : computed) {
     RESHARD_EXPECT(extent.file - files_.size() < views_.size());
-    if (views_[extent.file - files_.size()].kind == ViewKind::merge) {
-      for (std::uint64_t done = 0; done < extent.bytes; done += merge_bytes) {
+    if (is_cut(views_[extent.file - files_.size()])) {
+      for (std::uint64_t done = 0; done < extent.bytes; done += cut_bytes) {
         Extent part = extent;
         part.offset_bytes += done;
         part.at += done;
-        part.bytes = std::min(merge_bytes, extent.bytes - done);
-        merged.push_back({part});
+        part.bytes = std::min(cut_bytes, extent.bytes - done);
+        cut.push_back({part});
       }
       continue;
     }
     if (groups.empty() || groups.back().front().file != extent.file) groups.emplace_back();
     groups.back().push_back(extent);
   }
-  groups.insert(groups.begin(), std::make_move_iterator(merged.begin()),
-                std::make_move_iterator(merged.end()));
+  groups.insert(groups.begin(), std::make_move_iterator(cut.begin()),
+                std::make_move_iterator(cut.end()));
   return groups;
 }
 
-bool ExtentReader::is_merged(Group const& group) const {
-  return views_[view_of(group)].kind == ViewKind::merge;
-}
+bool ExtentReader::is_cut(Group const& group) const { return is_cut(views_[view_of(group)]); }
 
 /// The lane of the previous round's last view continues it, and that of this round's last view is
 /// kept for the next.
 ExtentReader::Lane& ExtentReader::lane_of(std::span<Group const> groups, std::size_t group,
                                           std::size_t worker) {
-  if (is_merged(groups[group])) return lanes_[worker];
+  if (is_cut(groups[group])) return lanes_[worker];
   if (view_of(groups[group]) == carried_view_) return carried_[0];
   Lane& lane = group + 1 == groups.size() ? carried_[1] : lanes_[worker];
   lane.views->forget();

@@ -45,7 +45,8 @@ class ExtentReader {
   using Group = std::vector<Extent>;
   std::vector<Group> groups_of(std::span<Extent const> computed) const;
   std::size_t view_of(Group const& group) const { return group.front().file - files_.size(); }
-  bool is_merged(Group const& group) const;
+  static bool is_cut(SourceView const& view);
+  bool is_cut(Group const& group) const;
   Lane& lane_of(std::span<Group const> groups, std::size_t group, std::size_t worker);
   void read_batch(ExtentBatch const& batch, std::byte* staging, Lane& lane);
   void compute(Group const& group, std::byte* staging, Lane& lane);

@@ -192,9 +192,9 @@ NOT_TAKEN = {
     **dict.fromkeys((
         "apertus", "arcee", "arcee-biases", "cohere", "cohere-normed", "cohere2", "deepseek-v3.2", "dots1", "ernie-4.5", "ernie-4.5-biases", "flex-olmo",
         "glm4", "glm4-tied", "glm46v", "glm4v", "granite", "granite-moe", "hunyuan-dense", "hunyuan-moe", "internvl", "internvl-qwen3-in-memory",
-        "internvl-qwen3-moe", "kimi-k2.5", "kimi-k2.5-saved", "llama4", "llama4-text", "llava", "mamba2", "mamba2-tied", "ministral3", "mixtral", "nemotron-omni",
-        "olmo2", "olmo2-odd", "olmo3", "phi3", "phi4-mini", "qwen2-5-omni", "qwen2-moe", "qwen2-vl", "qwen3-omni", "seed-oss", "seed-oss-out-bias", "smollm3",
-        "smollm3-windows", "solar-open", "starcoder2", "starcoder2-bare"), UNKNOWN),
+        "internvl-qwen3-moe", "kimi-k2.5", "kimi-k2.5-saved", "llama4", "llama4-text", "llava", "mamba2", "mamba2-tied", "ministral", "ministral3", "mixtral",
+        "nemotron-omni", "olmo2", "olmo2-odd", "olmo3", "phi3", "phi4-mini", "qwen2-5-omni", "qwen2-moe", "qwen2-vl", "qwen3-omni", "seed-oss",
+        "seed-oss-out-bias", "smollm3", "smollm3-windows", "solar-open", "starcoder2", "starcoder2-bare"), UNKNOWN),
     **dict.fromkeys(("internvl-chat", "kimi-vl", "ling-1"), REMOTE),
     **dict.fromkeys((
         "deepseek-v4", "deepseek-v4-published", "glm-5", "glm-5-shared-indexers", "glm4v-moe", "glm4v-moe-fused", "hy-v3", "mimo-v2-flash", "mimo-v2-flash-mtp",

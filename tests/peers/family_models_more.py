@@ -59,6 +59,9 @@ DENSE_FAMILIES = {
     "smollm3": Family(plain("SmolLM3", num_key_value_heads=3), Layout(tp=3), DENSE_B),
     "smollm3-windows": Family(
         plain("SmolLM3", tie_word_embeddings=False, no_rope_layers=[1, 0, 0, 1, 1], use_sliding_window=True, sliding_window=9), DENSE_B, DENSE_A),
+    "ministral": Family(
+        dense("Ministral", num_key_value_heads=3, sliding_window=9, layer_types=["full_attention"] + ["sliding_attention"] * 3 + ["full_attention"]),
+        TP_3, DENSE_B),
     "phi3": Family(plain("Phi3", num_key_value_heads=3), TP_3, DENSE_B),
     "phi4-mini": Family(
         plain("Phi3", hidden_size=96, tie_word_embeddings=True, sliding_window=9, rope_parameters=LONGROPE), DENSE_B, DENSE_A, TE_SEQUENTIAL,

@@ -33,6 +33,14 @@ def test_an_existing_target_is_refused_and_replaced_on_demand(ranks, bad_jobs, d
     assert [path.name for path in bad_jobs.parent.iterdir()] == ["target"]
 
 
+@pytest.mark.parametrize("verify", ["off", "streamed"])
+def test_a_target_whose_record_lists_no_files_is_replaced(verify, bad_jobs, dense):
+    text = bad_jobs.text(dense, target_options={"replace": True})
+    for _ in range(2):
+        outcome = bad_jobs.run(text, settings=[f"run.verify={verify}"])
+        assert outcome.code == 0, outcome.error
+
+
 def test_a_folder_that_is_no_checkpoint_is_not_replaced(bad_jobs, dense):
     bad_jobs.target.mkdir()
     (bad_jobs.target / "thesis.tex").write_text("precious")

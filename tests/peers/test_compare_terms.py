@@ -285,6 +285,17 @@ def test_safetensors_inside_of_distcp_are_named(scratch):
 # --- suspects ------------------------------------------------------------------------------------------------------------
 
 
+def test_what_the_config_ties_may_be_equal_below_a_key_of_the_trainer(program, scratch):
+    folder = save_family(scratch / "folder", FAMILIES["llama-tied"])
+    state = read_hf(folder)
+    state["lm_head.weight"] = state["model.embed_tokens.weight"].clone()
+    dcp.save({"app": {"model": state}, "ema": {"model": {name: tensor + 1 for name, tensor in state.items()}}}, checkpoint_id=scratch / "dcp", no_dist=True)
+    shutil.copy(folder / "config.json", scratch / "dcp")
+    assert_same("suspects", scratch / "dcp")
+    outcome = program.attempt(scratch / "dcp", scratch / "made", "dcp")
+    assert outcome.returncode == 0 and "sound model" not in outcome.stdout + outcome.stderr, said(outcome)
+
+
 def test_what_the_config_ties_may_be_equal(program, scratch):
     folder = save_family(scratch / "folder", FAMILIES["llama-tied"])
     state = read_hf(folder)

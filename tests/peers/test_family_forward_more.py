@@ -40,6 +40,7 @@ CASES = {  # family -> layout
     "granite": (Family(plain("Granite", **ATTENTION_ALONE, attention_bias=True, mlp_bias=True), TP_2, TP_2), TP_2),
     "ernie-4.5": (FAMILIES["ernie-4.5"], Layout(tp=5)), "ernie-4.5-biases": (FAMILIES["ernie-4.5-biases"], TP_2),
     "seed-oss": (FAMILIES["seed-oss"], TP_2), "smollm3-windows": (FAMILIES["smollm3-windows"], TP_2), "phi3": (FAMILIES["phi3"], Layout(tp=3)),
+    "ministral": (FAMILIES["ministral"], Layout(tp=3)),
     "arcee": (FAMILIES["arcee"], TP_2), "arcee-biases": (FAMILIES["arcee-biases"], TP_2),
     "starcoder2": (FAMILIES["starcoder2"], TP_2), "flex-olmo": (FAMILIES["flex-olmo"], Layout(pp=2, ep=2, first_stage_layers=3)),
     "trinity": (RECENT["trinity"], Layout(pp=2, ep=2, first_stage_layers=3)),

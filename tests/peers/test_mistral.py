@@ -34,6 +34,11 @@ MODELS = {  # model, params.json
         Family(dense("Mistral", head_dim=12, rms_norm_eps=1e-5, rope_parameters=dict(rope_type="default", rope_theta=1e6)), CUT, CUT, LOCAL,
             config=dict(sliding_window=None)),
         SIZES | dict(n_kv_heads=2, head_dim=12, hidden_dim=60)),
+    "ministral": (
+        Family(
+            dense("Ministral", num_hidden_layers=4, rms_norm_eps=1e-5, sliding_window=9, layer_types=["full_attention", "sliding_attention"] * 2), CUT, CUT,
+            LOCAL),
+        SIZES | dict(n_layers=4, n_kv_heads=2, head_dim=8, hidden_dim=60, sliding_window=[None, 9])),
     "ministral3": (
         Family(dense("Ministral3", rms_norm_eps=1e-5, tie_word_embeddings=True, rope_parameters=YARN), CUT, CUT, LOCAL),
         SIZES | dict(n_kv_heads=2, head_dim=8, hidden_dim=60, rope_theta=1e6, tied_embeddings=True, yarn=OWN_YARN,
@@ -252,7 +257,11 @@ def refused(program, source, scratch, *words, code=2, target_format="huggingface
 
 BAD_PARAMS = {
     "no sizes": ({"n_layers": 5}, "dim is missing"),
-    "windows": (MODELS["nemo"][1] | {"sliding_window": [None, 9]}, "sliding_window is a list"),
+    "windows": (MODELS["nemo"][1] | {"sliding_window": [None, 9]}, "sliding_window has 2 entries, and n_layers is 5"),
+    "several windows": (MODELS["ministral"][1] | {"sliding_window": [7, 9]}, "has windows of 7 and 9"),
+    "two windows": (MODELS["ministral"][1] | {"_sliding_window": 9}, "both sliding_window and _sliding_window"),
+    "no window in a list": (MODELS["ministral"][1] | {"sliding_window": [None, 0]}, "sliding_window is [null, 0]"),
+    "windows of experts": (MODELS["ministral"][1] | {"moe": MODELS["mixtral"][1]["moe"]}, "MixtralForCausalLM has one window for all layers"),
     "window": (MODELS["nemo"][1] | {"sliding_window": "9k"}, 'sliding_window is "9k"'),
     "no window": (MODELS["nemo"][1] | {"sliding_window": 0}, "sliding_window is 0, and must be a number above zero"),
     "base": (MODELS["nemo"][1] | {"rope_theta": "1e6"}, 'rope_theta is "1e6", and a number is needed there'),

@@ -73,6 +73,8 @@ LARGE = of_experts(dense(
     "Mistral4", **PLAIN | ROUTED | LATENT, max_position_embeddings=1024, rope_parameters=dict(
         rope_type="yarn", rope_theta=1e4, factor=16.0, original_max_position_embeddings=64, beta_fast=32.0, beta_slow=1.0, mscale=1.0,
         mscale_all_dim=1.0, llama_4_scaling_beta=0.1, partial_rotary_factor=0.5)))
+WINDOWED = of_layers(dense("Ministral", **SIZES | dict(
+    num_hidden_layers=4, sliding_window=9, layer_types=["full_attention", *["sliding_attention"] * 3], max_position_embeddings=64)))
 DRAFTS = {
     "deepseek-mtp": of_experts(
         dense("DeepseekV3", **PLAIN | ROUTED | LATENT, num_nextn_predict_layers=1), config=dict(topk_method="noaux_tc", scoring_func="sigmoid"),
@@ -121,8 +123,9 @@ def folders():
     for name, family in DRAFTS.items():
         (root / name).mkdir()
         made.append(Program(root / name).to_hf(save_family(root / name / "hf", family), root / name / "draft", target_options=dict(mtp="draft")))
-    (root / "large").mkdir()
-    made.append(Program(root / "large").run(save_family(root / "large" / "hf", LARGE), root / "large" / "own", "mistral"))
+    for name, family in (("large", LARGE), ("windowed", WINDOWED)):
+        (root / name).mkdir()
+        made.append(Program(root / name).run(save_family(root / name / "hf", family), root / name / "own", "mistral"))
     subprocess.run([ENGINE, Path(__file__).with_name("vllm_loader.py"), *made], check=True, capture_output=True, timeout=1700, cwd=root)
     yield root
     shutil.rmtree(root)
@@ -174,7 +177,8 @@ def test_mistrals_own_files_are_loaded(folders):
     for name in OWN:
         plain, own = (loaded_by_engine(folders / name / folder) for folder in ("plain", "own"))
         assert plain.keys() == own.keys() and all(torch.equal(plain[key], own[key]) for key in plain), name
-    assert loaded_by_engine(folders / "large" / "own")
+    assert loaded_by_engine(folders / "large" / "own") and loaded_by_engine(folders / "windowed" / "own")
+    assert torch.load(f"{folders / 'windowed' / 'own'}.engine.pt", weights_only=True)["windows"] == [None, 9, 9, 9]
 
 
 @pytest.mark.parametrize("quant", [quant for quant in QUANTS if quant not in STEPS and quant != "plain"])

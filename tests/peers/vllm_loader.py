@@ -1,7 +1,8 @@
 """vLLM's own model classes load folders on a CPU: python vllm_loader.py FOLDER... writes FOLDER.engine.pt beside each.
 
 Run by the Python of scripts/install_peers.sh vllm. A process of its own for each folder, forked from one that has imported vLLM. The file holds
-{"parameters": name -> tensor as loaded, before a kernel reorders it; "unloaded": names with memory that no weight of the folder was written to}, or
+{"parameters": name -> tensor as loaded, before a kernel reorders it; "unloaded": names with memory that no weight of the folder was written to; "windows": of
+each layer's attention}, or
 {"error": why vLLM refused the folder}. Most kernels for quantised weights need a GPU, or matrix tiles of some CPUs: vLLM is told that it has them, as nothing
 is computed. Which parameters there are, their shapes and where each tensor of the folder goes is its own code, unchanged.
 """
@@ -16,6 +17,7 @@ import torch
 import vllm
 from vllm.config import SpeculativeConfig
 from vllm.model_executor.kernels import linear
+from vllm.model_executor.layers.attention import Attention
 from vllm.model_executor.layers.fused_moe import unquantized_fused_moe_method
 from vllm.model_executor.layers.fused_moe.oracle import int_wna16, mxfp8, unquantized
 from vllm.model_executor.layers.quantization.compressed_tensors.compressed_tensors_moe import (
@@ -57,7 +59,8 @@ def save_loaded(loader, model, config, path):
     # A byte of a scale can be the filling by chance.
     unloaded = [name for name, parameter in parameters.items()
                 if (bytes_of(parameter) == FILLING).float().mean() > (0.1 if bytes_of(parameter).numel() > 64 else 0.9)]
-    torch.save({"parameters": {name: parameter.data for name, parameter in parameters.items()}, "unloaded": unloaded}, path)
+    windows = [module.sliding_window for module in model.modules() if isinstance(module, Attention)]
+    torch.save({"parameters": {name: parameter.data for name, parameter in parameters.items()}, "unloaded": unloaded, "windows": windows}, path)
     os._exit(0)
 
 

@@ -22,11 +22,13 @@ DROP = {"source.optimizer": "drop"}
 TARGETS = {
     "huggingface": DROP, "dcp": {}, "torch_dist": {"target.layout.tp": 2}, "megatron": {"target.layout.tp": 2}, "fsdp_dtensor": {}, "hdf5": {}, "deepspeed": {},
     "mistral": DROP}
-TUNERS = (
-    "LoHa", "LoKr", "AdaLora", "IA3", "OFT", "BOFT", "Vera", "VBLoRA", "FourierFT", "HRA", "LNTuning", "Bone", "Miss", "RandLora", "Shira", "C3A", "Road",
-    "WaveFT", "Delora", "Gralora", "OSF", "Psoft", "Lily", "Peanut", "Pvera", "TinyLora", "Cartridge", "PromptTuning", "PrefixTuning", "UniLora", "Hira")
-
-
+TUNERS = dict.fromkeys((
+    "LoHa", "LoKr", "BOFT", "HRA", "LNTuning", "RandLora", "Delora", "Gralora", "OSF", "Lily", "Peanut", "Pvera", "TinyLora", "Cartridge", "PromptTuning",
+    "PrefixTuning", "UniLora", "Hira"), {}) | {
+        "AdaLora": dict(total_step=10), "IA3": dict(target_modules=["k_proj", "down_proj"], feedforward_modules=["down_proj"]),
+        "OFT": dict(oft_block_size=4, r=0), "Vera": dict(target_modules=["q_proj"]), "VBLoRA": dict(vector_length=8, num_vectors=16),
+        "FourierFT": dict(n_frequency=10), "WaveFT": dict(n_frequency=10), "Miss": dict(r=4), "Shira": dict(r=4), "C3A": dict(block_size=8),
+        "Psoft": dict(r=4), "Road": dict(group_size=16)}
 NAMED_BY_MAPS = ("torch_dist", "megatron", "fsdp_dtensor", "hdf5", "mistral")
 
 
@@ -60,7 +62,7 @@ class Table:
 
     def row(self, writer, source, config=None, targets=TARGETS):
         for form, keys in targets.items():
-            described = {"source.config": str(config)} if config and form in NAMED_BY_MAPS else {}
+            described = {"source.config": str(config)} if config and (form in NAMED_BY_MAPS or "model.map" in keys) else {}
             target = self.convert(writer, source, form, described | keys)
             if target is None:
                 continue
@@ -163,7 +165,8 @@ def verl(table):
     root = table.root / "rank-files"
     if kinds and table.attempt("rank files", lambda: fsdp_rank_saves.save(kinds, root)):
         for kind in kinds:
-            table.row(f"rank files {kind}", root / kind)
+            # Their sizes are odd.
+            table.row(f"rank files {kind}", root / kind, targets=dict.fromkeys(TARGETS, {}) | {"huggingface": DROP, "mistral": DROP})
 
 
 # --- Hugging Face, torch's own writers ------------------------------------------------------------------------------
@@ -266,8 +269,7 @@ def adapters(table):
             continue
         fields = kind.__dataclass_fields__
         keys = {"target_modules": ["q_proj", "v_proj"]} if "target_modules" in fields and name != "LNTuning" else {}
-        keys |= {"IA3": {"target_modules": ["k_proj", "down_proj"], "feedforward_modules": ["down_proj"]}, "AdaLora": {"total_step": 10},
-                 "OFT": {"oft_block_size": 4, "r": 0}, "Vera": {"target_modules": ["q_proj"]}}.get(name, {})
+        keys |= TUNERS[name]
         keys |= {"num_virtual_tokens": 3} if "num_virtual_tokens" in fields else {}
         keys |= {"task_type": "CAUSAL_LM"} if "task_type" in fields else {}
         adapter(f"peft {name}", "base", lambda kind=kind, keys=keys: kind(**keys))
@@ -297,11 +299,38 @@ def torchao(table):
             table.row(writer, folder)
 
 
+# --- torchtitan -----------------------------------------------------------------------------------------------------
+
+TITAN = {  # model, fused wq, wk and wv, optimizers, settings of its CheckpointManager
+    "dense": ("dense", True, "adamw", {}), "dense, qkv apart": ("dense", False, "adamw", {}), "dense, two groups": ("dense", False, "groups", {}),
+    "experts": ("experts", True, "adamw", {}), "experts, qkv apart": ("experts", False, "groups", {}),
+    "dense, weights alone": ("dense", True, "adamw", dict(last_save_model_only=True, export_dtype="bfloat16")),
+    "dense, asynchronous": ("dense", False, "adamw", dict(last_save_model_only=False, async_mode="async")),
+    "experts, last save for Hugging Face": ("experts", True, "adamw", dict(last_save_in_hf=True, export_dtype="bfloat16"))}
+
+
+
+def torchtitan(table):
+    try:
+        import titan_runs
+    except ImportError as error:
+        return table.note("torchtitan", "-", "writer fails", without_paths(str(error)))
+    for name, (kind, *of) in TITAN.items():
+        writer, root = f"torchtitan {name}", table.root / f"torchtitan-{re.sub('[^a-z]+', '-', name.lower())}"
+        if not table.wanted(writer):
+            continue
+        titan_runs.hf_config(kind).save_pretrained(root)
+        if table.attempt(writer, lambda job=(kind, *of, str(root)): titan_runs.save(2, [job]) or True):
+            saved = root / "checkpoint" / "step-3"
+            own = {} if list(saved.glob("*.safetensors")) else {"model.map": "torchtitan_qwen3"}
+            table.row(writer, saved, root, {form: keys | (own if form != "dcp" else {}) for form, keys in TARGETS.items()})
+
+
 def main():
     binary, root, *words = sys.argv[1:]
     table = Table(os.path.abspath(binary), Path(root).resolve(), words)
     table.root.mkdir(exist_ok=True)
-    for write in (huggingface, fsdp, verl, deepspeed, adapters, torchao):
+    for write in (huggingface, fsdp, verl, deepspeed, adapters, torchao, torchtitan):
         write(table)
     table.summary()
 

@@ -5,7 +5,7 @@ REASONS = [
     ("needs a Megatron run with zero-centred norms, which no sample is", "core/formats/deepspeed/target.cpp", "is stored without its one"),
     ("needs an HDF5 container with the state of another optimizer, which no sample is", "core/formats/deepspeed/target.cpp", "has the optimizer state"),
     ("needs a container of BF16 weights with moments and no masters, which no sample is", "core/formats/deepspeed/target.cpp", "no F32 master weight"),
-    ("a map needs the sizes that are missing, and refuses before", "core/formats/mistral/params.cpp", "the size of a head"),
+    ("a map needs the sizes that are missing, and refuses before", "core/formats/mistral/params_of_config.cpp", "the size of a head"),
     ("needs a GPU", "core/device/cuda/cuda_device.cpp", ""),
     ("a race that no test can time", "core/io/direct_io.cpp", "was replaced by another file while it was opened"),
     ("such weights are read with the state of their optimizer, which is refused before", "stages/plan/averaged_weights.cpp", "lie in buffers"),

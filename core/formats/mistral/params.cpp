@@ -1,65 +1,16 @@
 #include "core/formats/mistral/params.hpp"
 
-#include <array>
+#include <algorithm>
 #include <charconv>
 #include <string>
 #include <utility>
 
 #include "core/base/error.hpp"
+#include "core/formats/mistral/params_members.hpp"
 #include "core/mapping/config_defaults.hpp"
 
 namespace reshard::mistral {
 namespace {
-
-/// Members of one meaning: params.json's and config.json's.
-using Names = std::pair<char const*, char const*>;
-
-constexpr std::array sizes = {Names{"dim", "hidden_size"},
-                              Names{"n_layers", "num_hidden_layers"},
-                              Names{"hidden_dim", "intermediate_size"},
-                              Names{"n_heads", "num_attention_heads"},
-                              Names{"vocab_size", "vocab_size"},
-                              Names{"norm_eps", "rms_norm_eps"}};
-
-constexpr std::array latent = {
-    Names{"q_lora_rank", "q_lora_rank"}, Names{"kv_lora_rank", "kv_lora_rank"},
-    Names{"qk_rope_head_dim", "qk_rope_head_dim"}, Names{"qk_nope_head_dim", "qk_nope_head_dim"},
-    Names{"v_head_dim", "v_head_dim"}};
-
-/// Of mistral4: members of "moe", with what transformers' converter takes without them.
-struct MoeName {
-  char const* params;
-  char const* config;
-  double otherwise;
-};
-constexpr std::array moe_names = {MoeName{"num_experts", "n_routed_experts", 128},
-                                  MoeName{"num_experts_per_tok", "num_experts_per_tok", 4},
-                                  MoeName{"first_k_dense_replace", "first_k_dense_replace", 0},
-                                  MoeName{"num_shared_experts", "n_shared_experts", 1},
-                                  MoeName{"expert_hidden_dim", "moe_intermediate_size", 2048},
-                                  MoeName{"num_expert_groups", "n_group", 1},
-                                  MoeName{"num_expert_groups_per_tok", "topk_group", 1}};
-
-constexpr std::array yarn_names = {
-    Names{"original_max_position_embeddings", "original_max_position_embeddings"},
-    Names{"factor", "factor"}, Names{"beta", "beta_fast"}, Names{"alpha", "beta_slow"}};
-
-bool is_true(Json const& value) {
-  if (auto const* number = value.integer()) return *number != 0;
-  if (auto const* truth = value.boolean()) return *truth;
-  if (auto const* members = value.members()) return !members->empty();
-  return value.real() != nullptr || (value.text() != nullptr && !value.text()->empty()) ||
-         (value.items() != nullptr && !value.items()->empty());
-}
-
-Json either(Json value, Json otherwise) {
-  return value.is_null() ? std::move(otherwise) : std::move(value);
-}
-
-Json as_real(Json const& value) {
-  auto const* number = value.integer();
-  return number == nullptr ? value : Json(static_cast<double>(*number));
-}
 
 class Params {
  public:
@@ -70,10 +21,16 @@ class Params {
     check_kinds();
     Json const moe = given("moe");
     Json const heads = given("qk_nope_head_dim");
+    Json::Array const windows = windows_of_layers();
     std::string const type = is_true(heads)                      ? "mistral4"
                              : is_true(moe)                      ? "mixtral"
                              : is_true(given("llama_4_scaling")) ? "ministral3"
+                             : !windows.empty()                  ? "ministral"
                                                                  : "mistral";
+    if (!windows.empty() && type != "ministral")
+      refuse(fmt::format("{} is {}, and transformers' {} has one window for all layers",
+                         window_name(), stated_window().dump(), class_of(type)),
+             other_files);
     if (type == "mistral4" && !is_true(moe))
       refuse("latent attention (qk_nope_head_dim) without \"moe\" has no class in transformers",
              other_files);
@@ -88,6 +45,7 @@ class Params {
     config_.set("hidden_act", "silu");
     config_.set("max_position_embeddings", longest(type));
     config_.set("sliding_window", window());
+    if (!windows.empty()) config_.set("layer_types", layer_types(windows));
     config_.set("tie_word_embeddings", is_true(given("tied_embeddings")));
     if (type == "mixtral") add_mixtral(moe);
     if (type == "mistral4") add_latent(moe);
@@ -103,6 +61,7 @@ class Params {
     return type == "mistral4"     ? "Mistral4ForCausalLM"
            : type == "mixtral"    ? "MixtralForCausalLM"
            : type == "ministral3" ? "Ministral3ForCausalLM"
+           : type == "ministral"  ? "MinistralForCausalLM"
                                   : "MistralForCausalLM";
   }
 
@@ -161,16 +120,21 @@ class Params {
 
   Json longest(std::string const& type) const {
     Json const stated = either(given("max_position_embeddings"), given("max_seq_len"));
-    return either(stated, type == "mistral4" ? 1'048'576 : type == "ministral3" ? 262'144 : 32'768);
+    return either(stated, type == "mistral4"     ? 1'048'576
+                          : type == "ministral3" ? 262'144
+                          : type == "ministral"  ? 131'072
+                                                 : 32'768);
   }
 
+  /// Mistral's own program takes the window of either member, and refuses both.
+  char const* window_name() const {
+    return given("sliding_window").is_null() ? "_sliding_window" : "sliding_window";
+  }
+
+  Json stated_window() const { return given(window_name()); }
+
   /// The number is sometimes a text.
-  Json window() const {
-    Json const stated = given("sliding_window");
-    if (stated.items() != nullptr)
-      refuse("sliding_window is a list: layers of different windows (Ministral 8B) have no map",
-             other_files);
-    if (stated.is_null()) return stated;
+  std::int64_t window_of(Json const& stated) const {
     std::int64_t number = 0;
     if (auto const* const text = stated.text()) {
       auto const read = std::from_chars(text->data(), text->data() + text->size(), number);
@@ -179,9 +143,55 @@ class Params {
       number = *stated.integer();
     }
     if (number <= 0)
-      refuse(fmt::format("sliding_window is {}, and must be a number above zero", stated.dump()),
+      refuse(fmt::format("{} is {}, and must be a number above zero", window_name(),
+                         stated_window().dump()),
              "Correct it there, or remove it if every token sees all before it.");
     return number;
+  }
+
+  /// The only window of the model; null if every token sees all before it.
+  Json window() const {
+    Json const stated = stated_window();
+    auto const* const items = stated.items();
+    if (stated.is_null()) return stated;
+    if (items == nullptr) return window_of(stated);
+    Json result;
+    for (Json const& item : *items) {
+      if (item.is_null()) continue;
+      Json const one = window_of(item);
+      if (!result.is_null() && one != result)
+        refuse(fmt::format("{} has windows of {} and {}, and transformers' classes have one",
+                           window_name(), result.dump(), one.dump()),
+               other_files);
+      result = one;
+    }
+    return result;
+  }
+
+  /// The windows of neighbouring layers, which the next ones repeat; empty if all layers are alike.
+  Json::Array windows_of_layers() const {
+    if (!given("sliding_window").is_null() && !given("_sliding_window").is_null())
+      refuse("it has both sliding_window and _sliding_window", "Remove one.");
+    Json const stated = stated_window();
+    if (stated.items() == nullptr) return {};
+    Json::Array const& items = *stated.items();
+    Json const layers = needed("n_layers");
+    if (items.empty() || layers.integer() == nullptr ||
+        *layers.integer() % static_cast<std::int64_t>(items.size()) != 0)
+      refuse(fmt::format("{} has {} entries, and n_layers is {}, which must be a multiple",
+                         window_name(), items.size(), layers.dump()),
+             "Correct the file, or fetch it again.");
+    auto const same = [&](Json const& item) { return item.is_null() == items.front().is_null(); };
+    return std::ranges::all_of(items, same) ? Json::Array{} : items;
+  }
+
+  Json layer_types(Json::Array const& windows) const {
+    Json result = Json::array();
+    auto const layers = static_cast<std::size_t>(*needed("n_layers").integer());
+    for (std::size_t layer = 0; layer < layers; ++layer)
+      result.push(windows[layer % windows.size()].is_null() ? "full_attention"
+                                                            : "sliding_attention");
+    return result;
   }
 
   void add_mixtral(Json const& moe) {
@@ -209,7 +219,7 @@ class Params {
   /// Mistral's own program: 10000 for a model with a window, where the file does not say.
   Json theta(std::string const& type) const {
     double const otherwise =
-        type == "mistral4" || is_true(given("sliding_window")) ? 10'000.0 : 1'000'000.0;
+        type == "mistral4" || is_true(stated_window()) ? 10'000.0 : 1'000'000.0;
     return either(as_real(given("rope_theta")), otherwise);
   }
 
@@ -230,7 +240,7 @@ class Params {
       rope.set(theirs, own == yarn_names.front().first ? value : as_real(value));
     }
     Json const scaled = fact(yarn, "apply_scale");
-    bool const plain = type == "mistral";
+    bool const plain = type == "mistral" || type == "ministral";
     if (!plain) {
       rope.set("mscale", 1.0).set("mscale_all_dim", 1.0);
       rope.set("llama_4_scaling_beta", either(fact(given("llama_4_scaling"), "beta"), 0.1));
@@ -250,116 +260,10 @@ class Params {
   Json config_ = Json::object();
 };
 
-class Config {
- public:
-  Config(Json const& config, std::string_view place) : config_(config), place_(place) {}
-
-  Json params() {
-    Json const named = given("model_type");
-    std::string const type = named.text() == nullptr ? "" : *named.text();
-    refuse_forms(type);
-    for (auto const& [own, theirs] : sizes) params_.set(own, given(theirs));
-    params_.set("n_kv_heads", either(given("num_key_value_heads"), given("num_attention_heads")));
-    if (type != "mistral4") params_.set("head_dim", head_size());
-    params_.set("max_position_embeddings", given("max_position_embeddings"));
-    params_.set("tied_embeddings", is_true(given("tie_word_embeddings")));
-    if (type != "llama" && is_true(given("sliding_window")))
-      params_.set("sliding_window", given("sliding_window"));
-    if (type == "mixtral") {
-      params_.set("moe", Json::object()
-                             .set("num_experts", given("num_local_experts"))
-                             .set("num_experts_per_tok", given("num_experts_per_tok")));
-    } else if (type == "mistral4") {
-      add_latent();
-    }
-    add_rope(type);
-    return std::move(params_);
-  }
-
- private:
-  [[noreturn]] void refuse(std::string const& why) const {
-    fail(ErrorKind::usage,
-         "[target] format = \"mistral\": {} {}, which params.json cannot say. Choose huggingface.",
-         place_, why);
-  }
-
-  Json given(std::string_view name) const { return fact(config_, name); }
-
-  Json rope(std::string const& name) const {
-    return either(given("rope_parameters." + name), given("rope_scaling." + name));
-  }
-
-  Json head_size() const {
-    if (Json const stated = given("head_dim"); !stated.is_null()) return stated;
-    Json const hidden = given("hidden_size");
-    Json const heads = given("num_attention_heads");
-    if (hidden.integer() == nullptr || heads.integer() == nullptr || *heads.integer() == 0)
-      refuse("does not state the size of a head");
-    return *hidden.integer() / *heads.integer();
-  }
-
-  void refuse_forms(std::string const& type) const {
-    if (Json const act = given("hidden_act"); !act.is_null() && act != Json("silu"))
-      refuse("has hidden_act = " + act.dump());
-    for (char const* name : {"attention_bias", "mlp_bias"})
-      if (is_true(given(name))) refuse(fmt::format("has {} = true", name));
-    Json const layers = given("layer_types");
-    for (std::size_t i = 1; layers.items() != nullptr && i < layers.items()->size(); ++i)
-      if ((*layers.items())[i] != layers.items()->front())
-        refuse("has layers with and without a window (layer_types)");
-    if (Json const norm = given("norm_topk_prob"); type == "mistral4" && !is_true(norm))
-      refuse("has norm_topk_prob = false");
-  }
-
-  void add_latent() {
-    for (auto const& [own, theirs] : latent) params_.set(own, given(theirs));
-    Json moe = Json::object();
-    for (MoeName const& one : moe_names) moe.set(one.params, given(one.config));
-    moe.set("routed_scale", given("routed_scaling_factor")).set("route_every_n", 1);
-    params_.set("moe", std::move(moe));
-  }
-
-  void add_rope(std::string const& type) {
-    Json const base = either(rope("rope_theta"), given("rope_theta"));
-    params_.set("rope_theta", either(base, 10'000.0));
-    Json const kind = either(rope("rope_type"), rope("type"));
-    std::string const form = kind.text() == nullptr ? "default" : *kind.text();
-    if (form != "default" && form != "yarn")
-      refuse(fmt::format("scales its positions by {} (rope_parameters)", json_quoted(form)));
-    if (form == "default") return;
-    Json yarn = Json::object();
-    for (auto const& [own, theirs] : yarn_names) yarn.set(own, rope(theirs));
-    yarn.set("original_max_position_embeddings",
-             either(rope("original_max_position_embeddings"), given("max_position_embeddings")));
-    if (fact(yarn, "beta").is_null()) yarn.set("beta", 32.0);
-    if (fact(yarn, "alpha").is_null()) yarn.set("alpha", 1.0);
-    bool const grows = type == "ministral3" || type == "mistral4";
-    Json const factor = rope("attention_factor");
-    bool const plain = factor == Json(1.0) || factor == Json(1);
-    if (!grows && !factor.is_null() && !plain)
-      refuse("has attention_factor = " + factor.dump() + " (rope_parameters)");
-    yarn.set("apply_scale", !grows && !plain);
-    if (grows)
-      params_.set("llama_4_scaling", Json::object()
-                                         .set("original_max_position_embeddings",
-                                              fact(yarn, "original_max_position_embeddings"))
-                                         .set("beta", either(rope("llama_4_scaling_beta"), 0.1)));
-    params_.set("yarn", std::move(yarn));
-  }
-
-  Json const& config_;
-  std::string_view place_;
-  Json params_ = Json::object();
-};
-
 }  // namespace
 
 Json config_of_params(Json const& params, std::string_view place) {
   return Params(params, place).config();
-}
-
-Json params_of_config(Json const& config, std::string_view place) {
-  return Config(config, place).params();
 }
 
 }  // namespace reshard::mistral

@@ -13,12 +13,13 @@ namespace fs = std::filesystem;
 static constexpr std::size_t most_named = 3;
 
 std::set<std::string> written_files(Manifest const& manifest) {
-  std::set<std::string> files{std::string(manifest_name), std::string(sums_name)};
+  std::set<std::string> files{std::string(manifest_name)};
   for (FileRecord const& file : manifest.files) files.insert(file.path);
   if (Json const* const names = manifest.source.find("files");
       names != nullptr && names->items() != nullptr)
     for (Json const& name : *names->items())
       if (name.text() != nullptr) files.insert(*name.text());
+  if (files.size() > 1) files.emplace(sums_name);
   return files;
 }
 

@@ -48,6 +48,20 @@ std::vector<std::string> slice_prefixes(Model const& model, TensorId tensor, std
   return names;
 }
 
+using Names = std::set<std::string, std::less<>>;
+
+/// Where the names of a config's model begin in stored ones: at their first letter, or behind what
+/// a trainer has put before them.
+Names prefixes_before_names(Json const& config, Names const& stored, MapLibrary const& library) {
+  auto const expected = expected_names(config, stored, library);
+  if (!expected || expected->lacking.empty() || !expected->most_lack()) return {""};
+  std::string const one = "." + expected->lacking.front();
+  Names found;
+  for (std::string const& name : stored)
+    if (name.ends_with(one)) found.insert(name.substr(0, name.size() - one.size() + 1));
+  return found;
+}
+
 struct FusedWeights {
   std::string_view name;
   std::vector<std::string_view> words;  ///< the last ones of their names
@@ -125,12 +139,19 @@ std::string fused_scale_of(Model const& model, TensorId id) {
 void note_repeated(JobPlan const& plan, MapLibrary const& library,
                    std::span<SuspectTensor> tensors) {
   if (!plan.stored_names || plan.named_config.is_null()) return;
-  std::set<std::string, std::less<>> names;
+  Names names;
   for (SuspectTensor const& tensor : tensors) names.insert(tensor.name);
-  auto const repeated = repeated_names(plan.named_config, names, library);
+  std::map<std::string, std::string, std::less<>> weights;
+  for (std::string const& prefix : prefixes_before_names(plan.named_config, names, library)) {
+    Names behind;
+    for (auto at = names.lower_bound(prefix); at != names.end() && at->starts_with(prefix); ++at)
+      behind.insert(at->substr(prefix.size()));
+    for (auto const& [name, held] : repeated_names(plan.named_config, behind, library))
+      weights.emplace(prefix + name, prefix + held.weight);
+  }
   for (SuspectTensor& tensor : tensors)
-    if (auto const found = repeated.find(tensor.name); found != repeated.end())
-      tensor.repeated = found->second.weight;
+    if (auto const found = weights.find(tensor.name); found != weights.end())
+      tensor.repeated = found->second;
 }
 
 std::string part_name(Model const& model, TensorId tensor, std::span<Index const> indices) {

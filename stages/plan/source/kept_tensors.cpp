@@ -7,6 +7,7 @@
 #include "core/base/counted.hpp"
 #include "core/base/text.hpp"
 #include "core/formats/megatron/root.hpp"
+#include "core/formats/state_inventory.hpp"
 #include "stages/plan/source/kept_lines.hpp"
 #include "stages/plan/source/source_names.hpp"
 #include "stages/plan/source/tower_entries.hpp"
@@ -388,8 +389,9 @@ void add_kept(MapFile const& from, MapFile& to) {
 
 void settle_unread(MapChoice const& maps, StoredView const& view, bool megatron,
                    PlanRequest const& request, std::vector<std::string>& warnings) {
-  if (view.unread.empty()) return;
   std::vector<std::string> names = view.unread;
+  if (request.read.drop_optimizer) std::erase_if(names, is_optimizer_key);
+  if (names.empty()) return;
   std::sort(names.begin(), names.end());
   bool const of_model =
       maps.family && std::any_of(names.begin(), names.end(), [&](std::string const& name) {

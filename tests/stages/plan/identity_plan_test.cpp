@@ -134,6 +134,13 @@ TEST(IdentityPlan, CutsAndPutsPrefixes) {
   EXPECT_EQ(
       plan.warnings.back(),
       "1 stored tensor (head) does not begin with 'model.' (source.prefix): they are left out");
+  more.add_file({{"optimizer.state.a.exp_avg", {2}}});
+  request.read.drop_optimizer = true;
+  Lines const lines = identity(more, request).warnings;
+  EXPECT_EQ(lines.back(), plan.warnings.back());
+  EXPECT_EQ(std::ranges::count(lines,
+                               "1 key of optimizer state is dropped (source.optimizer = \"drop\")"),
+            1);
 }
 
 /// What .metadata of the target says of the nested state dict.
