@@ -131,8 +131,8 @@ std::string listed_saves(std::vector<ListedSave> const& saves) {
   if (saves.empty()) return "none";
   std::vector<std::string> texts;
   for (auto save = saves.rbegin(); save != saves.rend(); ++save)  // the newest may be wanted
-    texts.push_back(
-        fmt::format("{} ({})", save->name, save->lacks.empty() ? "complete" : save->lacks));
+    texts.push_back(save->lacks.empty() ? save->name
+                                        : fmt::format("{} ({})", save->name, save->lacks));
   return listed(texts, most_shown);
 }
 

@@ -29,16 +29,15 @@ bool is_unfinished_name(std::string_view name);
 struct ListedSave {
   std::string name;
   SaveStep step;
-  std::string lacks;  ///< "has no .metadata, which is written last"; "" if complete by its file
-                      ///< names
+  std::string lacks;  ///< "has no .metadata, which is written last"; "" where names show no lack,
+                      ///< which does not mean that it is complete
 };
 
 /// The saves in a folder that have files of Megatron's formats or of PyTorch's distributed ones, by
 /// step.
 std::vector<ListedSave> saves_of_run(std::filesystem::path const& root);
 
-/// "iter_0000010 (complete), iter_0000020 (mp_rank_01 has no model_optim_rng.pt)"; "none" for an
-/// empty list.
+/// "iter_0000020 (mp_rank_01 has no model_optim_rng.pt), iter_0000010"; "none" for an empty list.
 std::string listed_saves(std::vector<ListedSave> const& saves);
 
 /// The save in `root` that contains `folder`; "" if `folder` is `root`, or not in a step of it.

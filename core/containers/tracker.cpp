@@ -41,7 +41,11 @@ void refuse_tracker(fs::path const& root, std::string_view text, std::string_vie
   fail(ErrorKind::source,
        "{}: expected an iteration number or the word \"release\", found {}.{} Correct it, or {}.",
        (root / tracker_name).string(), json_quoted(trimmed(text).substr(0, most_shown)),
-       saves.empty() ? "" : fmt::format(" The saves here are: {}.", listed_saves(saves)), way_out);
+       saves.empty() ? ""
+                     : fmt::format(" The saves here are: {}; `reshard inspect {}` says which are "
+                                   "complete.",
+                                   listed_saves(saves), root.string()),
+       way_out);
 }
 
 SaveStep read_tracker(fs::path const& root, std::string_view way_out) {

@@ -108,10 +108,8 @@ Candidates candidates(fs::path const& path) {
          "checkpoint first.",
          path.string());
   if (!sees_anything(path))
-    fail(
-        ErrorKind::source,
-        "{}: does not exist, or is a link to nothing. Check the path (in a job file: source.path).",
-        path.string());
+    fail(ErrorKind::source, "{}: does not exist, or is a link to nothing. Check the path.",
+         path.string());
   if (!sees_folder(path)) {
     if (sees_file(path))
       if (auto formats = recognise(path); !formats.empty()) return {.formats = std::move(formats)};

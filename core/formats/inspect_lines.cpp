@@ -65,7 +65,7 @@ std::string inspect_args(Json const& args, SeenTensors const& seen, Json& json) 
     for (auto const& [key, size] : axes)
       table.set(key, Json().set("value", size).set("source", "args"));
     auto const sharded = megatron::weight_sharding(args);
-    text += inspect_line("layout", "loads at any; args state " + megatron::sizes_text(table) +
+    text += inspect_line("layout", "any (saved with " + megatron::sizes_text(table) + ")" +
                                        (sharded ? "; " + *sharded : ""));
     json.set("sizes", std::move(table));
   }

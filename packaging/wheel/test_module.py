@@ -118,7 +118,7 @@ def commands():
     assert told[0]["type"] == "start" and told[-1]["type"] == "result" and {"stage"} <= {one["type"] for one in told}
     night()
 
-    two = returned(reshard.run, JOB, set={"target.path": "by-two", "target.since": "told"}, ranks=2)
+    two = returned(reshard.run, JOB, set={"target.path": "by-two", "target.incremental_from": "told"}, ranks=2)
     assert two["ranks"] == 2
     assert reshard.digest("by-two", ranks=2)["total"] == reshard.digest("from-python")["total"]
 
@@ -127,6 +127,18 @@ def commands():
     raises(reshard.JobError, 2, "unknown key", reshard.plan, JOB, set={"run.nothing": 1})
     raises(reshard.JobError, 2, "cannot hold", reshard.plan, {"source": {"path": object()}})
     raises(reshard.JobError, 2, "ranks", reshard.run, JOB, ranks=0)
+    raises(reshard.ResourceError, 6, "no-such-launcher", reshard.run, JOB, launcher=["no-such-launcher", "-n", "2"])
+
+    assert returned(reshard.convert, SOURCE, "converted", reference=SAMPLES / "moe-hf-reference", set={"source.optimizer": "drop"})["type"] == "result"
+    raises(reshard.TargetError, 4, "exists already", reshard.convert, SOURCE, "converted")
+    returned(reshard.convert, SOURCE, "converted", format="megatron", layout={"tp": 2, "ep": 2}, dtype="f32", replace=True)
+    listed = returned(reshard.ls, "from-python")
+    assert listed["kind"] == "stored" and listed["tensors"][0]["file"]
+    assert {one["name"] for one in returned(reshard.ls, SOURCE, logical=True)["tensors"]} >= {"embed", "experts.gate"}
+    taken = returned(reshard.extract, SOURCE, "layer.safetensors", "experts.*", at={"layer": 3})
+    assert Path("layer.safetensors").stat().st_size > taken["bytes"] and len(taken["tensors"]) == 3
+    raises(reshard.TargetError, 4, "exists already", reshard.extract, SOURCE, "layer.safetensors", "embed")
+    assert len(returned(reshard.extract, SOURCE, "layer.safetensors", "embed", replace=True)["tensors"]) == 1
 
 
 def damaged():
@@ -188,7 +200,15 @@ def tensors():
     assert {"embed", "layer.1.experts.gate"} <= set(opened.read("layer.1.experts.*", "embed"))
     by_stored_name = reshard.open("from-python")["model.layers.3.mlp.experts.5.gate_proj.weight"]
     assert numpy.array_equal(by_stored_name.view("u2"), stored("model.layers.3.mlp.experts.5.gate_proj.weight"))
-    for name, near in {"layer.3.experts.gat": "layer.3.experts.gate", "nothing": "no tensor 'nothing'"}.items():
+    last = info.shape[0] - 1
+    assert f"layer.{last}.experts.gate" in opened and "layer.99.experts.gate" not in opened and "expert.0.embed" not in opened
+    for name, near in {
+        "layer.3.experts.gat": "layer.3.experts.gate",
+        "nothing": "no tensor 'nothing'",
+        "layer.99.experts.gate": f"Did you mean layer.{last}.experts.gate",
+        "layer.1.expert.99.experts.gate": f"Did you mean layer.1.expert.{info.shape[1] - 1}.experts.gate",
+        "expert.0.embed": "Did you mean embed",
+    }.items():
         try:
             opened[name]
         except KeyError as error:

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "core/base/text.hpp"
+#include "pipeline/job/job_field.hpp"
 
 namespace reshard {
 namespace {
@@ -36,12 +37,32 @@ bool takes_next_word(OptionFacts const& option, std::string const& word) {
   return !option.value.empty() && word.size() == name_in(word).size();
 }
 
-std::string unknown_option(CommandFacts const& command, std::string const& word) {
+/// "--layout tp=2" for --tp: sizes of parallel axes are no options of their own. "" for others.
+std::string size_of_axis(CommandFacts const& command, std::string const& word,
+                         std::string_view next) {
+  std::string const name = name_in(word);
+  bool const is_axis = std::ranges::any_of(job::fields(), [&](job::Field const& field) {
+    return !field.axis.empty() && name == fmt::format("--{}", field.axis);
+  });
+  if (!is_axis) return "";
+  std::string const size = word.size() > name.size()
+                               ? word.substr(name.size() + 1)
+                               : std::string(next.empty() || next.starts_with('-') ? "N" : next);
+  if (option_named(command, "--layout") != nullptr)
+    return fmt::format("--layout {}={}", name.substr(2), size);
+  if (option_named(command, "--set") != nullptr)
+    return fmt::format("--set target.layout.{}={}", name.substr(2), size);
+  return "";
+}
+
+std::string unknown_option(CommandFacts const& command, std::string const& word,
+                           std::string_view next) {
   std::vector<std::string> names;
   for (OptionFacts const& option : command.options)
     if (!option.positional()) names.insert(names.end(), option.names.begin(), option.names.end());
   std::string const name = word.starts_with("--") ? name_in(word) : word;
-  std::string const near = nearest(name, names);
+  std::string near = size_of_axis(command, word, next);
+  if (near.empty()) near = nearest(name, names);
   std::string const program = command.name.empty() ? "reshard" : "reshard " + command.name;
   return fmt::format("`{}` has no option {}. {}`{} --help` shows its options.", program, name,
                      near.empty() ? "" : fmt::format("Did you mean {}? ", near), program);
@@ -70,7 +91,8 @@ std::string unknown_word(CommandTable const& table, std::span<std::string const>
     if (is_option(word)) {
       OptionFacts const* option = option_named(*command, name_in(word));
       if (option == nullptr && is_hidden(word)) continue;
-      if (option == nullptr) return unknown_option(*command, word);
+      if (option == nullptr)
+        return unknown_option(*command, word, i + 1 < words.size() ? words[i + 1] : "");
       if (takes_next_word(*option, word)) ++i;
     } else if (command == &table.front()) {
       if (is_hidden(word)) return "";

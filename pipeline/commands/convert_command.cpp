@@ -22,13 +22,21 @@ namespace reshard {
 namespace {
 
 /// Keys that a message names are options here.
-std::string with_advice(std::string const& sentence) {
+std::string with_advice(std::string sentence) {
+  for (auto const& [key, option] :
+       {std::pair("set target.replace = true", "give --replace"),
+        std::pair("target.replace = true", "--replace"),
+        std::pair("another target.path", "another TARGET"),
+        std::pair("set source.path", "give SOURCE"), std::pair("source.path", "SOURCE")})
+    for (std::size_t at = sentence.find(key); at != std::string::npos; at = sentence.find(key, at))
+      sentence.replace(at, std::string_view(key).size(), option);
+  if (sentence.starts_with("--set ")) return sentence;
   bool const names_key = std::ranges::any_of(job::fields(), [&](job::Field const& field) {
     return sentence.find(" " + field.key()) != std::string::npos;
   });
   if (!names_key) return sentence;
-  return sentence + (sentence.ends_with('.') ? "" : ".") +
-         " `convert` takes keys as --set KEY=VALUE.";
+  bool const ended = sentence.ends_with('.') || sentence.ends_with('?');
+  return sentence + (ended ? "" : ".") + " `convert` takes keys as --set KEY=VALUE.";
 }
 
 /// `run` without a job file.

@@ -50,6 +50,12 @@ class ExtractCommand : public CheckpointCommand<ExtractQuery> {
     return sub;
   }
 
+  std::string mistake() const override {
+    if (query_.output == "-")
+      return "extract: -o -: all ranks write the file, so stdout cannot be it. Give -o a file.";
+    return "";
+  }
+
  protected:
   int answer(Comm const& comm) override {
     if (serve_) {

@@ -148,6 +148,7 @@ JobSpec read_job(std::string const& file, std::vector<std::string> const& overri
     job = parse_job_spec(text, file == "-" ? "standard input" : file, overrides, use,
                          [&library] { return library.mesh_axes(); });
   });
+  if (comm.rank() == 0) warn(job.notes);
   if (use != JobUse::source) check_same_folder(comm, job);
   return job;
 }

@@ -178,10 +178,11 @@ class VerifyCommand : public Command {
     if (!result.why_not.empty() && result.why_kind != ErrorKind::usage)
       fail(result.why_kind, "{}", result.why_not);
     if (!result.why_not.empty())
-      fail(ErrorKind::usage,
-           "{} and {}: nothing could be compared: {} Name the map with --map, or the model's "
-           "config.json with --config-a or --config-b.",
-           paths_.front(), paths_.back(), result.why_not);
+      fail(ErrorKind::usage, "{} and {}: nothing could be compared: {} {}", paths_.front(),
+           paths_.back(), result.why_not,
+           result.understood ? "Leave out --self-check: then all values are compared."
+                             : "Name the map with --map, or the model's config.json with "
+                               "--config-a or --config-b.");
     if (comm.rank() == 0)
       write_to_stdout(json_ ? self_check_json(result).dump(2) + "\n" : self_check_text(result));
     return result.sound() ? 0 : code_of_difference;

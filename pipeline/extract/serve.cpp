@@ -171,13 +171,20 @@ class Server {
          choose_tensors(*reader.catalogue().model, reader.catalogue().source, {&all, 1}, {})) {
       Json axes = Json::array();
       Json shape = Json::array();
-      for (DomainAxis const& axis : tensor.axes) axes.push(reader.axis_name(axis));
+      Json indices = Json::array();
+      for (DomainAxis const& axis : tensor.axes) {
+        axes.push(reader.axis_name(axis));
+        Json runs = Json::array();
+        for (Run const& run : axis.runs) runs.push(Json(Json::Array{run.begin, run.end}));
+        indices.push(std::move(runs));
+      }
       for (Index const size : tensor.shape) shape.push(size);
       tensors.push(Json()
                        .set("name", tensor.name)
                        .set("dtype", name(tensor.dtype))
                        .set("shape", std::move(shape))
-                       .set("axes", std::move(axes)));
+                       .set("axes", std::move(axes))
+                       .set("indices", std::move(indices)));
     }
     return tensors;
   }

@@ -85,7 +85,7 @@ class Checker {
         add(*given, "the string is empty");
     for (std::string_view const key :
          {"source.path", "source.config", "source.adapter", "target.path", "target.reference",
-          "target.since", "target.rows_from", "target.mtp_from"})
+          "target.incremental_from", "target.rows_from", "target.mtp_from"})
       if (Given const* const given = find(key); given != nullptr)
         check_local(*given, std::get<std::string>(given->value));
     if (Given const* const given = find("source.average"); given != nullptr)
@@ -175,9 +175,9 @@ class Checker {
       add(*find("source.average"),
           "is not combined with run.self_check, which looks for values of one source. Remove one of "
           "the keys");
-    if (!spec_.target.since.empty() && spec_.target.since != no_previous)
+    if (!spec_.target.incremental_from.empty() && spec_.target.incremental_from != no_previous)
       add(*find("source.average"),
-          "is not combined with target.since, which compares one source with what was made of it "
+          "is not combined with target.incremental_from, which compares one source with what was made of it "
           "before. Remove one of the keys");
     if (spec_.model.quant == QuantChoice::dequantise_bf16)
       add(*find("source.average"),
@@ -191,7 +191,7 @@ class Checker {
     for (Given const& given : given_) {
       std::string const key = given.field->key();
       if ((key == "run.self_check" && spec_.run.self_check > 0) ||
-          (key == "target.since" && !spec_.target.since.empty()) ||
+          (key == "target.incremental_from" && !spec_.target.incremental_from.empty()) ||
           (key == "model.map" && spec_.model.map == "none") ||
           (key == "source.average" && !spec_.source.average.empty() &&
            !spec_.target.changes.mtp_from.empty()))

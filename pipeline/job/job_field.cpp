@@ -147,7 +147,7 @@ void add_run(std::vector<Field>& out) {
            "self_check", &Run::self_check, 0, most_self_check_elements,
            "So many random elements of each tensor in the target's files are compared with the source before the target is published, at places that a second, separate arithmetic gives; 0: none."),
        keys::choice(
-           "hand_out", &Run::hand_out, {"auto", "never"},
+           "work_stealing", &Run::work_stealing, {"auto", "never"},
            "Whether a rank that has done its part of the work does some of a slower rank's: \"auto\", in jobs of many rounds whose ranks read and write themselves. The files are the same."),
        keys::number(
            "threads", &Run::threads, 0, most_threads,
@@ -180,9 +180,9 @@ void add_nightly(std::vector<Field>& out) {
            "Also convert older checkpoints whose target is missing or outdated, newest first; with "
            "nightly.keep only those that\nwould be kept."),
        keys::flag(
-           "since", &Nightly::since,
+           "incremental", &Nightly::incremental,
            "Take over unchanged bytes from the newest other target that counts for nightly.keep, as "
-           "target.since does."),
+           "target.incremental_from does."),
        keys::text(
            "after", &Nightly::after,
            "A command for /bin/sh, run once for each finished target, whose path is $1 and "
@@ -211,7 +211,7 @@ std::vector<Field> all_fields() {
 bool is_path(std::string_view key) {
   constexpr std::array<std::string_view, 9> keys = {
       "source.path",      "source.config", "source.adapter",   "source.average", "target.path",
-      "target.reference", "target.since",  "target.rows_from", "target.mtp_from"};
+      "target.reference", "target.incremental_from",  "target.rows_from", "target.mtp_from"};
   return std::ranges::find(keys, key) != keys.end();
 }
 

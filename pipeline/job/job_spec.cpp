@@ -1,6 +1,7 @@
 #include "pipeline/job/job_spec.hpp"
 
 #include <algorithm>
+#include <array>
 #include <deque>
 #include <map>
 #include <set>
@@ -57,7 +58,29 @@ Value value_of(toml::node const& node) {
   return keys::Foreign{"a date or a time"};
 }
 
+/// Keys that had another name in an earlier release, which is still read.
+struct EarlierName {
+  std::string_view earlier, now;
+};
+constexpr std::array earlier_names{EarlierName{"run.hand_out", "run.work_stealing"},
+                                   EarlierName{"target.since", "target.incremental_from"},
+                                   EarlierName{"target.since_links", "target.incremental_links"},
+                                   EarlierName{"nightly.since", "nightly.incremental"}};
+
+/// nullptr for a key that is no earlier name.
+EarlierName const* earlier_name(std::string_view key) {
+  auto const found = std::ranges::find(earlier_names, key, &EarlierName::earlier);
+  return found == earlier_names.end() ? nullptr : &*found;
+}
+
+/// "" for a key that had no other name.
+std::string_view earlier_name_of(Field const& field) {
+  auto const found = std::ranges::find(earlier_names, field.key(), &EarlierName::now);
+  return found == earlier_names.end() ? "" : found->earlier;
+}
+
 Field const* find_field(std::string_view key) {
+  if (EarlierName const* const name = earlier_name(key)) key = name->now;
   for (Field const& field : job::fields())
     if (field.key() == key) return &field;
   return nullptr;
@@ -167,7 +190,10 @@ class JobReader {
 
   void read_key(std::string_view key, std::string_view word, std::string const& place) {
     Field const* const field = known_field(key);
-    if (field != nullptr) return take(*field, keys::value_from_word(field->kind, word), place, {});
+    if (field != nullptr) {
+      note_earlier(key, place);
+      return take(*field, keys::value_from_word(field->kind, word), place, {});
+    }
     std::size_t const dot = key.rfind('.');
     std::string_view const table = dot == std::string_view::npos ? "" : key.substr(0, dot);
     std::string_view const member = dot == std::string_view::npos ? key : key.substr(dot + 1);
@@ -209,12 +235,22 @@ class JobReader {
       std::string const place =
           place_of(node.source().begin.line == 0 ? key.source() : node.source());
       if (field != nullptr) {
+        note_earlier(full, place);
+        if (seen_.contains(field->key()))
+          add(position(node.source()), place,
+              fmt::format("{} is an earlier name of {}, and both are given. Remove one",
+                          earlier_name_of(*field), field->key()));
         take(*field, value_of(node), place, position(node.source()));
       } else if (key.str().find('.') != std::string_view::npos || members_of(full).empty()) {
         std::string const where = prefix.empty() ? "" : fmt::format("[{}] ", prefix);
         add(position(key.source()), place_of(key.source()),
             fmt::format("{}unknown key {}: {}", where, keys::shown(Value(std::string(key.str()))),
                         advice(prefix, key.str(), axes_)));
+      } else if (node.is_table() && full == job::nightly_table && use_ == JobUse::run) {
+        add(position(key.source()), place_of(key.source()),
+            fmt::format(
+                "[{}]: only `reshard nightly` uses this table. Run that command (with --dry-run it plans a night), or remove the table",
+                full));
       } else if (node.is_table()) {
         read_table(*node.as_table(), full);
       } else {
@@ -237,6 +273,12 @@ class JobReader {
     std::string const axis(key.substr(prefix.size()));
     if (std::find(axes_.begin(), axes_.end(), axis) == axes_.end()) return nullptr;
     return &further_.emplace_back(job::further_axis(axis));
+  }
+
+  void note_earlier(std::string_view key, std::string_view place) {
+    if (EarlierName const* const name = earlier_name(key))
+      spec_.notes.push_back(fmt::format("{}: {} is now named {}: the earlier name is still read.",
+                                        place, name->earlier, name->now));
   }
 
   std::string place_of(toml::source_region const& region) const {
@@ -314,77 +356,6 @@ JobSpec job_of_keys(std::span<GivenKey const> keys, std::span<std::string const>
   for (GivenKey const& given : keys) reader.read_key(given.key, given.word, given.place);
   for (std::string const& override_text : overrides) reader.read_override(override_text);
   return reader.finish();
-}
-
-namespace {
-
-/// The lines of a job file for the keys that `wanted` holds for.
-std::string printed(JobSpec const& spec, std::function<bool(Field const&)> const& wanted) {
-  std::string out;
-  std::string_view table;
-  for (Field const& field : job::fields_of(spec)) {
-    if (!job::has_meaning(field, spec.target.format) || field.table == job::nightly_table ||
-        !wanted(field))
-      continue;
-    if (field.table != table)
-      out += fmt::format("{}[{}]\n", table.empty() ? "" : "\n", field.table);
-    table = field.table;
-    out += fmt::format("{} = {}\n", field.name, field.show(spec));
-  }
-  return out;
-}
-
-}  // namespace
-
-std::string print_spec(JobSpec const& spec) {
-  return printed(spec, [](Field const& /*field*/) { return true; });
-}
-
-std::string short_job_text(JobSpec const& spec) {
-  return printed(spec, [&spec, defaults = JobSpec()](Field const& field) {
-    return field.required() || field.show(spec) != field.show(defaults);
-  });
-}
-
-std::string job::recorded_text(JobSpec const& spec) {
-  return printed(spec, [](Field const& field) {
-    return field.table != "run" || field.name == "verify" || field.name == "self_check";
-  });
-}
-
-std::vector<std::string> changed_keys(JobSpec const& spec) {
-  JobSpec const defaults;
-  std::vector<std::string> lines;
-  for (Field const& field : job::fields_of(spec))
-    if (std::string const value = field.show(spec);
-        job::has_meaning(field, spec.target.format) &&
-        (field.required() || value != field.show(defaults)))
-      lines.push_back(fmt::format("{} = {}", field.key(), value));
-  return lines;
-}
-
-std::string default_job_text() {
-  JobSpec const defaults;
-  std::string out =
-      "# A job file of reshard: what to read, what to write, and with how much memory.\n# Run "
-      "it: mpirun -n 4 reshard run job.toml\n";
-  std::string_view table;
-  for (Field const& field : job::fields()) {
-    bool const of_nightly = field.table == job::nightly_table;
-    if (field.table != table)
-      out += fmt::format("\n{}[{}]\n", of_nightly ? "# Only for `reshard nightly`:\n# " : "",
-                         field.table);
-    table = field.table;
-    std::string comment = fmt::format("# {}", field.comment);
-    for (std::size_t at = comment.find('\n'); at != std::string::npos;
-         at = comment.find('\n', at + 1))
-      comment.insert(at + 1, "# ");
-    // The file is a job that makes Megatron files; it stays a valid one.
-    bool const foreign = of_nightly || !job::has_meaning(field, FormatId::megatron);
-    out += fmt::format("{}\n{}{} = {}\n", comment, foreign ? "# " : "", field.name,
-                       field.required() ? field.example : field.show(defaults));
-  }
-  return out;
 }
 
 }  // namespace reshard

@@ -50,7 +50,7 @@ enum class ReflinkChoice { automatic, always, never };
 
 /// Whether a rank that has done its cells does some of others'; automatic: where ranks read and
 /// write their cells themselves and each has several rounds to do.
-enum class HandOutChoice { automatic, never };
+enum class WorkStealingChoice { automatic, never };
 
 /// The word of a job file for an I/O engine.
 std::string_view name(IoChoice io);
@@ -105,9 +105,9 @@ struct JobSpec {
     TargetDType dtype = TargetDType::keep;
     ReflinkChoice reflink = ReflinkChoice::automatic;
     SumsChoice sha256sums = SumsChoice::automatic;
-    std::string since;         ///< a previous target, of which what is unchanged is taken over;
+    std::string incremental_from;  ///< a previous target, of which what is unchanged is taken over;
                                ///< "none": what the next one needs is recorded; "": neither
-    bool since_links = false;  ///< files that are unchanged may be hard links
+    bool incremental_links = false;  ///< files that are unchanged may be hard links
     Layout layout;             ///< Megatron formats and DCP only
     TargetOptions options;     ///< of some formats only
     ModelChanges changes;
@@ -137,7 +137,7 @@ struct JobSpec {
     VerifyChoice verify = VerifyChoice::written;
     std::int64_t self_check = 0;  ///< elements of each stored tensor of the target that a second
                                   ///< arithmetic finds in the source; 0: none
-    HandOutChoice hand_out = HandOutChoice::automatic;
+    WorkStealingChoice work_stealing = WorkStealingChoice::automatic;
     int threads = 0;            ///< of each stage of one rank; 0: as many as its share of the cores
     int stall_seconds = 600;    ///< a job in which nothing moves for so long is ended
     int progress_seconds = 30;  ///< between lines of progress in a log, and between events; 0: none
@@ -155,7 +155,7 @@ struct JobSpec {
     std::int64_t settle_seconds = 60;  ///< files that are younger are still being written, unless a
                                        ///< tracker names their checkpoint
     bool backfill = false;  ///< older complete checkpoints without a target are converted, too
-    bool since = false;     ///< what the last target has unchanged is taken over from it
+    bool incremental = false;     ///< what the last target has unchanged is taken over from it
     std::string after;      ///< a command of the shell for each finished target; "" for none
     std::int64_t after_seconds = 0;  ///< how long it may take; 0: as long as it likes
     std::int64_t verify_subset = 0;  ///< each night reads one of so many parts of every target that
@@ -170,6 +170,7 @@ struct JobSpec {
   Nightly nightly;
   /// Where keys are written, by their full names: "job.toml:7:14", `--set "target.layout.tp=4"`.
   std::map<std::string, std::string, std::less<>> places = {};
+  std::vector<std::string> notes = {};  ///< about keys that are given by an earlier name
 
   /// Whether they are the same job, wherever its keys are written.
   friend bool operator==(JobSpec const& a, JobSpec const& b) {
@@ -178,7 +179,7 @@ struct JobSpec {
   }
 };
 
-/// JobSpec::Target::since where there is no previous target yet.
+/// JobSpec::Target::incremental_from where there is no previous target yet.
 inline constexpr std::string_view no_previous = "none";
 
 /// The parallel axes that the chosen map knows; asked for when a layout names another axis than the

@@ -70,13 +70,13 @@ void add_common(std::vector<Field>& out) {
            "\"auto\": a SHA256SUMS for sha256sum -c is written where all files are read back "
            "(run.verify = \"written\"); \"always\" also reads back what is shared with the source."),
        keys::text(
-           "since", &Target::since,
+           "incremental_from", &Target::incremental_from,
            "A previous target of the same format and layout: its unchanged bytes are taken over, "
            "neither written nor read back. \"none\": there is no previous\ntarget yet, but record "
            "what the next run needs. \"\": do neither."),
        keys::flag(
-           "since_links", &Target::since_links,
-           "With target.since, on a file system that cannot share extents: files that are unchanged "
+           "incremental_links", &Target::incremental_links,
+           "With target.incremental_from, on a file system that cannot share extents: files that are unchanged "
            "become hard links. A change of such a file\nin place changes both targets.")});
 }
 

@@ -75,7 +75,7 @@ std::string job_text(JobSpec spec) {
                                   &spec.target.changes.rows_from, &spec.target.changes.mtp_from})
     *path = resolved(*path);
   for (std::string& path : spec.source.average) path = resolved(path);
-  if (spec.target.since != no_previous) spec.target.since = resolved(spec.target.since);
+  if (spec.target.incremental_from != no_previous) spec.target.incremental_from = resolved(spec.target.incremental_from);
   return print_spec(spec);
 }
 
@@ -290,7 +290,7 @@ constexpr std::array<Part, 5> parts = {
     Part{"plan", &JobIdentity::plan,
          "the plan has changed, for example by another run.memory, transport or io"},
     Part{"previous", &JobIdentity::previous,
-         "what can be taken over from target.since has "
+         "what can be taken over from target.incremental_from has "
          "changed"}};
 
 }  // namespace

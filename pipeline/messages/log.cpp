@@ -4,9 +4,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <ctime>
+#include <fstream>
 #include <memory>
 
 #include <fmt/format.h>
@@ -22,8 +24,21 @@ namespace {
 
 std::atomic<LogFormat> chosen = LogFormat::plain;
 
+/// Whether Open MPI's launcher started this process: it passes our words on from pipes.
+bool is_below_mpirun() {
+  constexpr std::array<std::string_view, 5> launchers = {"mpirun", "mpiexec", "orterun", "prterun",
+                                                         "prte"};
+  std::string name;
+  std::getline(std::ifstream(fmt::format("/proc/{}/comm", ::getppid())), name);
+  return std::ranges::find(launchers, name) != launchers.end();
+}
+
+/// Whether what is written there goes into a file, our own or that of mpirun.
 bool is_file(int descriptor, struct stat& of) {
-  return ::fstat(descriptor, &of) == 0 && S_ISREG(of.st_mode);
+  if (::fstat(descriptor, &of) == 0 && S_ISREG(of.st_mode)) return true;
+  if (!is_below_mpirun()) return false;
+  std::string const path = fmt::format("/proc/{}/fd/{}", ::getppid(), descriptor);
+  return ::stat(path.c_str(), &of) == 0 && S_ISREG(of.st_mode);
 }
 
 /// Of messages: plain, text or json.

@@ -178,7 +178,7 @@ class Search {
     NightlyTask task = task_for(Action::convert, name, job);
     task.source_record.set("nightly", true).set("stamp", stamp_json(stamp));
     task.job.target.replace = state != TargetState::absent;
-    if (job_.nightly.since) task.job.target.since = previous_of(name);
+    if (job_.nightly.incremental) task.job.target.incremental_from = previous_of(name);
     return task;
   }
 
@@ -252,7 +252,7 @@ constexpr std::string_view wire_name = "the task of a night";
 void put(WireWriter& out, NightlyTask const& task) {
   out.number(static_cast<std::uint64_t>(task.action)).text(task.name);
   out.text(task.job.source.path).text(task.job.target.path).put(task.job.target.replace);
-  out.text(task.job.target.since);
+  out.text(task.job.target.incremental_from);
   out.text(task.source_record.dump()).put(task.after_due).put(task.skipped);
   out.put(task.warnings);
   out.number(task.older.size());
@@ -268,7 +268,7 @@ NightlyTask get(WireReader& in, JobSpec const& job) {
   task.job.source.path = in.text();
   task.job.target.path = in.text();
   task.job.target.replace = in.get<bool>();
-  task.job.target.since = in.text();
+  task.job.target.incremental_from = in.text();
   std::string_view const record = in.text();
   task.source_record = parse_json(std::string(record), wire_name);
   task.after_due = in.get<bool>();

@@ -44,8 +44,8 @@ JobSpec essence(JobSpec job) {
   job.source.path = "source";
   job.target.path = "target";
   job.target.replace = false;
-  job.target.since = "";
-  job.target.since_links = false;
+  job.target.incremental_from = "";
+  job.target.incremental_links = false;
   job.run = {};
   job.nightly = {};
   return job;

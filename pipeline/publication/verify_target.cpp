@@ -77,9 +77,9 @@ ScanResult read_back(TargetTask const& task, BegunTarget& begun, TargetRounds& r
     if (!error) return;
     if (!task.previous.is_usable()) throw *error;
     throw Error(error->kind(),
-                fmt::format("{} If that happens again, a file of target.since has changed unseen: "
-                            "check it with `reshard verify {}`, and run without target.since.",
-                            error->sentence(), task.spec.target.since));
+                fmt::format("{} If that happens again, a file of target.incremental_from has changed unseen: "
+                            "check it with `reshard verify {}`, and run without target.incremental_from.",
+                            error->sentence(), task.spec.target.incremental_from));
   });
   return found;
 }

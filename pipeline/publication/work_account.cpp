@@ -134,7 +134,7 @@ void WorkAccount::expect_cells(JobPlan const& plan) const {
         ErrorKind::self_check,
         "the plan was not executed exactly: step {} of {}{} was done {}. {} Where a file system does "
         "not create a file once only, or claims in the journal's folder were changed meanwhile, set "
-        "run.hand_out = \"never\".",
+        "run.work_stealing = \"never\".",
         cell, cells, of, how, advice);
   };
   std::size_t next = 0;

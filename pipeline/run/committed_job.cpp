@@ -90,10 +90,10 @@ void check_itself(JobRun const& run, PlannedJob const& job, fs::path const& fold
          "self-check: {} of {} elements are not those of the source (seed {}). {}. Nothing was "
          "published. {} Keep the source, and report the job file with this message.",
          result.wrong, result.elements, result.seed, result.faults.front(),
-         run.spec.target.since.empty()
+         run.spec.target.incremental_from.empty()
              ? "It is a fault of this program or of the disk."
              : "The previous target was changed, or it is a fault of this program or of the disk: "
-               "run again without target.since.");
+               "run again without target.incremental_from.");
   });
 }
 

@@ -188,6 +188,8 @@ RunReport plan_only(JobSpec const& job, RunContext const& context, Comm const& c
   report.planned_only = true;
   warn_of_new_folder(report);
   report.refusal = capture([&] { look_at_target(run, planned, report); });
+  std::error_code unknown;
+  report.replaces = !report.refusal && std::filesystem::exists(job.target.path, unknown);
   if (!report.refusal)
     end_together(comm, [&] { report.interrupted = look_for_interrupted(run, planned); });
   return report;

@@ -117,10 +117,8 @@ class Verdict {
     report_.json.set(key, Json(Json::Array(faults.begin(), faults.end())));
     for (std::string const& fault : faults) report_.text += fault + "\n";
     report_.sound = report_.sound && faults.empty();
-    parts_.push_back(fmt::format("{} ({})", what,
-                                 faults.empty()       ? "good"
-                                 : faults.size() == 1 ? "1 fault"
-                                                      : fmt::format("{} faults", faults.size())));
+    parts_.push_back(faults.empty() ? what
+                                    : fmt::format("{} ({})", what, counted(faults.size(), "fault")));
   }
 
   void note(std::string const& text) {
@@ -131,7 +129,7 @@ class Verdict {
   VerifyReport take() {
     report_.json.set("sound", report_.sound);
     report_.text +=
-        fmt::format("{}: {}\n", report_.sound ? "sound" : "damaged", fmt::join(parts_, ", "));
+        fmt::format("{}: {}\n", report_.sound ? "OK" : "damaged", fmt::join(parts_, ", "));
     return std::move(report_);
   }
 

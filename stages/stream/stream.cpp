@@ -81,7 +81,7 @@ std::byte* StreamThreads::take_staging(RoundWork const& work) {
   if (bytes > options_.memory_bytes)
     fail(
         ErrorKind::internal,
-        "a round needs {} of staging memory, {} were agreed. This is a bug of reshard: please report it with the job file.",
+        "a round needs {} of staging memory, but the ring has {}. This is a bug of reshard: please report it with the job file.",
         human_bytes(bytes), human_bytes(options_.memory_bytes));
   Timed const timed(read_time_.stall_seconds);
   std::unique_lock lock(mutex_);

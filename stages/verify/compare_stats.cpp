@@ -123,6 +123,9 @@ void TensorStats::add(TensorStats const& other) {
   infinite_a += other.infinite_a;
   infinite_b += other.infinite_b;
   non_finite_differing += other.non_finite_differing;
+  absolute_in_replicas = std::max(absolute_in_replicas, other.absolute_in_replicas);
+  relative_in_replicas = std::max(relative_in_replicas, other.relative_in_replicas);
+  non_finite_in_replicas += other.non_finite_in_replicas;
 }
 
 void merge_stats(Comm const& comm, std::span<TensorStats> stats) {

@@ -74,6 +74,11 @@ struct TensorStats {
   std::uint64_t non_finite_differing =
       0;  ///< one side is NaN or infinite and the other is not the same
 
+  // Of replicas in b that differ, apart from all above.
+  double absolute_in_replicas = 0;  ///< the largest |a - b| of finite values
+  double relative_in_replicas = 0;
+  std::uint64_t non_finite_in_replicas = 0;  ///< as non_finite_differing
+
   bool same() const { return differing == 0 && differing_in_replicas == 0; }
   void add(TensorStats const& other);
 };

@@ -88,7 +88,8 @@ void ExtentComparer::compare_part(std::uint32_t file, std::uint64_t offset_bytes
     Elements const elements{run,  dtype,           element,  offset_bytes + done,
                             file, a.data() + done, b + done, count};
     count_differing(elements);
-    if (comparison_ == Comparison::values && !run.replica) measure(elements);
+    if (comparison_ == Comparison::values)
+      run.replica ? measure_replica(elements) : measure(elements);
     done += count * element;
   }
 }
@@ -127,6 +128,37 @@ void ExtentComparer::measure(Elements const& elements) {
   if (!has_values(elements.dtype)) return;
   for (std::size_t first = 0; first < elements.count; first += values_at_a_time)
     measure_block(elements, first, std::min(values_at_a_time, elements.count - first));
+}
+
+void ExtentComparer::measure_replica(Elements const& elements) {
+  std::size_t const bytes = elements.element_bytes;
+  if (!has_values(elements.dtype) ||
+      std::memcmp(elements.a, elements.b, elements.count * bytes) == 0)
+    return;
+  TensorStats found;
+  for (std::size_t first = 0; first < elements.count; first += values_at_a_time) {
+    std::size_t const count = std::min(values_at_a_time, elements.count - first);
+    decode_values(elements.dtype, {elements.a_at(first), count * bytes}, {a_values_.data(), count});
+    decode_values(elements.dtype, {elements.b_at(first), count * bytes}, {b_values_.data(), count});
+    for (std::size_t i = 0; i < count; ++i) {
+      double const a = a_values_[i];
+      double const b = b_values_[i];
+      if (!std::isfinite(a) || !std::isfinite(b)) {
+        add_non_finite(a, b, found);
+        continue;
+      }
+      double const difference = std::abs(a - b);
+      if (difference == 0) continue;
+      found.absolute_in_replicas = std::max(found.absolute_in_replicas, difference);
+      found.relative_in_replicas =
+          std::max(found.relative_in_replicas, difference / std::max(std::abs(a), std::abs(b)));
+    }
+  }
+  TensorStats of_replicas;
+  of_replicas.absolute_in_replicas = found.absolute_in_replicas;
+  of_replicas.relative_in_replicas = found.relative_in_replicas;
+  of_replicas.non_finite_in_replicas = found.non_finite_differing;
+  stats_[elements.run.part].add(of_replicas);
 }
 
 void ExtentComparer::measure_block(Elements const& elements, std::size_t first, std::size_t count) {

@@ -64,6 +64,7 @@ class ExtentComparer {
   void count_differing(Elements const& elements);
   void note(Elements const& elements, std::size_t i);
   void measure(Elements const& elements);
+  void measure_replica(Elements const& elements);
   void measure_block(Elements const& elements, std::size_t first, std::size_t count);
   std::uint64_t place_of(Elements const& elements, std::size_t i) const;
 

@@ -1,4 +1,4 @@
-"""Times a night that takes over what is unchanged (target.since) against one that writes everything, in interleaved pairs: nights.py RESHARD WORK [--pairs 5].
+"""Times a night that takes over what is unchanged (target.incremental_from) against one that writes everything, in interleaved pairs: nights.py RESHARD WORK [--pairs 5].
 
 The source is a Hugging Face folder of random BF16 tensors in files of 64 MiB, of two days between which a share of the tensors has changed. Prints each pair, the median
 ratio with its range, and the counters of the last run. WORK on XFS or Btrfs shows clones, on other file systems hard links. --source may be a folder on
@@ -63,7 +63,7 @@ def convert(options, source, target, since):
     job = os.path.join(options.work, "job.toml")
     with open(job, "w") as file:
         file.write(f'[source]\npath = "{source}"\n[target]\npath = "{target}"\nformat = "huggingface"\n'
-                   f'since = "{since}"\nsince_links = true\n[model]\nmap = "none"\n')
+                   f'incremental_from = "{since}"\nincremental_links = true\n[model]\nmap = "none"\n')
     shutil.rmtree(target, ignore_errors=True)
     settle(options)
     begin = time.monotonic()

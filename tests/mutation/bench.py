@@ -1,9 +1,10 @@
-"""Compiles, links and tests changed sources, on top of a build folder that has the tests (build/dev).
+"""Compiles, links and tests changed sources, on top of a build folder that has the tests (build/test).
 
 A change touches no file of the tree and none of the build: the changed copy of the source is compiled beside it, and each test program is linked anew with
-that object in front of the libraries, which then have nothing to add for it.
+that object in front of the libraries. Of what it and the group of its source in a library both define, the linker takes the first.
 """
 
+import hashlib
 import json
 import os
 import re
@@ -12,13 +13,12 @@ import shlex
 import shutil
 import signal
 import subprocess
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-HEADERS = ["algorithm", "array", "charconv", "chrono", "filesystem", "fstream", "functional", "map", "memory", "mutex", "numeric", "optional", "set", "span",
-           "sstream", "string", "string_view", "thread", "tuple", "unordered_map", "variant", "vector", "fmt/format.h", "fmt/ranges.h"]
 # The processor time of a test, which the shell knows, is the last line.
 TIMED = '"$@"; code=$?; times; exit $code'
 WORDS_OF_CODES = {128 + signal.SIGXCPU: "ran too long", 128 + signal.SIGABRT: "aborted", 128 + signal.SIGSEGV: "crashed", 128 + signal.SIGILL: "crashed"}
@@ -32,10 +32,6 @@ class Test:
     environment: tuple
     folder: str  # tests/core/layout
     program: Path
-
-    @property
-    def floor(self):
-        return (self.folder + "/").split("/")[1]
 
 
 @dataclass(frozen=True)
@@ -63,23 +59,21 @@ class Bench:
         self.build, self.scratch = Path(build), Path(scratch)
         self.scratch.mkdir(parents=True, exist_ok=True)
         self.root = Path(re.search(r"^CMAKE_HOME_DIRECTORY:INTERNAL=(.*)$", (self.build / "CMakeCache.txt").read_text(), re.M)[1])
-        self.fast = shutil.which("clang++-16")  # with its headers precompiled it takes a third of GCC's time
-        self.symbols_of = {}
+        self.lock = threading.Lock()
         self.known_file = self.scratch / "tests.json"
         self.known = json.loads(self.known_file.read_text()) if self.known_file.exists() else {}
 
     # The unchanged tree.
 
-    def build_tests(self, folders, jobs):
-        targets = output_of("ninja", "-t", "targets", "all", folder=self.build)
-        names = [m[1] for m in re.finditer(r"^(tests/\S*_(?:test|probe)): CXX_EXECUTABLE_LINKER", targets, re.M)
-                 if any(m[1].startswith(f"tests/{folder}/") for folder in folders)]
-        subprocess.run(["ninja", "-j", str(jobs), *names], cwd=self.build, check=True, stdout=subprocess.DEVNULL)
+    def build_tests(self, jobs):
+        subprocess.run(["cmake", "--build", str(self.build), f"-j{jobs}"], check=True, stdout=subprocess.DEVNULL)
 
     def read_build(self):
-        commands = json.loads((self.build / "compile_commands.json").read_text())
-        self.compile_of = {str(Path(c["file"]).relative_to(self.root)): shlex.split(c["command"]) for c in commands
-                           if Path(c["file"]).is_relative_to(self.root) and not Path(c["file"]).is_relative_to(self.build)}
+        self.compile_of = {}
+        for entry in json.loads((self.build / "compile_commands.json").read_text()):
+            file, command = Path(entry["file"]), shlex.split(entry["command"])
+            inside = [file] if "Unity" not in file.parts else [Path(f) for f in re.findall(r'^#include "(.*)"', file.read_text(), re.M)]
+            self.compile_of.update({str(f.relative_to(self.root)): command for f in inside if f.is_relative_to(self.root) and not f.is_relative_to(self.build)})
         tests = json.loads(output_of("ctest", "--show-only=json-v1", folder=self.build))["tests"]
         self.tests = [t for t in map(self.test_of, tests) if t is not None]
 
@@ -94,27 +88,33 @@ class Bench:
             return None
         return Test(entry["name"], tuple(command), tuple(properties.get("ENVIRONMENT", [])), str(Path(inside[1]).parent), program)
 
-    def object_of(self, file):
-        command = self.compile_of[file]
-        return self.build / command[command.index("-o") + 1]
-
-    def symbols(self, path, letters="TBDR"):
-        if path not in self.symbols_of:
-            lines = [line.split() for line in output_of("nm", "--defined-only", str(path), folder=self.build).splitlines()]
-            self.symbols_of[path] = {words[-1] for words in lines if len(words) > 1 and words[-2] in letters}
-        return self.symbols_of[path]
-
     # Tests, nearest and fastest first.
 
-    def tests_for(self, file, floors):
-        symbols = self.symbols(self.object_of(file))  # local ones in a program, where the linker makes them so
+    def read_reach(self, file):
+        """Which functions each test reaches: a file that reach.py has written."""
+        reach = json.loads(Path(file).read_text())
+        self.functions, self.reached_by = {}, {}
+        for number, (source, first, last) in enumerate(reach["functions"]):
+            self.functions.setdefault(source, []).append((first, last, number))
+        for name, numbers in reach["tests"].items():
+            for number in numbers:
+                self.reached_by.setdefault(number, set()).add(name)
+
+    def reaching(self, file, line):
+        """Names of the tests that reach a line's function, or the function before it that ends last; of a table, those of the whole source."""
+        inside = [number for first, last, number in self.functions.get(file, []) if first <= line <= last]
+        numbers = inside or [number for _, _, number in self.functions.get(file, [])]
+        return set().union(*(self.reached_by.get(number, set()) for number in numbers))
+
+    def tests_for(self, file, line):
+        names = self.reaching(file, line)
 
         def order(test):
             parts, own = Path(file).parent.parts, Path(test.folder).parts[1:]
             near = next((i for i, (a, b) in enumerate(zip(parts, own)) if a != b), min(len(parts), len(own)))
-            return (-near, Path(file).stem not in test.name, self.known.get(test.name, {}).get("seconds") or 1)
+            return (Path(file).stem not in test.name, -near, self.known.get(test.name, {}).get("seconds") or 1)
 
-        return sorted((t for t in self.tests if t.floor in floors and symbols & self.symbols(t.program, "TBDRtbdr")), key=order)
+        return sorted((t for t in self.tests if t.name in names), key=order)
 
     def usual_seconds(self, test):
         """Processor time that it takes without a change; None when it fails even so."""
@@ -137,8 +137,7 @@ class Bench:
         self.known_file.write_text(json.dumps(self.known, indent=1))
 
     def run(self, test, program, cpu_limit, wall_limit, fail_fast="1"):
-        environment = dict(os.environ, GTEST_FAIL_FAST=fail_fast, GTEST_FILTER="-" + ":".join(self.known[test.name]["without"]),
-                           OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+        environment = dict(os.environ, GTEST_FAIL_FAST=fail_fast, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
         environment.update(e.split("=", 1) for e in test.environment)
         environment.pop("TMPDIR", None)
 
@@ -147,7 +146,9 @@ class Bench:
             resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
+        without = ":".join(self.known[test.name]["without"])
         words = [word.replace(str(test.program), str(program)) for word in test.command]
+        words = [f"{word}-{without}" if without and word.startswith("--gtest_filter=") else word for word in words]
         process = subprocess.Popen([*sandbox(self.build), "bash", "-c", TIMED, "bash", *words], env=environment, stdout=subprocess.PIPE,
                                    stderr=subprocess.STDOUT, preexec_fn=limits, start_new_session=True)
         try:
@@ -177,32 +178,37 @@ class Bench:
         for word in rest:
             if word in ("-MT", "-MF"):
                 next(rest)
+            elif word == "-include":
+                headers = next(rest)
             elif word in ("-o", "-c"):
                 next(rest)
                 words += [word, str(made if word == "-o" else changed)]
-            elif not re.fullmatch(r"-O\d|-g\d?|-W\S*|-MD|(\S*/)?ccache", word):
+            elif not re.fullmatch(r"-O\w|-g\d?|-W\S*|-MD|(\S*/)?ccache", word):
                 words.append(word)
+        at = words.index("--param") if "--param" in words else None
+        if at is not None:
+            del words[at:at + 2]
+        words[0] = "clang++-16"  # with its headers precompiled it takes a third of GCC's time
         flags = ["-O0", "-g0", "-w"]
-        if self.fast:
-            words[0] = self.fast
-            flags += self.precompiled([w for w in words if w.startswith(("-D", "-std")) and not w.startswith("-Dreshard_")])
+        flags += self.precompiled(headers, [w for w in words if w.startswith(("-D", "-std", "-I", "-isystem")) and not w.startswith("-Dreshard_")])
         return made if subprocess.run([words[0], *flags, *words[1:]], cwd=self.build, capture_output=True).returncode == 0 else None
 
-    def precompiled(self, words):
-        """Headers that most sources include, compiled once for each set of macros."""
-        name = re.sub(r"\W+", "_", "".join(sorted(words)))[-150:]
-        header, made = self.scratch / f"{name}.hpp", self.scratch / f"{name}.pch"
-        if not made.exists():
-            header.write_text("".join(f"#include <{h}>\n" for h in HEADERS))
-            partial = made.with_suffix(f".{os.getpid()}")
-            subprocess.run([self.fast, "-O0", "-g0", "-w", *words, "-fpch-instantiate-templates", "-x", "c++-header", str(header), "-o", str(partial)], check=True)
-            partial.rename(made)
+    def precompiled(self, header, words):
+        """The headers that each source of the build is given, compiled once for each set of macros."""
+        made = self.scratch / f"{hashlib.sha256(' '.join([header, *words]).encode()).hexdigest()[:16]}.pch"
+        with self.lock:
+            if not made.exists():
+                subprocess.run(["clang++-16", "-O0", "-g0", "-w", *words, "-fpch-instantiate-templates", "-x", "c++-header", header, "-o", str(made)], check=True)
         return ["-include-pch", str(made)]
 
     def link(self, test, changed, place):
-        command = output_of("ninja", "-t", "commands", "-s", str(test.program.relative_to(self.build)), folder=self.build).strip().splitlines()[-1]
+        """The test's program with the changed object; made once for all tests of a program."""
         program = place / test.program.name
-        command = re.sub(r" -o \S+", f" -Wl,--strip-debug {shlex.quote(str(changed))} -o {shlex.quote(str(program))}", command, count=1)
+        if program.exists():
+            return program
+        command = output_of("ninja", "-t", "commands", "-s", str(test.program.relative_to(self.build)), folder=self.build).strip().splitlines()[-1]
+        first = f" -Wl,--strip-debug,-z,muldefs {shlex.quote(str(changed))} -o {shlex.quote(str(program))}"
+        command = re.sub(r" -o \S+", lambda _: first, command, count=1)
         if shutil.which("mold") and "-fuse-ld" not in command:
             command = command.replace(" -o ", " -fuse-ld=mold -o ", 1)
         subprocess.run(command, shell=True, cwd=self.build, check=True, capture_output=True)

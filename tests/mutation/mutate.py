@@ -23,7 +23,6 @@ from bench import REPOSITORY, Bench
 from changes import apply, changes_of, code_at, line_of
 
 KNOWN = Path(__file__).with_name("equivalent.json")
-FLOORS = ["core", "stages", "pipeline"]
 
 
 def arguments():
@@ -34,19 +33,15 @@ def arguments():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--first", type=int, default=0, help="begin with this one of the count changes")
     parser.add_argument("--jobs", type=int, default=1, help="changes at the same time, and compilers")
-    parser.add_argument("--tests", default="own", choices=["own", "above"], help="tests of the same floor, or those of the floors above as well")
     parser.add_argument("--slowest", type=float, default=20, help="tests that take more seconds of processor time than this are left out")
     parser.add_argument("--again", help="results whose survivors are tried again")
+    parser.add_argument("--control", action="store_true", help="the sources are compiled and linked as they are: each test that fails then is a fault of the method")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--no-build", action="store_true", help="the build folder is up to date")
-    parser.add_argument("--build", default=str(REPOSITORY / "build/dev"), help="a configured build folder")
+    parser.add_argument("--build", default=str(REPOSITORY / "build/test"), help="a configured build folder")
+    parser.add_argument("--reach", default=str(REPOSITORY / "build/reach/reach.json"), help="which functions each test reaches, by reach.py")
     parser.add_argument("--results", help="name of the results without ending")
     return parser.parse_args()
-
-
-def floors(options):
-    own = FLOORS.index((options.only or [options.folder])[0].split("/")[0])
-    return FLOORS[own:own + 1] if options.tests == "own" else FLOORS[own:]
 
 
 def sources(options, bench):
@@ -103,24 +98,24 @@ class Trial:
             before, after = code_at(source, change)
             result = {"file": file, "line": line_of(source, change.begin), "change": change.what, "before": before, "after": after}
             try:
-                changed = self.bench.compile(file, apply(source, change), self.place)
+                changed = self.bench.compile(file, source if self.options.control else apply(source, change), self.place)
                 if changed is None:
                     continue
-                result["noticed_by"], result["how"] = self.first_failure(file, changed)
+                result["noticed_by"], result["how"] = self.first_failure(file, result["line"], changed)
+                result["tests"] = len(self.bench.tests_for(file, result["line"]))
                 result["seconds"] = round(time.time() - begin, 1)
                 return result
             finally:
                 shutil.rmtree(self.place, ignore_errors=True)
         return None
 
-    def first_failure(self, file, changed):
-        for test in self.bench.tests_for(file, floors(self.options)):
+    def first_failure(self, file, line, changed):
+        for test in self.bench.tests_for(file, line):
             usual = self.bench.usual_seconds(test)
             if usual is None or usual > self.options.slowest:
                 continue
             program = self.bench.link(test, changed, self.place)
             outcome = self.bench.run(test, program, 3 + 5 * usual, 60 + 40 * usual)
-            program.unlink()
             if not outcome.passed:
                 return test.name, outcome.why
         return None, ""
@@ -162,8 +157,9 @@ def main():
     os.nice(max(0, 10 - os.nice(0)))
     bench = Bench(options.build, REPOSITORY / "build/mutation")
     if not options.no_build and not options.list:
-        bench.build_tests(floors(options), options.jobs)
+        bench.build_tests(options.jobs)
     bench.read_build()
+    bench.read_reach(options.reach)
     parts = list(survivors(options.again)) if options.again else [list(draw(part, options.seed, i)) for i, part in enumerate(strata(options, bench))][options.first:]
     if options.list:
         for part in parts:

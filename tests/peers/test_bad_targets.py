@@ -282,7 +282,7 @@ def loop(path):
 
 
 NO_SOURCES = [
-    (lambda path: None, ("source", "does not exist", "source.path")), (a_file, ("source", "neither a directory nor an HDF5 file")), (empty, ("source",)),
+    (lambda path: None, ("source", "does not exist", "link to nothing")), (a_file, ("source", "neither a directory nor an HDF5 file")), (empty, ("source",)),
     (other_files, ("source",)), (torch_dist, ("source", "truncated")), (both_kinds, ("source", "side by side", "source.format")), (loop, ("source",))]
 
 

@@ -100,7 +100,7 @@ def test_bash_completes_keys_and_their_values(place):
     assert bash(place, "run", "job.toml", "--set", "target.f") == {"target.format="}
     assert bash(place, "run", "job.toml", "--set", "nightly.") == {
         "nightly.keep=", "nightly.settle_seconds=", "nightly.backfill=", "nightly.after=", "nightly.after_seconds=",
-        "nightly.verify_subset=", "nightly.since="}
+        "nightly.verify_subset=", "nightly.incremental="}
     assert bash(place, "run", "job.toml", "--set", "target.format", "=") == FORMATS
     assert bash(place, "run", "job.toml", "--set", "target.format", "=", "h") == {"huggingface", "hdf5"}
     assert bash(place, "run", "job.toml", "--set", "target.format=h") == {"target.format=huggingface", "target.format=hdf5"}

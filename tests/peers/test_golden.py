@@ -123,7 +123,7 @@ def test_the_program_reads_them_and_finds_their_digests(name, golden):
     if name == "hdf5" and json.loads(command("--version", "--json").stdout)["hdf5"] == "not built in":
         pytest.skip("this build has no HDF5")
     outcome = command("verify", golden / name, "--replicas")
-    assert outcome.returncode == 0 and outcome.stdout.startswith("sound: "), outcome.stdout + outcome.stderr
+    assert outcome.returncode == 0 and outcome.stdout.startswith("OK: "), outcome.stdout + outcome.stderr
     record = manifest_of(golden / name)
     found = json.loads(command("digest", golden / name, "--json", *(["--map", "none"] if record["map"] == "none" else [])).stdout)
     assert by_name(found["tensors"]) == by_name({"axes": [], **tensor} for tensor in record["tensors"])

@@ -175,7 +175,7 @@ def test_a_command_may_use_this_program(nights):
     """Under mpirun: it must not take itself for a rank of the job."""
     saves(nights, 1)
     told, err = night(nights, command(nights, f'{BINARY} verify "$1" && mpirun --allow-run-as-root --oversubscribe -n 2 {BINARY} digest "$1"'), ranks=2)
-    assert told["after"]["state"] == "succeeded" and "sound: " in err
+    assert told["after"]["state"] == "succeeded" and "OK: " in err
 
 
 @pytest.mark.long

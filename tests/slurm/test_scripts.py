@@ -97,10 +97,11 @@ def test_the_command_and_its_options_reach_srun(stage, script):
 
 
 @pytest.mark.parametrize("script", NAMES)
-def test_a_plan_gets_no_events(stage, script):
-    stage.run(script, ["list.txt" if script == "array.sbatch" else "job.toml", "--dry-run"])
+@pytest.mark.parametrize("word", ["--dry-run", "--plan"])
+def test_a_plan_gets_no_events(stage, script, word):
+    stage.run(script, ["list.txt" if script == "array.sbatch" else "job.toml", word])
     called = stage.called("srun")
-    assert "--events" not in called and called[-2:] == ["job.toml", "--dry-run"]
+    assert "--events" not in called and called[-2:] == ["job.toml", word]
 
 
 @pytest.mark.parametrize("script", NAMES)
@@ -176,3 +177,12 @@ def test_an_array_takes_lists_and_folders(stage):
                               ("list.txt", "3", "absent.toml"), ("jobs", None, "--array=1-N")):
         done = stage.run("array.sbatch", [file], SLURM_ARRAY_TASK_ID=index)
         assert done.returncode == 2 and said in done.stderr
+
+
+def test_an_index_of_a_line_without_a_job_does_nothing(stage):
+    (stage.folder / "list.txt").write_bytes(b"# last night's\r\n\r\n  \njob.toml\r\n")
+    for index in ("1", "2", "3"):
+        assert stage.run("array.sbatch", SLURM_ARRAY_TASK_ID=index).returncode == 0
+        assert stage.called("srun") is None and "names no job file" in (stage.folder / "out.log").read_text()
+    assert stage.run("array.sbatch", SLURM_ARRAY_TASK_ID="4").returncode == 0
+    assert stage.called("srun")[-1] == "job.toml"

@@ -47,7 +47,7 @@ struct StampedFile {
   friend bool operator==(StampedFile const&, StampedFile const&) = default;
 };
 
-/// Sums by which a later target takes over parts of a file (`target.since`).
+/// Sums by which a later target takes over parts of a file (`target.incremental_from`).
 struct FileBlockSums {
   std::string path;      ///< as of FileRecord
   std::string verified;  ///< when it was read back from the device: 2026-11-26T02:00:00Z

@@ -72,6 +72,7 @@ class Checkpoint(Mapping[str, "numpy.ndarray[Any, Any]"]):
             warnings.warn(note, stacklevel=3)
         self.format = str(hello["format"])
         self.tensors: dict[str, TensorInfo] = _infos(hello)
+        self._indices: dict[str, dict[str, list[list[int]]]] = {one["name"]: dict(zip(one["axes"], one["indices"])) for one in hello["tensors"]}
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _reopened, self._opened
@@ -147,13 +148,24 @@ class Checkpoint(Mapping[str, "numpy.ndarray[Any, Any]"]):
     def _unknown(self, name: str) -> str:
         part = re.match(r"(?:\w+\.\d+\.)*", name)
         front = part[0] if part else ""
-        near = [front + one for one in difflib.get_close_matches(name[len(front) :], self.tensors)]
+        at = {axis: int(index) for axis, index in re.findall(r"(\w+)\.(\d+)\.", front)}
+        near = [self._nearest_part(one, at) for one in difflib.get_close_matches(name[len(front) :], self.tensors)]
         near += difflib.get_close_matches(name, self._stored_tensors())
         hint = f" Did you mean {', '.join(near[:3])}?" if near else ""
         return f"{self.path} has no tensor '{name}'.{hint} Iterate over the checkpoint for all names."
 
+    def _nearest_part(self, tensor: str, at: Mapping[str, int]) -> str:
+        """The name of its part at these indices, or at those that it has instead."""
+        ends = {axis: (runs[0][0], runs[-1][1] - 1) for axis, runs in self._indices[tensor].items() if runs}
+        front = [f"{axis}.{min(max(index, ends[axis][0]), ends[axis][1])}." for axis, index in at.items() if axis in ends]
+        return "".join(front) + tensor
+
+    def _has(self, tensor: str, at: Mapping[str, int]) -> bool:
+        indices = self._indices[tensor]
+        return all(any(begin <= index < end for begin, end in indices.get(axis, ())) for axis, index in at.items())
+
     def _parsed(self, name: str) -> tuple[str, dict[str, int]]:
-        """Takes `AXIS.INDEX.` off the front as long as what is left is no tensor's name."""
+        """Takes `AXIS.INDEX.` off the front as long as what is left is no tensor's name. The name itself where the tensor has no such part."""
         at: dict[str, int] = {}
         left = name
         while left not in self.tensors:
@@ -162,7 +174,7 @@ class Checkpoint(Mapping[str, "numpy.ndarray[Any, Any]"]):
                 return name, {}
             at[words[0]] = int(words[1])
             left = words[2]
-        return left, at
+        return (left, at) if self._has(left, at) else (name, {})
 
 
 def open(path: Path, *, map: str = "auto", config: Path | None = None, prefix: str = "", framework: str = "np") -> Checkpoint:

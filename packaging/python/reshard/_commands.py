@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Union, cast, overload
 
-from ._documents import Comparison, Digest, Inspection, OwnVerification, Suspect, Version
+from ._documents import Comparison, Digest, Extraction, Inspection, Listing, OwnVerification, Suspect, Version
 from ._errors import ReshardError, error_of
 from ._job_text import job_text, value_text
 from ._program import call, call_with_code, command, reading_options
@@ -60,6 +60,51 @@ def run(
     error; a function is called with each event (docs/while-a-job-runs.md), such as {"type": "progress", "stage": "copy", "done_bytes": …}.
     """
     return cast(RunReport, _with_job("run", job, set, ["--fresh"] if fresh else [], ranks, launcher, progress))
+
+
+def convert(
+    source: Path,
+    target: Path,
+    *,
+    format: str | None = None,
+    layout: Mapping[str, int] | None = None,
+    dtype: str | None = None,
+    reference: Path | None = None,
+    replace: bool = False,
+    set: Mapping[str, Any] | None = None,
+    ranks: int = 1,
+    launcher: Sequence[str] | None = None,
+    progress: Progress = False,
+) -> RunReport:
+    """`run` without a job file: `layout={"tp": 2}`; `set` has further keys of a job, as there."""
+    sizes = ",".join(f"{axis}={size}" for axis, size in (layout or {}).items())
+    given = {"format": format, "layout": sizes, "dtype": dtype, "reference": None if reference is None else os.fspath(reference)}
+    words = [word for name, value in given.items() if value for word in (f"--{name}", value)] + (["--replace"] if replace else [])
+    words = ["convert", os.fspath(source), os.fspath(target), *words, *_settings(set)]
+    return cast(RunReport, call(words, ranks=ranks, launcher=launcher, progress=progress))
+
+
+def ls(path: Path, *, logical: bool = False, map: str = "auto", config: Path | None = None, prefix: str = "") -> Listing:
+    """The stored tensors with their places, or the logical ones, by headers alone."""
+    return cast(Listing, call(["ls", os.fspath(path), *(["--logical"] if logical else []), *reading_options(map, config, prefix)]))
+
+
+def extract(
+    path: Path,
+    output: Path,
+    *patterns: str,
+    at: Mapping[str, int] | None = None,
+    replace: bool = False,
+    map: str = "auto",
+    config: Path | None = None,
+    prefix: str = "",
+    ranks: int = 1,
+    launcher: Sequence[str] | None = None,
+) -> Extraction:
+    """Writes logical tensors, or their parts `at` indices such as {"layer": 3}, into one safetensors file."""
+    words = ["extract", os.fspath(path), *patterns, "-o", os.fspath(output), *reading_options(map, config, prefix)]
+    words += [word for axis, index in (at or {}).items() for word in ("--at", f"{axis}={index}")] + (["--force"] if replace else [])
+    return cast(Extraction, call(words, ranks=ranks, launcher=launcher))
 
 
 def digest(

@@ -105,11 +105,15 @@ class _ComparedTensorSometimes(TypedDict, total=False):
     infinite_a: int
     infinite_b: int
     non_finite_differing: int
+    max_abs_in_replicas: float
+    max_rel_in_replicas: float
+    non_finite_in_replicas: int
     histogram: Histogram
 
 
 class ComparedTensor(_ComparedTensorSometimes):
-    """A tensor, or one layer of it. `first` is there where elements differ. Numbers of differences are those of `diff`; None where an element is not finite."""
+    """A tensor, or one layer of it. `first` is there where elements differ. Numbers of differences are those of `diff`; None where an element is not finite.
+    Those of replicas in `other` are apart, in `…_in_replicas`, where one differs."""
 
     name: str
     dtype_a: str
@@ -225,6 +229,48 @@ class Digest(TypedDict):
     bytes_read: int
     tensors: list[DigestedTensor]
     notes: list[str]
+
+
+class _ListedTensorSometimes(TypedDict, total=False):
+    shape: list[int]
+    axes: list[str]
+    file: str
+    offset: int
+    pieces: int
+
+
+class ListedTensor(_ListedTensorSometimes):
+    """A stored tensor has `file` and `offset`, a logical one `axes` and `pieces`. Formats have further members."""
+
+    name: str
+    dtype: str | None
+    bytes: int
+
+
+class Listing(TypedDict):
+    """Of `ls`."""
+
+    path: str
+    format: str
+    kind: Literal["stored", "logical"]
+    tensors: list[ListedTensor]
+
+
+class ExtractedTensor(TypedDict):
+    name: str
+    dtype: str
+    shape: list[int]
+
+
+class Extraction(TypedDict):
+    """Of `extract`: the safetensors file `output` holds `tensors`."""
+
+    path: str
+    format: str
+    map: str
+    output: str
+    bytes: int
+    tensors: list[ExtractedTensor]
 
 
 class Skip(TypedDict):

@@ -227,8 +227,11 @@ def _run(
     arguments: Sequence[str], ranks: int, launcher: Sequence[str] | None, progress: bool, events: _Events | None
 ) -> tuple[dict[str, Any], int]:
     outside = _outside()
+    command_line = _command([*arguments, "--json"], ranks, launcher)
+    if shutil.which(command_line[0]) is None:
+        raise error_of(f"{command_line[0]}: there is no such program. Install it, or give `launcher` the words that start ranks here.", 6)
     with subprocess.Popen(
-        _command([*arguments, "--json"], ranks, launcher),
+        command_line,
         env=environment(outside) if launcher is None and ranks == 1 else outside,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

@@ -68,7 +68,7 @@ class PlanFigures(_PlanFiguresSometimes):
 
 
 class Since(TypedDict):
-    """What `target.since` lets the job take over. `refused`: why nothing, or ""."""
+    """What `target.incremental_from` lets the job take over. `refused`: why nothing, or ""."""
 
     path: str
     usable_files: int

@@ -74,16 +74,16 @@ void check_only_a_checkpoint(fs::path const& target, TargetDraft const& draft) {
        target.string(), text_of(strangers), one ? "is" : "are", one ? "it" : "them");
 }
 
-/// replace = true is no leave to remove what is not a checkpoint.
+/// replace = true is no leave to remove what is not a checkpoint; without it, it is not advised.
 void check_replaceable(JobSpec const& spec, TargetDraft const& draft) {
   std::error_code ignored;
   fs::path const target = spec.target.path;
-  if (!spec.target.replace || !fs::is_directory(target, ignored) || fs::is_empty(target, ignored))
-    return;
+  if (!fs::is_directory(target, ignored) || fs::is_empty(target, ignored)) return;
   bool is_checkpoint = false;
   if (auto const unseen = capture([&] { is_checkpoint = !recognise(target).empty(); }))
     throw Error(ErrorKind::target, unseen->sentence());
-  if (is_checkpoint) return check_only_a_checkpoint(target, draft);
+  if (is_checkpoint && spec.target.replace) return check_only_a_checkpoint(target, draft);
+  if (is_checkpoint) return;  // it exists already
   fail(ErrorKind::target,
        "{}: is neither empty nor a checkpoint, so target.replace = true does not remove it. Choose "
        "another target.path, or remove it yourself.",

@@ -180,7 +180,7 @@ std::string reason_against(fs::path const& folder, JobSpec const& spec, Previous
     return fmt::format("its {} cannot be used: {}", manifest_name, error->sentence());
   if (!record) return fmt::format("no {} is there", manifest_name);
   if (record->block_bytes != reuse_block_bytes)
-    return fmt::format("its {} has no sums of blocks of {}: it was made without target.since",
+    return fmt::format("its {} has no sums of blocks of {}: it was made without target.incremental_from",
                        manifest_name, human_bytes(reuse_block_bytes));
   if (previous.way == ReuseWay::link && device_of(folder) != device_of(spec.target.path))
     return "it is on another file system, where no file can be linked to";
@@ -215,7 +215,7 @@ std::string PreviousTarget::fingerprint() const {
 
 PreviousTarget find_previous(JobSpec const& spec, JobPlan const& plan, std::uint64_t clone_bytes) {
   PreviousTarget previous;
-  std::string const& path = spec.target.since;
+  std::string const& path = spec.target.incremental_from;
   if (path.empty()) return previous;
   if (spec.run.verify != VerifyChoice::written) {
     previous.why_not =
@@ -236,10 +236,10 @@ PreviousTarget find_previous(JobSpec const& spec, JobPlan const& plan, std::uint
   if (path == no_previous) return previous;
   previous.clone_bytes = clone_bytes;
   if (clone_bytes > 0) previous.way = ReuseWay::clone;
-  if (clone_bytes == 0 && spec.target.since_links) previous.way = ReuseWay::link;
+  if (clone_bytes == 0 && spec.target.incremental_links) previous.way = ReuseWay::link;
   if (previous.way == ReuseWay::none)
     previous.why_not =
-        "the file system of target.path cannot share extents, and target.since_links is not set";
+        "the file system of target.path cannot share extents, and target.incremental_links is not set";
   else
     previous.why_not = reason_against(path, spec, previous);
   if (previous.why_not.empty()) take_files(path, plan, previous.way == ReuseWay::clone, previous);

@@ -26,7 +26,7 @@ enum class ReuseWay {
   link    ///< complete files are hard links, of the rest the bytes are copied
 };
 
-/// Bytes of a previous target that may be taken over (`target.since`).
+/// Bytes of a previous target that may be taken over (`target.incremental_from`).
 struct PreviousTarget {
   bool records = false;  ///< this target records what the next one needs
   ReuseWay way = ReuseWay::none;

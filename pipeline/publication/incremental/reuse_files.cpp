@@ -138,7 +138,7 @@ File open_previous(PreviousFile const& previous) {
   if (!is_same_file(file.stamp(), previous.stamp))
     fail(ErrorKind::io,
          "{}: changed while this job ran, which takes over what is unchanged in it "
-         "(target.since). Run again.",
+         "(target.incremental_from). Run again.",
          previous.path.string());
   return file;
 }

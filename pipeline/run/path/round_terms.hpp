@@ -22,7 +22,7 @@ struct RoundTerms {
   std::uint64_t most_staging_bytes = 0;  ///< of a round, as it was planned (PlanLimits)
   bool exchanging = false;
   bool on_device = false;
-  bool handing_out = false;  ///< ranks may do cells of others (run.hand_out)
+  bool handing_out = false;  ///< ranks may do cells of others (run.work_stealing)
   int rank = 0;
   int ranks = 1;
 };

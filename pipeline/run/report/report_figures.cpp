@@ -189,7 +189,7 @@ std::vector<Figure> const& figures() {
     {"plan.device", text},         // "host", "cuda" or "emulated": where bytes are rearranged
     {"plan.device_reason", text},  // why there
 
-    {"since.path", text, stated([](R r) { return r.job.target.since; })},
+    {"since.path", text, stated([](R r) { return r.job.target.incremental_from; })},
     {"since.usable_files", count, planned([](P p) { return p.job.previous.usable_files; })},  // of the previous target, that may be taken over
     {"since.usable_bytes", bytes, planned([](P p) { return p.job.previous.usable_bytes; })},
     {"since.unread_bytes", bytes, planned(since_unread)},
@@ -201,7 +201,7 @@ std::vector<Figure> const& figures() {
     {"run.bytes_cloned", bytes, sum([](W w) { return w.streamed.stats.bytes_cloned; }), {"data", ", {} cloned from the source"}},
     {"run.bytes_exchanged", bytes, sum([](W w) { return w.streamed.stats.bytes_sent; }), {"data", ", {} sent between ranks"}},
     {"run.bytes_copied", bytes, sum([](W w) { return w.streamed.stats.bytes_copied; })},
-    {"run.cells_handed_out", count, sum([](W w) { return w.streamed.cells_of_others; })},  // that another rank did than was planned (run.hand_out)
+    {"run.cells_handed_out", count, sum([](W w) { return w.streamed.cells_of_others; })},  // that another rank did than was planned (run.work_stealing)
     {"run.bytes_handed_out", bytes, sum([](W w) { return w.streamed.bytes_of_others; }), {"data", ", {} of it for slower ranks"}},
     {"run.read_calls", count, sum([](W w) { return w.streamed.stats.read_calls; })},
     {"run.write_calls", count, sum([](W w) { return w.streamed.stats.write_calls; })},
@@ -264,7 +264,7 @@ constexpr std::array<Condition, 14> conditions = {{
     {"plan.dtype_changes", [](R r) { return !r.dtype_changes.empty(); }},
     {"plan.trained_padding", [](R r) { return !r.trained_padding.empty(); }},
     {"plan.per_rank", [](R r) { return r.per_rank.has_value(); }},
-    {"since.", [](R r) { return !r.job.target.since.empty(); }},
+    {"since.", [](R r) { return !r.job.target.incremental_from.empty(); }},
     {"interrupted", [](R r) { return r.interrupted.has_value(); }},
     {"run.", [](R r) { return !r.planned_only; }},
     {"run.m",

@@ -31,8 +31,9 @@ class Lines {
     std::string const save = of("source.save").is_null() ? "" : text("source.save") + ", ";
     line("source", fmt::format("{}: {}, {}{}", r_.job.source.path, text("source.format"), save,
                                text("source.layout")));
-    line("target", fmt::format("{}: {}, {} in {}", r_.job.target.path, name(r_.job.target.format),
-                               bytes("plan.target_bytes"), many("plan.target_files", "file")));
+    line("target", fmt::format("{}: {}, {} in {}{}", r_.job.target.path, name(r_.job.target.format),
+                               bytes("plan.target_bytes"), many("plan.target_files", "file"),
+                               r_.replaces ? "; replaces what is there" : ""));
     if (!text("map").empty()) line("map", text("map"));
     if (!text("parts").empty()) line("parts", text("parts"));
     line("tensors", fmt::format("{} logical; {} stored in {} -> {} stored; {} not read{}",
@@ -70,9 +71,10 @@ class Lines {
     phrases("disk");
     if (r_.interrupted) line("interrupted", interrupted_text(*r_.interrupted));
     if (n("since.usable_files") > 0)
-      line("since",
-           fmt::format("{}: up to {} in {} can be taken over unchanged{}", r_.job.target.since,
-                       bytes("since.usable_bytes"), many("since.usable_files", "file"),
+      line("incremental",
+           fmt::format("{}: up to {} in {} can be taken over unchanged{}",
+                       r_.job.target.incremental_from, bytes("since.usable_bytes"),
+                       many("since.usable_files", "file"),
                        n("since.unread_bytes") == 0
                            ? ""
                            : ", " + bytes("since.unread_bytes") +

@@ -55,11 +55,12 @@ struct RunReport {
                                  ///< before it writes anything
   Figures figures;
   std::vector<std::string> warnings;
-  std::vector<DTypeChange> dtype_changes;     ///< of weights
-  LeftOut left_out;                           ///< of the source, by the map
-  std::vector<std::string> trained_padding;   ///< sentences: rows behind the vocabulary that have
-                                              ///< values, all of them, and are left out
-  std::optional<RankLoads> per_rank;          ///< with planned_only
+  std::vector<DTypeChange> dtype_changes;    ///< of weights
+  LeftOut left_out;                          ///< of the source, by the map
+  std::vector<std::string> trained_padding;  ///< sentences: rows behind the vocabulary that have
+                                             ///< values, all of them, and are left out
+  std::optional<RankLoads> per_rank;         ///< with planned_only
+  bool replaces = false;  ///< with planned_only: a run would remove what is at target.path
   std::optional<InterruptedRun> interrupted;  ///< with planned_only: what a run would find
   std::array<StageReport, 3> stages;          ///< read, exchange (copy, convert, send), write
   std::optional<SelfCheckResult> self_check;  ///< with run.self_check

@@ -120,6 +120,13 @@ class TextReport {
       text_ += is_measured(stats) ? fmt::format("{:>11.4g} ", value) : fmt::format("{:>11} ", "-");
     text_ += fmt::format(" {:<20} {:<11} {}", count_text(row), dtype_text(row),
                          shown_name(rows_.name_of(row)));
+    if (stats.differing_in_replicas > 0 && has_values(row.dtype_b))
+      text_ += fmt::format(" (in replicas: max |a-b| {:.4g}, max rel {:.4g}{})",
+                           stats.absolute_in_replicas, stats.relative_in_replicas,
+                           stats.non_finite_in_replicas == 0
+                               ? ""
+                               : fmt::format(", NaN or infinite {} times on one side",
+                                             stats.non_finite_in_replicas));
     if (!has_values(row.dtype_b))
       text_ += fmt::format(" ({} is compared bit by bit)", name(row.dtype_b));
     if (stats.nan_a + stats.nan_b + stats.infinite_a + stats.infinite_b > 0)
@@ -236,6 +243,10 @@ class JsonReport {
       result.set("first", std::move(at));
     }
     if (rows_.values() && has_values(row.dtype_a)) add_value_json(result, row);
+    if (result.find("max_abs") != nullptr && stats.differing_in_replicas > 0)
+      result.set("max_abs_in_replicas", stats.absolute_in_replicas)
+          .set("max_rel_in_replicas", stats.relative_in_replicas)
+          .set("non_finite_in_replicas", stats.non_finite_in_replicas);
     return result;
   }
 

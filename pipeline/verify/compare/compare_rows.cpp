@@ -56,7 +56,9 @@ CompareRows::CompareRows(CompareFindings const& findings)
   if (!differing_.empty()) places_.emplace(model_, a_);
   if (!values()) return;
   auto const rank_of = [](ComparedRow const& row) {
-    return std::pair(row.stats->non_finite_differing > 0, row.stats->relative.value);
+    TensorStats const& stats = *row.stats;
+    return std::pair(stats.non_finite_differing + stats.non_finite_in_replicas > 0,
+                     std::max(stats.relative.value, stats.relative_in_replicas));
   };
   std::stable_sort(
       differing_.begin(), differing_.end(),

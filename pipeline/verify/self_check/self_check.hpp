@@ -36,6 +36,7 @@ struct SelfCheckResult {
   std::vector<std::string> faults;  ///< the first wrong elements, a sentence each
   std::string why_not;              ///< why nothing could be compared; "" where something could
   ErrorKind why_kind = ErrorKind::usage;  ///< what kind of error that is
+  bool understood = false;  ///< nothing could be compared, and the maps and configs are right
 
   bool sound() const { return wrong == 0; }
 };

@@ -23,13 +23,13 @@ function showHead(doc) {
 function showFigures(difference) {
   const { tensors } = difference;
   const sum = (of) => tensors.reduce((total, tensor) => total + of(tensor), 0);
-  const most = (key) => tensors.reduce((largest, tensor) => Math.max(largest, tensor[key] || 0), 0);
+  const most = (measure) => tensors.reduce((value, tensor) => Math.max(value, largest(tensor, measure)), 0);
   const headers = (kind) => difference.header_differences.filter((one) => one.kind === kind).reduce((total, one) => total + one.parts, 0);
   const figures = [['compared', bytesText(difference.bytes), plural(difference.tensors_compared, 'tensor')]];
   if (difference.tensors_differing > 0) {
     figures.push(['differ', plural(difference.tensors_differing, 'tensor'), shareText(sum(differingOf), sum((tensor) => tensor.elements))]);
-    figures.push(['max |a-b|', valueText(most('finite_max_abs')), '']);
-    figures.push(['max rel', valueText(most('finite_max_rel')), '|a-b| / max(|a|, |b|)']);
+    figures.push(['max |a-b|', valueText(most('abs')), '']);
+    figures.push(['max rel', valueText(most('rel')), '|a-b| / max(|a|, |b|)']);
   }
   const strange = sum((tensor) => tensor.non_finite_differing || 0);
   if (strange > 0) figures.push(['NaN or infinity', integerText(strange), 'elements where only one side has it']);

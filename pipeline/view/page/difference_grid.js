@@ -18,7 +18,8 @@ function placeOf(name, layer) {
 }
 
 const differingOf = (tensor) => tensor.differing + tensor.differing_in_replicas;
-const nonFinite = (tensor) => tensor.non_finite_differing > 0;
+const nonFinite = (tensor) => tensor.non_finite_differing > 0 || tensor.non_finite_in_replicas > 0;
+const largest = (tensor, measure) => Math.max(tensor[`finite_max_${measure}`] || 0, tensor[`max_${measure}_in_replicas`] || 0);
 
 class Cell {
   constructor() {
@@ -29,8 +30,8 @@ class Cell {
     this.tensors.push(tensor);
     this.elements += tensor.elements;
     this.differing += differingOf(tensor);
-    this.relative = Math.max(this.relative, tensor.finite_max_rel || 0);
-    this.absolute = Math.max(this.absolute, tensor.finite_max_abs || 0);
+    this.relative = Math.max(this.relative, largest(tensor, 'rel'));
+    this.absolute = Math.max(this.absolute, largest(tensor, 'abs'));
     this.strange = this.strange || nonFinite(tensor);
   }
 

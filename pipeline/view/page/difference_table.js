@@ -35,12 +35,17 @@ function nonFiniteText(tensor) {
   return `NaN ${integerText(tensor.nan_a)} / ${integerText(tensor.nan_b)}, infinite ${integerText(tensor.infinite_a)} / ${integerText(tensor.infinite_b)}`;
 }
 
+function mostText(tensor, measure) {
+  const value = valueText(tensor[`max_${measure}`]);
+  return tensor.differing_in_replicas > 0 ? `${value}; in replicas ${valueText(tensor[`max_${measure}_in_replicas`])}` : value;
+}
+
 function tensorRow(tensor) {
   const dtype = tensor.dtype_a === tensor.dtype_b ? tensor.dtype_a : `${tensor.dtype_a} / ${tensor.dtype_b}`;
   const { first } = tensor;
   const stored = (side) => (first ? `${first[side].name} in ${first[side].file}` : '');
   const differing = differingOf(tensor) === 0 ? 'none' : shareText(differingOf(tensor), tensor.elements);
-  return [monoCell(tensor.name), dtype, shapeText(tensor), differing, valueText(tensor.max_abs), valueText(tensor.max_rel),
+  return [monoCell(tensor.name), dtype, shapeText(tensor), differing, mostText(tensor, 'abs'), mostText(tensor, 'rel'),
     valueText(tensor.mean_abs), nonFiniteText(tensor), first ? first.place : '', first ? first.a_value : '', first ? first.b_value : '',
     monoCell(stored('a')), monoCell(stored('b'))];
 }
@@ -50,7 +55,7 @@ const tensorTitles = ['tensor', 'dtype', '#shape', '#differing elements', '#max 
 
 /* As `reshard diff` sorts its rows. */
 function worstFirst(a, b) {
-  return Number(nonFinite(b)) - Number(nonFinite(a)) || (b.finite_max_rel || 0) - (a.finite_max_rel || 0);
+  return Number(nonFinite(b)) - Number(nonFinite(a)) || largest(b, 'rel') - largest(a, 'rel');
 }
 
 function showTensors(title, tensors, note) {

@@ -37,8 +37,11 @@ class FactsReader {
     if (unknown() && !in_chunks())
       fail(ErrorKind::source,
            "{}: has no config.json, so the sizes of the model are not known. Put it beside the "
-           "weights, set source.config, or keep the stored names with model.map = \"none\".",
-           place());
+           "weights{}.",
+           place(),
+           request_.target.folder.empty() || format_of(request_.target.format).target().any_names
+               ? ", set source.config, or keep the stored names with model.map = \"none\""
+               : ", or set source.config");
     find_reference();
     if (to_hdf5() && !result_.config.is_null() && result_.config_text.empty())
       result_.config_text = result_.config.dump(2) + "\n";

@@ -135,6 +135,11 @@ TEST(CommandLine, TakesTheWordAfterAnOptionForItsValue) {
 }
 
 TEST(CommandLine, NamesACommandThatDoesNotExist) {
+  EXPECT_TRUE(says(mistake({"extract", "x", "*", "-o", "-"}), "extract: -o -: all ranks write"));
+  EXPECT_TRUE(says(mistake({"convert", "x", "y", "--tp", "2"}), "Did you mean --layout tp=2?"));
+  EXPECT_TRUE(says(mistake({"convert", "x", "y", "--ep=4"}), "Did you mean --layout ep=4?"));
+  EXPECT_TRUE(
+      says(mistake({"run", "job.toml", "--tp=2"}), "Did you mean --set target.layout.tp=2?"));
   EXPECT_TRUE(says(mistake({"rum", "job.toml"}), "unknown command 'rum'. Did you mean run?"));
   EXPECT_TRUE(
       says(mistake({"somethingelse"}), "unknown command 'somethingelse'. `reshard --help`"));

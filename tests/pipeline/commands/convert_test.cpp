@@ -73,6 +73,9 @@ TEST_F(ConvertCommand, OtherValuesOfAFolderGoIntoAFolder) {
       test::run_words({"convert", "in/llama", "out/cast", "--dtype", "f32", "--quiet"});
   EXPECT_EQ(said.code, 0) << said.error;
   EXPECT_TRUE(std::filesystem::exists("out/cast/model.safetensors"));
+  Said const plan =
+      test::run_words({"convert", "in/llama", "out/cast", "--dtype", "f32", "--replace", "--plan"});
+  EXPECT_NE(plan.out.find(" in 1 file; replaces what is there\n"), std::string::npos) << plan.out;
 }
 
 TEST_F(ConvertCommand, Refused) {
@@ -100,6 +103,27 @@ TEST_F(ConvertCommand, AdvisesOptions) {
   Said const said =
       test::run_words({"convert", "in/llama", "out/x", "--format", "hdf5", "--layout", "tp=2"});
   EXPECT_TRUE(said.error.ends_with(" `convert` takes keys as --set KEY=VALUE.")) << said.error;
+  auto const refused = [](std::vector<std::string> const& words) {
+    std::vector<std::string> all = {"convert"};
+    all.insert(all.end(), words.begin(), words.end());
+    return test::run_words(all).error;
+  };
+  EXPECT_EQ(refused({"nowhere", "out/x"}),
+            "nowhere: does not exist, or is a link to nothing. Check the path.");
+  EXPECT_TRUE(refused({"in/llama", "out/x", "--format", "megatron", "--set", "layout.tp=2"})
+                  .ends_with("did you mean target.layout.tp?"));
+  std::filesystem::create_directories("out/notes");
+  std::ofstream("out/notes/notes.txt") << "x";
+  for (char const* more : {"--quiet", "--replace"})
+    EXPECT_NE(refused({"in/llama", "out/notes", "--format", "megatron", more})
+                  .find("out/notes: is neither empty nor a checkpoint, so --replace does not "
+                        "remove it. Choose another TARGET, or remove it yourself."),
+              std::string::npos);
+  std::filesystem::create_directories("out/empty");
+  EXPECT_NE(refused({"in/llama", "out/empty", "--format", "megatron"})
+                .find("out/empty: exists already. Choose another TARGET, or give --replace to "
+                      "replace it."),
+            std::string::npos);
 }
 
 TEST_F(ConvertCommand, AJobFromStandardInput) {

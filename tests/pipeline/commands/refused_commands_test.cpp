@@ -1,6 +1,7 @@
 // Command lines that are refused, by the smallest folder that each needs.
 
 #include <cstdio>
+#include <cstring>
 #include <fstream>
 #include <regex>
 
@@ -10,6 +11,7 @@
 
 #include "core/base/capture.hpp"
 #include "core/base/file.hpp"
+#include "core/base/json.hpp"
 #include "pipeline/cli/standard_output.hpp"
 #include "tests/support/program_run.hpp"
 #include "tests/support/scratch_folder.hpp"
@@ -84,6 +86,63 @@ TEST_F(RefusedCommands, CompareNothingWhereNoMapIsKnown) {
   ASSERT_EQ(test::run_words({"run", "plain.toml"}).code, 0);
   expect({"verify", "out/plain", "out/plain", "--map", "llama", "--self-check", "4"}, 2,
          "out/plain and out/plain: nothing could be compared: ");
+}
+
+TEST_F(RefusedCommands, AdviseMapNoneWhereTheTargetKeepsNames) {
+  test::write_safetensors("folder/model.safetensors", {{"a.weight", DType::bf16, {4}}});
+  std::string const begin = "folder: has no config.json, so the sizes of the model are not known. ";
+  expect({"convert", "folder", "out/x", "--format", "huggingface"}, 3,
+         begin + "Put it beside the weights, set source.config, or keep");
+  expect({"convert", "folder", "out/x", "--format", "megatron"}, 3,
+         begin + "Put it beside the weights, or set source.config. ");
+}
+
+TEST_F(RefusedCommands, CheckNoCodesAsIfTheyWereValues) {
+  test::make_llama_folder("llama", false);
+  ASSERT_EQ(test::run_words({"convert", "llama", "fp8", "--set", "target.quant=fp8-channel",
+                             "--self-check", "3"})
+                .code,
+            0);
+  test::Said const said = test::run_words({"verify", "llama", "fp8", "--self-check", "3"});
+  EXPECT_EQ(said.code, 0) << said.out << said.error;
+  EXPECT_NE(said.out.find("more not compared (computed values)"), std::string::npos) << said.out;
+  ASSERT_EQ(test::run_words({"convert", "llama", "mg", "--format", "megatron"}).code, 0);
+  ASSERT_EQ(test::run_words({"convert", "mg", "fp8-of-mg", "--set", "target.quant=fp8-channel",
+                             "--reference", "llama"})
+                .code,
+            0);
+  expect({"verify", "mg", "fp8-of-mg", "--self-check", "3"}, 2,
+         "as where weights are quantised. Leave out --self-check: then all values are compared.");
+}
+
+/// Puts "model." in front of every name in the header of a safetensors file.
+void add_prefix(fs::path const& file) {
+  std::string const text = read_text_file(file, 1U << 20U);
+  std::uint64_t bytes = 0;
+  std::memcpy(&bytes, text.data(), sizeof bytes);
+  Json const header = parse_json(text.substr(8, bytes), "header");
+  std::string const values = text.substr(8 + bytes);
+  Json longer;
+  for (auto const& [name, value] : *header.members())
+    longer.set(name == "__metadata__" ? name : "model." + name, value);
+  std::string const written = longer.dump();
+  bytes = written.size();
+  std::ofstream out(file, std::ios::binary);
+  out.write(reinterpret_cast<char const*>(&bytes), sizeof bytes);
+  out << written << values;
+}
+
+TEST_F(RefusedCommands, AdviseTheOptionOfTheSideThatHasAPrefix) {
+  test::make_llama_folder("llama", false);
+  test::make_llama_folder("longer", false);
+  add_prefix("longer/model.safetensors");
+  for (std::string const folder : {"llama", "longer"})
+    ASSERT_EQ(test::run_words({"convert", folder, "out/" + folder, "--format", "dcp", "--set",
+                               "model.map=none"})
+                  .code,
+              0);
+  expect({"verify", "out/longer", "out/llama", "--config-b", "llama", "--self-check", "4"}, 3,
+         "keys begin with 'model.'. Give --prefix-a \"model.\".");
 }
 
 TEST_F(RefusedCommands, LookAtWholeBytesAndWholeAxes) {

@@ -164,6 +164,29 @@ TEST(JobSpec, TakesTheShortWordOfHuggingFace) {
   EXPECT_EQ(job.target.format, FormatId::huggingface);
 }
 
+TEST(JobSpec, ReadsEarlierNamesOfKeysWithANote) {
+  JobSpec const job = parse(with(small_megatron,
+                                 "since = \"before\"\nsince_links = true\n"
+                                 "[run]\nhand_out = \"never\"\n"),
+                            {});
+  EXPECT_EQ(job.target.incremental_from, "before");
+  EXPECT_TRUE(job.target.incremental_links);
+  EXPECT_EQ(job.run.work_stealing, WorkStealingChoice::never);
+  ASSERT_EQ(job.notes.size(), 3);
+  EXPECT_EQ(std::ranges::count(job.notes,
+                               "job.toml:6:9: target.since is now named target.incremental_from: "
+                               "the earlier name is still read."),
+            1);
+  EXPECT_TRUE(says(print_spec(job), "incremental_from = \"before\""));
+  EXPECT_TRUE(parse(print_spec(job)).notes.empty());
+}
+
+TEST(JobSpec, RefusesAKeyUnderBothOfItsNames) {
+  EXPECT_TRUE(says(
+      refusal(with(small_megatron, "since = \"a\"\nincremental_from = \"b\"\n")),
+      "target.since is an earlier name of target.incremental_from, and both are given. Remove one"));
+}
+
 TEST(JobSpec, RefusesBadOverridesAndNamesThem) {
   EXPECT_TRUE(
       says(refusal(small_megatron, {"run.memory"}), R"(--set "run.memory": expected key=value)"));
@@ -529,9 +552,9 @@ TEST(HostileJobFile, AnyFlippedByteIsAnErrorOrAJob) {
 
 TEST(Nightly, HasATableOfItsOwn) {
   std::string const text = with(small_megatron, "[nightly]\nkeep = 3\n");
-  std::string const sentence = refusal(text);
-  EXPECT_TRUE(
-      says(sentence, "job.toml:7:8: [nightly] keep = 3: only `reshard nightly` uses this table"));
+  std::string const sentence = refusal(with(text, "settle_seconds = 5\n"));
+  EXPECT_TRUE(says(sentence, "job.toml:6:2: [nightly]: only `reshard nightly` uses this table"));
+  EXPECT_EQ(sentence.find('\n'), std::string::npos) << sentence;
   EXPECT_TRUE(says(refusal(small_megatron, {"nightly.settle_seconds=5"}),
                    "--set \"nightly.settle_seconds=5\": [nightly] settle_seconds = 5: only"));
   JobSpec const job = parse_job_spec(text, "job.toml", {}, JobUse::nightly);

@@ -53,7 +53,7 @@ TEST(TargetManifest, IsTheSameHoweverTheRunWentAboutIt) {
                   .transport = TransportChoice::mpi,
                   .device = DeviceChoice::emulated,
                   .io = static_cast<IoChoice>(1),
-                  .hand_out = HandOutChoice::never,
+                  .work_stealing = WorkStealingChoice::never,
                   .threads = 3,
                   .stall_seconds = 7,
                   .progress_seconds = 9};

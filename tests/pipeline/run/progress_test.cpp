@@ -1,6 +1,11 @@
 #include "pipeline/run/progress.hpp"
 
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
 #include <functional>
 
 #include <gtest/gtest.h>
@@ -125,6 +130,30 @@ TEST(Log, HasTheTimeWhereItIsAFile) {
   std::string const json = said_in(LogFormat::json, [] { log(LogLevel::error, "x\ny"); });
   EXPECT_TRUE(json.starts_with(R"({"time": ")")) << json;
   EXPECT_TRUE(json.ends_with("\"level\": \"error\", \"message\": \"x\\ny\"}\n")) << json;
+}
+
+TEST(Log, HasTheTimeWhereMpirunWritesAFile) {
+  std::string report;
+  std::string const said = said_in(LogFormat::automatic, [&] {  // this process stands for mpirun
+    std::array<int, 2> ends{};
+    ASSERT_EQ(::pipe(ends.data()), 0);
+    std::array<char, 16> usual{};
+    ::prctl(PR_GET_NAME, usual.data());
+    ::prctl(PR_SET_NAME, "mpirun");
+    pid_t const rank = ::fork();
+    if (rank == 0) {
+      ::dup2(ends[1], STDERR_FILENO);
+      log(LogLevel::error, "x");
+      ::_exit(0);
+    }
+    ::close(ends[1]);
+    for (char c = 0; ::read(ends[0], &c, 1) == 1;) report += c;
+    ::close(ends[0]);
+    ::waitpid(rank, nullptr, 0);
+    ::prctl(PR_SET_NAME, usual.data());
+  });
+  EXPECT_TRUE(report.ends_with(" reshard: error: x\n")) << report;
+  EXPECT_EQ(said, "");
 }
 
 TEST(Log, HasReportsToo) {

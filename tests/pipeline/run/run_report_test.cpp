@@ -14,7 +14,7 @@ RunReport everything() {
   RunReport r;
   r.job.source.path = "/train/moe";
   r.job.target.path = "/next/moe";
-  r.job.target.since = "/next/yesterday";
+  r.job.target.incremental_from = "/next/yesterday";
   for (auto const& [key, value] : std::vector<std::pair<std::string_view, Json>>{
            {"ranks", 2},
            {"source.format", "megatron"},
@@ -134,7 +134,7 @@ TEST(RunReport, TheFullOneHasTheBriefOnesLinesAndTheRest) {
   }
   for (std::string_view const part :
        {"transport nccl", "write mode direct", "2.0 KiB in memory", "waiting 0.50 s",
-        "source.path = \"/train/moe\"", "target.since = "})
+        "source.path = \"/train/moe\"", "target.incremental_from = "})
     EXPECT_TRUE(has(full, part)) << part << "\n" << full;
 }
 
@@ -143,7 +143,7 @@ TEST(RunReport, ThePlanSaysWhatItNeeds) {
   r.planned_only = true;
   std::string const text = report_text(r, ReportDetail::brief);
   EXPECT_LE(lines(text), brief_report_lines) << text;
-  for (std::string_view const part : {"\nplan ", "\nmemory ", "\ndisk ", "\nsince "})
+  for (std::string_view const part : {"\nplan ", "\nmemory ", "\ndisk ", "\nincremental "})
     EXPECT_TRUE(has(text, part)) << part << "\n" << text;
   EXPECT_FALSE(has(text, "\ndata ")) << text;
 }

@@ -126,6 +126,9 @@ TEST(CompareStats, AreAddedMemberByMember) {
     stats.infinite_a = n + 6;
     stats.infinite_b = n + 7;
     stats.non_finite_differing = n + 8;
+    stats.absolute_in_replicas = static_cast<double>(n + 9);
+    stats.relative_in_replicas = static_cast<double>(100 - n);
+    stats.non_finite_in_replicas = n + 10;
     return stats;
   };
   TensorStats sum = make(10);
@@ -145,6 +148,9 @@ TEST(CompareStats, AreAddedMemberByMember) {
   EXPECT_EQ(sum.infinite_a, 42U);
   EXPECT_EQ(sum.infinite_b, 44U);
   EXPECT_EQ(sum.non_finite_differing, 46U);
+  EXPECT_EQ(sum.absolute_in_replicas, 29);
+  EXPECT_EQ(sum.relative_in_replicas, 90);
+  EXPECT_EQ(sum.non_finite_in_replicas, 50U);
 }
 
 TEST(CompareStats, TheFirstElementIsByPlaceThenFileThenOffset) {

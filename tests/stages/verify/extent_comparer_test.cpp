@@ -4,8 +4,10 @@
 #include "stages/verify/extent_comparer.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <map>
 #include <numeric>
 #include <random>
@@ -134,6 +136,39 @@ std::vector<TensorStats> compared(Sample const& sample, std::vector<Bytes> const
   std::vector<Extent> const extents = extents_of(sample, dtype);
   comparer.compare(extents, staged(sample, extents).data());
   return comparer.stats();
+}
+
+TEST(ExtentComparer, ReplicasAreMeasuredApart) {
+  std::vector<PlainTensor> const plain = {{"t", {4}}};
+  Sample sample{Model(plain, "here"), {}, {Bytes(16), Bytes(16)}};
+  sample.catalog.files = {"first", "second"};
+  sample.catalog.tensors.resize(1);
+  AxisId const axis = sample.model.tensors()[0].axes[0].axis;
+  for (std::uint32_t file = 0; file < 2; ++file)
+    sample.catalog.add({file, 0, DType::f32, "t"}, {{TensorId{0}, {{axis, 4, 1, 0, 4, 1}}, {}, 0}},
+                       false);
+  std::vector<Bytes> b = sample.files;
+  std::array<float, 2> const others = {2, std::numeric_limits<float>::quiet_NaN()};
+  std::memcpy(b[1].data() + 4, others.data(), sizeof others);
+  StoredPlaces const places(sample.model, sample.catalog);
+  ExtentComparer comparer(sample.catalog, places, Comparison::values,
+                          [&b](std::span<Extent const> extents, std::byte* memory) {
+                            for (Extent const& extent : extents)
+                              std::memcpy(memory + extent.at,
+                                          b[extent.file].data() + extent.offset_bytes,
+                                          extent.bytes);
+                          });
+  std::vector<Extent> const extents = {{0, 0, 16, 0}, {1, 0, 16, 16}};
+  comparer.compare(extents, staged(sample, extents).data());
+  TensorStats const& stats = comparer.stats().front();
+  EXPECT_EQ(stats.elements, 4U);
+  EXPECT_EQ(stats.differing, 0U);
+  EXPECT_EQ(stats.absolute.value, 0);
+  EXPECT_EQ(stats.nan_b, 0U);
+  EXPECT_EQ(stats.differing_in_replicas, 2U);
+  EXPECT_EQ(stats.absolute_in_replicas, 2);
+  EXPECT_EQ(stats.relative_in_replicas, 1);
+  EXPECT_EQ(stats.non_finite_in_replicas, 1U);
 }
 
 TEST(StoredPlaces, EveryElementIsFoundBothWays) {

@@ -8,8 +8,8 @@
 namespace reshard {
 namespace {
 
-constexpr ObjectForm stacked{true, 8, 64};
-constexpr ObjectForm separate{false, 8, 64};
+ObjectForm const stacked{true, 8, 64};
+ObjectForm const separate{false, 8, 64};
 
 struct KeyCase {
   char const* module_key;

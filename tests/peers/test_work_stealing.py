@@ -1,4 +1,4 @@
-"""A rank that has done its cells does some of a slower rank's (run.hand_out): the target has the same bytes, nothing of it stays, and a job that is killed
+"""A rank that has done its cells does some of a slower rank's (run.work_stealing): the target has the same bytes, nothing of it stays, and a job that is killed
 meanwhile is resumed."""
 
 import functools
@@ -83,7 +83,7 @@ def test_others_do_cells_of_a_slow_rank(target_format, ranks, bad_jobs):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("setting", ["run.hand_out=never", "run.transport=mpi", "run.memory=64 MiB"])
+@pytest.mark.parametrize("setting", ["run.work_stealing=never", "run.transport=mpi", "run.memory=64 MiB"])
 def test_none_do(setting, bad_jobs):
     """Where the job forbids it, where ranks exchange what they read, and where each has too few rounds for it."""
     done = report(bad_jobs.run(text(bad_jobs), 2, prefix=slow(bad_jobs, {1: SLOW_MILLISECONDS}), settings=[setting], options=["--json"]))

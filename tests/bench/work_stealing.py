@@ -1,5 +1,5 @@
-"""Times jobs in which ranks do cells of slower ones (run.hand_out) against the same jobs without, in interleaved pairs:
-hand_out.py RESHARD SHIM SOURCE WORK [--rates 200 100] [--pairs 5] [layout words].
+"""Times jobs in which ranks do cells of slower ones (run.work_stealing) against the same jobs without, in interleaved pairs:
+work_stealing.py RESHARD SHIM SOURCE WORK [--rates 200 100] [--pairs 5] [layout words].
 
 SHIM is tests/support/delay_shim.cpp, built: libdelay_shim.so. `--rates` are MiB that each rank may write in a second, as a node does whose path to the
 file system is slower than those of others; without them no rank is slowed. Prints each pair, the median ratio with its range, and what was handed out.
@@ -34,7 +34,7 @@ def convert(options, hand_out):
     target, job = options.work / "target", options.work / "job.toml"
     shutil.rmtree(target, ignore_errors=True)
     job.write_text(f'[source]\npath = "{options.source}"\n[target]\npath = "{target}"\nformat = "megatron"\nlayout = {{ {options.layout} }}\n'
-                   f'[run]\nhand_out = "{hand_out}"\n')
+                   f'[run]\nwork_stealing = "{hand_out}"\n')
     subprocess.run(["sync"], check=True)
     shim = ["env", f"LD_PRELOAD={options.shim}", "RESHARD_DELAY_PATH=.part-", f"RESHARD_DELAY_FILE={options.work}/delay%r"] if options.rates else []
     sets = [word for setting in options.set for word in ("--set", setting)]

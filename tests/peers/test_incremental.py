@@ -59,7 +59,7 @@ def save(tensors, folder):
 
 
 def convert(program, source, name, since=None, links=True, options=JOB, **more):
-    wanted = dict(options["target_options"]) | ({"since": since} if since else {}) | ({"since_links": True} if links and since else {})
+    wanted = dict(options["target_options"]) | ({"incremental_from": since} if since else {}) | ({"incremental_links": True} if links and since else {})
     outcome = program.attempt(source, program.scratch / name, options.get("format", "huggingface"), target_options=wanted,
                               model=options.get("model"), arguments=["--json"], **more)
     assert outcome.returncode == 0, outcome.stderr
@@ -111,7 +111,7 @@ REFUSALS = {
     "copied": ("may be a copy", lambda yesterday: (shutil.copytree(yesterday, yesterday.with_name("copy")), shutil.rmtree(yesterday),
                                                   yesterday.with_name("copy").rename(yesterday))),
     "touched": ("have changed", lambda yesterday: [os.utime(file) for file in yesterday.glob("*.safetensors")]),
-    "unrecorded": ("made without target.since", lambda yesterday: forget(yesterday, "blocks", "block_bytes")),
+    "unrecorded": ("made without target.incremental_from", lambda yesterday: forget(yesterday, "blocks", "block_bytes")),
     "without stamps": ("does not list", lambda yesterday: forget(yesterday, "stamps")),
 }
 
@@ -147,7 +147,7 @@ def test_without_links_everything_is_written_here(nights, days):
     program, yesterday, full = nights
     report = convert(program, days[2], "today", yesterday, links=False)
     if report["since"]["refused"]:
-        assert "since_links" in report["since"]["refused"]
+        assert "incremental_links" in report["since"]["refused"]
     assert tree_hashes(program.scratch / "today") == full
     assert not set(inodes(program.scratch / "today").values()) & set(inodes(yesterday).values())
 
@@ -203,7 +203,7 @@ def test_a_killed_night_is_resumed(call, nights, days):
     program, yesterday, full = nights
     exports = {"LD_PRELOAD": SHIM, "RESHARD_CALLS": {"write": "write:.today.resume:kill:20:1", "link": "rename:safetensors:kill:2:1"}[call]}
     killed = program.attempt(days[2], program.scratch / "today", "huggingface", memory="4 MiB", ranks=1, exports=exports,
-                             target_options=JOB["target_options"] | {"since": yesterday, "since_links": True}, model=JOB["model"])
+                             target_options=JOB["target_options"] | {"incremental_from": yesterday, "incremental_links": True}, model=JOB["model"])
     assert killed.returncode != 0 and list(program.scratch.glob(".today.resume-*")), killed.stderr
     report = convert(program, days[2], "today", yesterday, memory="4 MiB", ranks=1)
     assert report["run"]["earlier_runs"] == (1 if call == "write" else 0), report["warnings"]
@@ -269,7 +269,7 @@ def test_an_edited_record_is_not_believed(nights, days):
     convert(program, days[1], "before", "none")
     believe(source, program.scratch / "before")
     outcome = program.attempt(source, program.scratch / "again", "huggingface", model=JOB["model"],
-                              target_options=JOB["target_options"] | {"since": program.scratch / "before", "since_links": True})
+                              target_options=JOB["target_options"] | {"incremental_from": program.scratch / "before", "incremental_links": True})
     assert outcome.returncode == 3 and not (program.scratch / "again").exists(), outcome.stderr
 
 
@@ -294,7 +294,7 @@ def test_a_killed_night_of_a_recorded_source_is_resumed(call, nights, days):
     source = recorded_source(program, days)
     exports = {"LD_PRELOAD": SHIM, "RESHARD_CALLS": f"write:.today.resume:kill:{call + 5}:1"}
     killed = program.attempt(source, program.scratch / "today", "huggingface", memory="4 MiB", ranks=1, exports=exports,
-                             target_options=JOB["target_options"] | {"since": yesterday, "since_links": True}, model=JOB["model"])
+                             target_options=JOB["target_options"] | {"incremental_from": yesterday, "incremental_links": True}, model=JOB["model"])
     assert killed.returncode != 0 and list(program.scratch.glob(".today.resume-*")), killed.stderr
     report = convert(program, source, "today", yesterday, memory="4 MiB", ranks=1)
     assert report["run"]["earlier_runs"] == 1, report["warnings"]
@@ -306,7 +306,7 @@ def test_nights_take_over_from_the_newest_target(scratch, days):
     train, serving = scratch / "train", scratch / "serving"
     job = scratch / "nightly.toml"
     job.write_text(f'[source]\npath = "{train}"\n[target]\npath = "{serving}"\nformat = "huggingface"\nshard_bytes = 3000000\n'
-                   'since_links = true\n[model]\nmap = "none"\n[nightly]\nkeep = 1\nsettle_seconds = 0\nsince = true\n')
+                   'incremental_links = true\n[model]\nmap = "none"\n[nightly]\nkeep = 1\nsettle_seconds = 0\nsince = true\n')
     reports = []
     for day in (1, 2):
         shutil.copytree(days[day], train / f"step_{day}")
@@ -381,7 +381,7 @@ def test_blocks_of_files_of_another_iteration_are_clones(call, iterations, xfs):
     convert(xfs, iterations / "day2", "full", options=MEGATRON)
     exports = {"LD_PRELOAD": SHIM, "RESHARD_CALLS": call} if call else {}
     if call and "kill" in call:
-        killed = xfs.attempt(iterations / "day2", xfs.scratch / "today", "megatron", target_options=MEGATRON["target_options"] | {"since": xfs.scratch / "yesterday"},
+        killed = xfs.attempt(iterations / "day2", xfs.scratch / "today", "megatron", target_options=MEGATRON["target_options"] | {"incremental_from": xfs.scratch / "yesterday"},
                              exports=exports)
         assert killed.returncode != 0
         exports = {}
