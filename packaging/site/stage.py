@@ -19,7 +19,7 @@ SECTIONS = {
     "Start": ["quick-start", "installing", "commands", "python", "job-spec", "running-on-slurm", "gpu"],
     "Recipes": ["recipes/*"],
     "Operate": ["nightly", "while-a-job-runs", "interrupted-runs", "troubleshooting", "digest", "layout-pictures", "python-reader"],
-    "What to expect": ["guarantees", "limits", "comparison", "measurements", "scaling", "threat-model", "glossary"],
+    "What to expect": ["guarantees", "limits", "comparison", "measurements", "pytorch-writers", "scaling", "threat-model", "glossary"],
     "Models": ["model-families", "adding-a-model", "model-maps", "megatron-args", "peers", "cards/*"],
     "Formats": ["formats/*"],
     "Development": ["contributing", "architecture", "invariants", "how-it-is-tested", "releasing", "decisions/*"],

@@ -139,7 +139,7 @@ void bench_dequantise(Testbed& testbed, Slots& slots, BenchOptions const& option
     std::vector<std::byte> const row_codes = range(needs.code_bytes, 0, 1);
     std::vector<std::byte> const row_scales = range(needs.scales, codes, 4);
     std::vector<std::byte> expected(2 * columns);
-    decoder.run(part, {row_codes, row_scales, {}, {}}, expected);
+    decoder.run(part, {row_codes, row_scales, {}, {}, {}, {}}, expected);
     std::vector<std::byte> const found = testbed.download(
         slots.to(0) + front_bytes + static_cast<std::uint64_t>(row) * expected.size(),
         expected.size());

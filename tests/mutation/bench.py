@@ -83,6 +83,8 @@ class Bench:
         inside = re.search(re.escape(str(self.build)) + r"/(tests/[\w/]+)", " ".join(command))
         if not inside or not labels & {"unit", "mpi", "threads"} or labels & {"large", "gpu"}:
             return None
+        if re.search(r"\.np[4-9]$", entry["name"]):  # the same tests as on fewer ranks, and slow where cores are few
+            return None
         program = Path(inside[0])
         if program.is_dir() or not os.access(program, os.X_OK):
             return None

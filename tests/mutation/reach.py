@@ -20,9 +20,11 @@ from bench import REPOSITORY, Bench
 
 def blocks_of(program):
     """The addresses of all instrumented blocks, from the section in which clang lists them beside a word of flags."""
-    copy = subprocess.run(["objcopy", "-O", "binary", "--only-section=__sancov_pcs", "--set-section-flags", "__sancov_pcs=alloc", program, "/dev/stdout"],
-                          check=True, capture_output=True).stdout
-    return array.array("Q", copy)[::2]
+    sections = subprocess.run(["readelf", "--section-headers", "--wide", program], check=True, capture_output=True, text=True).stdout
+    offset, size = re.search(r"__sancov_pcs +\S+ +[0-9a-f]+ ([0-9a-f]+) ([0-9a-f]+)", sections).groups()
+    with open(program, "rb") as file:
+        file.seek(int(offset, 16))
+        return array.array("Q", file.read(int(size, 16)))[::2]
 
 
 def places_of(program, addresses):
