@@ -176,7 +176,7 @@ class Bench:
         changed = place / file
         changed.parent.mkdir(parents=True, exist_ok=True)
         changed.write_text(source)
-        made, words, rest = place / "changed.o", [], iter(self.compile_of[file])
+        made, words, headers, rest = place / "changed.o", [], None, iter(self.compile_of[file])
         for word in rest:
             if word in ("-MT", "-MF"):
                 next(rest)
@@ -192,7 +192,8 @@ class Bench:
             del words[at:at + 2]
         words[0] = "clang++-16"  # with its headers precompiled it takes a third of GCC's time
         flags = ["-O0", "-g0", "-w"]
-        flags += self.precompiled(headers, [w for w in words if w.startswith(("-D", "-std", "-I", "-isystem")) and not w.startswith("-Dreshard_")])
+        if headers is not None:
+            flags += self.precompiled(headers, [w for w in words if w.startswith(("-D", "-std", "-I", "-isystem")) and not w.startswith("-Dreshard_")])
         return made if subprocess.run([words[0], *flags, *words[1:]], cwd=self.build, capture_output=True).returncode == 0 else None
 
     def precompiled(self, header, words):

@@ -84,6 +84,10 @@ TEST(PipelineChunks, LayoutIgnoresCommasAndWhiteSpaceAndRepeats) {
   EXPECT_EQ(decoder_sizes(
                 {.ranks = 3, .decoder_layers = 7, .layout = " E t * 2 , | (t*2,t) * 1 | t t L "}),
             (std::vector<Index>{2, 3, 2}));
+  for (std::string const blank : {",", " ", "\t", "\n", "\r"})
+    EXPECT_EQ(decoder_sizes({.ranks = 2, .decoder_layers = 2, .layout = "Et" + blank + "|tL"}),
+              (std::vector<Index>{1, 1}))
+        << static_cast<int>(blank.front());
   EXPECT_EQ(decoder_sizes({.ranks = 4, .decoder_layers = 0, .layout = "E|*3L"}),
             (std::vector<Index>{0, 0, 0, 0}));
 }

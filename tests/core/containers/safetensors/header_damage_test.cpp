@@ -232,6 +232,7 @@ TEST(SafetensorsDamage, EveryDamageIsRefusedByASentenceWithTheValues) {
     ASSERT_TRUE(error) << "rule " << damage.rule << " accepted: " << shown_json;
     EXPECT_EQ(error->kind(), ErrorKind::source) << shown_json;
     EXPECT_TRUE(error->sentence().starts_with("model.safetensors")) << error->sentence();
+    EXPECT_EQ(error->sentence().find(".. "), std::string::npos) << error->sentence();
     for (std::string const& part : damage.says)
       EXPECT_NE(error->sentence().find(part), std::string::npos)
           << "rule " << damage.rule << ", " << shown_json << "\n says " << error->sentence()

@@ -31,6 +31,20 @@ TEST(Integrity, IsReadBack) {
       << "Megatron-Core takes sha256 when nothing is said";
 }
 
+TEST(Integrity, ShowsAValueOfEightyCharactersCompleteAndALongerOneCut) {
+  for (std::size_t const characters : {80U, 81U}) {
+    std::string const value = "\"" + std::string(characters - 2, 'x') + "\"";
+    try {
+      (void)parse_integrity("{\"files\": " + value + "}", "integrity.json");
+      ADD_FAILURE() << characters;
+    } catch (Error const& error) {
+      EXPECT_EQ(error.sentence().find("…") == std::string::npos, characters == 80)
+          << error.sentence();
+      EXPECT_NE(error.sentence().find(value.substr(0, 80)), std::string::npos);
+    }
+  }
+}
+
 TEST(Integrity, RefusesWhatMayHarm) {
   auto const with_path = [](std::string const& path) {
     return R"({"algorithm": "sha256", "files": {")" + path + "\": \"" + of_abc + "\"}}";
