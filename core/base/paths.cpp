@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <map>
-#include <memory>
 #include <string>
 #include <utility>
 
@@ -105,36 +104,42 @@ class ResolvedFolder {
   std::map<std::string, fs::file_type> types_;
 };
 
-/// Folders with the number of paths that lie in each.
-std::map<std::string, std::size_t> folders_of(auto const& paths) {
-  std::map<std::string, std::size_t> result;
-  for (auto const& path : paths) ++result[fs::path(path).parent_path().string()];
-  return result;
-}
-
 }  // namespace
 
-std::vector<std::string> resolved_paths(std::vector<fs::path> const& paths) {
+std::vector<std::string> resolved_paths(FilePaths const& paths) {
   std::vector<std::string> full;
+  full.reserve(paths.size());
   for (fs::path const& path : paths) full.push_back(fs::absolute(path).string());
-  std::map<std::string, std::size_t> const folders = folders_of(full);
-  std::vector<std::string> names;
-  for (auto const& [folder, ignored] : folders) names.push_back(folder);
+  std::map<std::string, std::vector<std::size_t>> folders;
+  for (std::size_t i = 0; i < full.size(); ++i)
+    folders[fs::path(full[i]).parent_path().string()].push_back(i);
+  std::map<std::string, std::size_t> inside;
+  for (auto const& [folder, files] : folders) ++inside[fs::path(folder).parent_path().string()];
   std::map<std::string, ResolvedFolder> above;
-  for (auto const& [folder, inside] : folders_of(names))
-    if (inside > 1) above.try_emplace(folder, resolved_path(folder), folder, inside);
-  std::vector<std::unique_ptr<ResolvedFolder>> resolved(names.size());
-  overlapped(names.size(), [&](std::size_t i) {
-    fs::path const folder = names[i];
+  for (auto const& [folder, count] : inside)
+    if (count > 1) above.try_emplace(folder, resolved_path(folder), folder, count);
+  auto const resolved_folder = [&](fs::path const& folder, std::size_t files) {
     auto const beside = above.find(folder.parent_path().string());
-    resolved[i] = std::make_unique<ResolvedFolder>(
-        beside == above.end() ? resolved_path(folder) : beside->second.of(folder), folder,
-        folders.at(names[i]));
-  });
-  overlapped(full.size(), [&](std::size_t i) {
-    fs::path const path = full[i];
-    auto const folder = std::ranges::lower_bound(names, path.parent_path().string());
-    full[i] = resolved[static_cast<std::size_t>(folder - names.begin())]->of(path).string();
+    return ResolvedFolder(beside == above.end() ? resolved_path(folder) : beside->second.of(folder),
+                          folder, files);
+  };
+  // Folders are not held together: there may be one for each file.
+  constexpr std::size_t many = 8;
+  std::vector<decltype(folders)::const_iterator> small;
+  for (auto folder = folders.cbegin(); folder != folders.cend(); ++folder) {
+    auto const& files = folder->second;
+    if (files.size() < many) {
+      small.push_back(folder);
+      continue;
+    }
+    ResolvedFolder const resolved = resolved_folder(folder->first, files.size());
+    overlapped(files.size(),
+               [&](std::size_t i) { full[files[i]] = resolved.of(full[files[i]]).string(); });
+  }
+  overlapped(small.size(), [&](std::size_t i) {
+    auto const& [folder, files] = *small[i];
+    ResolvedFolder const resolved = resolved_folder(folder, files.size());
+    for (std::size_t const file : files) full[file] = resolved.of(full[file]).string();
   });
   return full;
 }

@@ -7,6 +7,8 @@
 #include <system_error>
 #include <vector>
 
+#include "core/base/file_paths.hpp"
+
 namespace reshard {
 
 // The one rule for paths that are compared or shown. Three forms, each of which the next one
@@ -25,7 +27,7 @@ std::filesystem::path resolved_path(std::filesystem::path const& path, std::erro
 std::filesystem::path resolved_path(std::filesystem::path const& path);
 
 /// resolved_path() of many paths, as texts, in several threads; each folder is resolved once.
-std::vector<std::string> resolved_paths(std::vector<std::filesystem::path> const& paths);
+std::vector<std::string> resolved_paths(FilePaths const& paths);
 
 /// The hidden file next to `path`: ".NAME" plus the ending, where NAME is the file name of `path`.
 std::filesystem::path hidden_beside(std::filesystem::path const& path, std::string_view ending);

@@ -1,12 +1,15 @@
 #include "core/base/tree.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <mutex>
+#include <string>
 #include <utility>
 
 #include "core/base/activity.hpp"
 #include "core/base/listed_folders.hpp"
+#include "core/base/shared_text.hpp"
 #include "core/base/workers.hpp"
 
 namespace reshard {
@@ -24,11 +27,18 @@ fs::file_type type_of(fs::directory_entry const& entry) {
   return entry.symlink_status(unknown).type();
 }
 
-/// The listings made while scopes live.
+/// An entry of a known listing. Folders of 8,192 ranks have the same few names in them.
+struct KnownEntry {
+  SharedText name;
+  fs::file_type type = fs::file_type::none;
+};
+
+/// The listings made while scopes live, by the text of the folder's path: a std::filesystem::path
+/// takes some 500 bytes.
 struct Known {
   std::mutex mutex;
   std::size_t scopes = 0;
-  std::map<fs::path, std::vector<TreeEntry>> listings;
+  std::map<std::string, std::vector<KnownEntry>, std::less<>> listings;
 
   static Known& all() {
     static Known known;
@@ -87,9 +97,13 @@ KnownListings::~KnownListings() {
 
 std::optional<std::vector<TreeEntry>> known_listing(fs::path const& folder) {
   std::lock_guard const lock(Known::all().mutex);
-  auto const found = Known::all().listings.find(folder);
+  auto const found = Known::all().listings.find(folder.native());
   if (found == Known::all().listings.end()) return std::nullopt;
-  return found->second;
+  std::vector<TreeEntry> entries;
+  entries.reserve(found->second.size());
+  for (KnownEntry const& entry : found->second)
+    entries.push_back({folder / entry.name.text(), entry.type});
+  return entries;
 }
 
 std::vector<TreeEntry> known_listing_of(fs::path const& folder, std::error_code& problem) {
@@ -98,7 +112,13 @@ std::vector<TreeEntry> known_listing_of(fs::path const& folder, std::error_code&
   std::optional<std::vector<TreeEntry>> listed = listed_entries(folder);
   std::vector<TreeEntry> entries = listed ? *std::move(listed) : listing_of(folder, problem);
   std::lock_guard const lock(Known::all().mutex);
-  if (!problem && Known::all().scopes > 0) Known::all().listings.emplace(folder, entries);
+  if (!problem && Known::all().scopes > 0) {
+    std::vector<KnownEntry> known;
+    known.reserve(entries.size());
+    for (TreeEntry const& entry : entries)
+      known.push_back({entry.path.filename().native(), entry.type});
+    Known::all().listings.emplace(folder.native(), std::move(known));
+  }
   return entries;
 }
 

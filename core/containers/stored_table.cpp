@@ -32,7 +32,7 @@ void StoredTable::add_whole(SharedText name, DType dtype, SharedShape shape, Ite
   std::vector<Index> const& sizes = shape.sizes();
   chunks.push_back({lists.add(std::vector<Index>(sizes.size(), 0)), lists.add(sizes), item});
   if (!payload_offsets.empty()) payload_offsets.push_back(item.offset_bytes);
-  tensors.push_back({std::move(name), dtype, shape, chunk, 1});
+  tensors.push_back({std::move(name), dtype, shape, chunk, 1}, item.file);
 }
 
 void StoredTable::repeat(std::size_t first, std::size_t count, std::uint32_t file) {
@@ -41,11 +41,11 @@ void StoredTable::repeat(std::size_t first, std::size_t count, std::uint32_t fil
   std::size_t const first_chunk = tensors[first].first_chunk;
   std::size_t const here = chunks.size();
   for (std::size_t t = first; t < first + count; ++t) {
-    StoredTensor tensor = tensors[t];
+    StoredTensor const& tensor = tensors[t];
     RESHARD_EXPECT(tensor.chunk_count == 1 && tensor.first_chunk == first_chunk + (t - first));
-    tensor.first_chunk = narrow<std::uint32_t>(here + (t - first));
-    tensors.push_back(std::move(tensor));
   }
+  narrow<std::uint32_t>(here + count);
+  tensors.repeat(first, count, static_cast<std::uint32_t>(here), file);
   chunks.repeat(first_chunk, count, file);
   auto strided = strides.lower_bound(first_chunk);
   for (; strided != strides.end() && strided->first < first_chunk + count; ++strided)

@@ -12,18 +12,9 @@
 #include "core/base/shared_shape.hpp"
 #include "core/base/shared_text.hpp"
 #include "core/containers/stored_chunks.hpp"
+#include "core/containers/stored_tensors.hpp"
 
 namespace reshard {
-
-/// One stored tensor with its boxes: StoredTable::chunks[first_chunk, +chunk_count). A tensor that
-/// is not cut has one.
-struct StoredTensor {
-  SharedText name;
-  DType dtype = DType::u8;
-  SharedShape shape;
-  std::uint32_t first_chunk = 0;
-  std::uint32_t chunk_count = 0;
-};
 
 /// A value that is not a tensor, as bytes (DCP's BytesStorageMetadata).
 struct StoredObject {
@@ -31,10 +22,10 @@ struct StoredObject {
   ItemPlace item;
 };
 
-/// Stored tensors and objects by their headers: 24 bytes for each tensor and 16 at most for each
+/// Stored tensors and objects by their headers: 24 bytes at most for each tensor and 16 for each
 /// box, in addition to names, shapes and boxes, of which each distinct one is stored once.
 struct StoredTable {
-  std::vector<StoredTensor> tensors;
+  StoredTensors tensors;
   StoredChunks chunks;
   IndexLists lists;  ///< offsets and sizes of chunks
   std::vector<StoredObject> objects;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/base/file.hpp"
+#include "core/base/file_paths.hpp"
 #include "core/base/json.hpp"
 #include "core/containers/dcp/directory.hpp"
 #include "core/containers/dcp/metadata.hpp"
@@ -104,7 +105,7 @@ struct Checkpoint {
   std::string place;             ///< the name of the table of tensors in messages: a file or the
                                  ///< folder
   std::string summary;           ///< "16 safetensors files", for reports
-  std::vector<std::filesystem::path> files;  ///< those with tensors
+  FilePaths files;               ///< those with tensors
   /// The stamp of each file, taken from the descriptor that read its header before the read; the
   /// same on every rank.
   std::vector<FileStamp> stamps;

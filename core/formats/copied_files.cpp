@@ -117,7 +117,7 @@ class CopiedBoxes {
   }
 
   bool of_experts(BoxRecord const& record) const {
-    return checkpoint_.stored.tensors[record.tensor].name.text().find("expert") !=
+    return checkpoint_.stored.tensors.name(record.tensor).text().find("expert") !=
            std::string::npos;
   }
 

@@ -173,10 +173,10 @@ StoredView Format::view(Checkpoint const& checkpoint, std::string const& prefix)
   StoredView view;
   auto const& tensors = checkpoint.stored.tensors;
   for (std::size_t t = 0; t < tensors.size(); ++t)
-    if (tensors[t].name.starts_with(prefix))
-      view.weights.emplace(tensors[t].name.substr(prefix.size()), t);
+    if (tensors.name(t).starts_with(prefix))
+      view.weights.emplace(tensors.name(t).substr(prefix.size()), t);
     else
-      view.unread.push_back(tensors[t].name);
+      view.unread.push_back(tensors.name(t));
   return view;
 }
 

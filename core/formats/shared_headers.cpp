@@ -52,7 +52,7 @@ class CommonBytes {
 SharedHeaders shared_headers(Checkpoint& source, HeaderExchange const& exchange,
                              std::function<HeaderBytes(File const&)> const& read,
                              HeaderReads reads) {
-  std::vector<fs::path> const& files = source.files;
+  FilePaths const& files = source.files;
   std::vector<std::size_t> turns;
   for (auto f = static_cast<std::size_t>(exchange.rank()); f < files.size();
        f += static_cast<std::size_t>(exchange.size()))
@@ -123,7 +123,7 @@ SharedHeaders shared_headers(Checkpoint& source, HeaderExchange const& exchange,
 /// For one process that reads all files: a header is parsed once, and its text is not kept.
 static std::vector<safetensors::Header> own_safetensors_headers(Checkpoint& source,
                                                                 HeaderExchange const& exchange) {
-  std::vector<fs::path> const& files = source.files;
+  FilePaths const& files = source.files;
   std::vector<safetensors::Header> headers(files.size());
   source.stamps.assign(files.size(), {});
   source.stamped_by.assign(files.size(), 0);

@@ -32,8 +32,8 @@ std::string date(std::int64_t nanoseconds) {
 
 }  // namespace
 
-StampedFiles::StampedFiles(std::vector<fs::path> const& files)
-    : paths_(files), set_(files, FileSet::Access::read), stamps_(files.size()) {}
+StampedFiles::StampedFiles(FilePaths files)
+    : paths_(std::move(files)), set_(paths_, FileSet::Access::read), stamps_(paths_.size()) {}
 
 std::shared_ptr<File const> StampedFiles::open(std::uint32_t file) {
   auto const opened = set_.open(file);

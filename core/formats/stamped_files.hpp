@@ -24,7 +24,7 @@ constexpr auto wire_fields(FileStamp const&) {
 /// opened it.
 class StampedFiles {
  public:
-  explicit StampedFiles(std::vector<std::filesystem::path> const& files);
+  explicit StampedFiles(FilePaths files);
 
   /// As FileSet::open(), through the page cache. Any thread.
   std::shared_ptr<File const> open(std::uint32_t file);
@@ -37,7 +37,7 @@ class StampedFiles {
  private:
   void add_stamps(Checkpoint& source, int rank, std::string const& stamps) const;
 
-  std::vector<std::filesystem::path> const& paths_;
+  FilePaths paths_;
   FileSet set_;
   std::mutex mutex_;  ///< of stamps_
   std::vector<std::optional<FileStamp>> stamps_;

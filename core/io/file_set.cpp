@@ -34,8 +34,7 @@ std::size_t FileSet::usual_open_limit() {
   return std::clamp((limit.rlim_cur - std::min(limit.rlim_cur, of_others)) / 4, least, most);
 }
 
-FileSet::FileSet(std::vector<std::filesystem::path> paths, Access access, std::size_t open_limit,
-                 std::shared_ptr<FileIo> io)
+FileSet::FileSet(FilePaths paths, Access access, std::size_t open_limit, std::shared_ptr<FileIo> io)
     : paths_(std::move(paths)),
       access_(access),
       open_limit_(open_limit),
@@ -43,7 +42,7 @@ FileSet::FileSet(std::vector<std::filesystem::path> paths, Access access, std::s
   RESHARD_EXPECT(open_limit_ >= 1);
 }
 
-std::filesystem::path const& FileSet::path(std::uint32_t file) const {
+std::filesystem::path FileSet::path(std::uint32_t file) const {
   RESHARD_EXPECT(file < paths_.size());
   return paths_[file];
 }

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/file_paths.hpp"
 #include "core/io/file_io.hpp"
 
 namespace reshard {
@@ -31,8 +32,8 @@ class FileSet {
 
   /// Pre: open_limit >= 1. Files of Access::write exist already, at their full size. `io` opens
   /// them; nullptr: the default engine.
-  FileSet(std::vector<std::filesystem::path> paths, Access access,
-          std::size_t open_limit = usual_open_limit(), std::shared_ptr<FileIo> io = nullptr);
+  FileSet(FilePaths paths, Access access, std::size_t open_limit = usual_open_limit(),
+          std::shared_ptr<FileIo> io = nullptr);
 
   /// Sets a function that is called with each file whenever it is opened, by several threads at the
   /// same time; open() throws its exceptions. Not to be called while a file is being opened.
@@ -55,7 +56,7 @@ class FileSet {
   /// closing a written file.
   void close();
 
-  std::filesystem::path const& path(std::uint32_t file) const;
+  std::filesystem::path path(std::uint32_t file) const;
   std::size_t size() const { return paths_.size(); }
   FileIo const& io() const { return *io_; }
   /// The number of files that the set keeps open.
@@ -73,7 +74,7 @@ class FileSet {
   bool make_room();
   std::list<std::uint32_t>::iterator leaving();
 
-  std::vector<std::filesystem::path> paths_;
+  FilePaths paths_;
   Access access_;
   std::function<void(std::uint32_t, File const&)> look_;
   std::size_t open_limit_;

@@ -1,22 +1,43 @@
 #include "core/plan/blob_table.hpp"
 
+#include <utility>
+
 #include "core/base/integers.hpp"
 
 namespace reshard {
 
 std::uint32_t BlobTable::add(Blob const& blob) {
-  auto const number = narrow<std::uint32_t>(kinds_.size());
-  kinds_.push_back(kind_of(blob));
+  auto const number = narrow<std::uint32_t>(size());
+  std::uint32_t const kind = kind_of(blob);
+  bool const repeats = runs_.add(blob.file, [&](std::size_t at) {
+    return kinds_[at] == kind && places_[at].offset_bytes == blob.offset_bytes;
+  });
+  if (repeats) return number;
+  kinds_.push_back(kind);
   places_.add({blob.offset_bytes, blob.file});
   return number;
 }
 
 void BlobTable::set(std::size_t i, Blob const& blob) {
+  if (!runs_.is_plain()) {
+    FilePlaces places;
+    std::vector<std::uint32_t> kinds;
+    places.reserve(size());
+    kinds.reserve(size());
+    for (std::size_t b = 0; b < size(); ++b) {
+      places.add(place(b));
+      kinds.push_back(kinds_[runs_[b].entry]);
+    }
+    places_ = std::move(places);
+    kinds_ = std::move(kinds);
+    runs_.make_plain();
+  }
   kinds_[i] = kind_of(blob);
   places_.set(i, {blob.offset_bytes, blob.file});
 }
 
 void BlobTable::shrink() {
+  runs_.shrink();
   places_.shrink();
   kinds_.shrink_to_fit();
   known_.shrink_to_fit();

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/base/dtype.hpp"
+#include "core/base/file_runs.hpp"
 #include "core/base/made_iterator.hpp"
 #include "core/base/shared_text.hpp"
 #include "core/plan/file_places.hpp"
@@ -28,6 +29,7 @@ struct Blob {
 };
 
 /// The blobs of a catalogue, by number. One takes 12 bytes: those of all ranks have few names.
+/// Those of a file that repeat the file before take none.
 class BlobTable {
  public:
   using Iterator = MadeIterator<BlobTable, Blob>;
@@ -37,17 +39,18 @@ class BlobTable {
     for (Blob const& blob : blobs) add(blob);
   }
 
-  std::size_t size() const { return kinds_.size(); }
-  bool empty() const { return kinds_.empty(); }
+  std::size_t size() const { return runs_.size(); }
+  bool empty() const { return size() == 0; }
   Blob operator[](std::size_t i) const {
-    FilePlace const place = places_[i];
-    Kind const& kind = known_[kinds_[i]];
+    FileRuns::Place const at = runs_[i];
+    FilePlace const place = place_of(at);
+    Kind const& kind = known_[kinds_[at.entry]];
     return {place.file, place.offset_bytes, kind.dtype, kind.name};
   }
-  std::uint32_t file(std::size_t i) const { return places_[i].file; }
-  DType dtype(std::size_t i) const { return known_[kinds_[i]].dtype; }
-  FilePlace place(std::size_t i) const { return places_[i]; }
-  SharedText const& name(std::size_t i) const { return known_[kinds_[i]].name; }
+  std::uint32_t file(std::size_t i) const { return place(i).file; }
+  DType dtype(std::size_t i) const { return known_[kinds_[runs_[i].entry]].dtype; }
+  FilePlace place(std::size_t i) const { return place_of(runs_[i]); }
+  SharedText const& name(std::size_t i) const { return known_[kinds_[runs_[i].entry]].name; }
   Iterator begin() const { return {this, 0}; }
   Iterator end() const { return {this, size()}; }
 
@@ -81,9 +84,15 @@ class BlobTable {
   };
 
   std::uint32_t kind_of(Blob const& blob);
+  FilePlace place_of(FileRuns::Place const& at) const {
+    FilePlace place = places_[at.entry];
+    if (at.file != FileRuns::as_stored) place.file = at.file;
+    return place;
+  }
 
-  FilePlaces places_;
-  std::vector<std::uint32_t> kinds_;
+  FileRuns runs_;
+  FilePlaces places_;                 ///< of the entries of runs_, and so is kinds_
+  std::vector<std::uint32_t> kinds_;  ///< in known_
   std::vector<Kind> known_;
   /// The numbers of all of known_, or none; made when a blob is added.
   std::unordered_map<Kind, std::uint32_t, KindHash> number_of_;

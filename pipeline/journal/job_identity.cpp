@@ -103,29 +103,29 @@ std::vector<fs::path> files_at(fs::path const& place, std::optional<fs::file_typ
 /// model.
 std::vector<fs::path> describing_files(JobSpec const& spec, Checkpoint const& source,
                                        JobPlan const& plan) {
-  std::set<fs::path> places{spec.source.config, spec.target.options.huggingface.reference,
-                            spec.model.map};
+  // Texts rather than fs::path, which takes some hundred bytes more: there may be a folder for each
+  // file.
+  std::set<std::string> places{spec.source.config, spec.target.options.huggingface.reference,
+                               spec.model.map};
   if (plan.reference) {
     for (std::string const& name : plan.reference->sidecars)
-      places.insert(plan.reference->path / name);
+      places.insert((plan.reference->path / name).string());
     for (std::string_view const name : {huggingface::config_name, huggingface::index_name})
-      places.insert(plan.reference->path / name);
+      places.insert((plan.reference->path / name).string());
   }
   if (!sees_file(spec.source.path))  // beside a single file there may be anything
-    for (fs::path const& file : source.files) places.insert(file.parent_path());
-  std::vector<fs::path const*> each;
-  for (fs::path const& place : places) each.push_back(&place);
-  std::vector<fs::path const*> weights;
-  for (fs::path const& file : source.files) weights.push_back(&file);
-  auto const by_path = [](fs::path const* path) -> fs::path const& { return *path; };
-  std::ranges::sort(weights, {}, by_path);
+    for (fs::path const& file : source.files) places.insert(file.parent_path().string());
+  std::vector<std::string> const each(places.begin(), places.end());
+  std::vector<std::string_view> weights;
+  for (std::size_t f = 0; f < source.files.size(); ++f) weights.push_back(source.files.text(f));
+  std::ranges::sort(weights);
   std::vector<std::optional<fs::file_type>> listed;
-  for (fs::path const* place : each) listed.push_back(listed_type(*place));
+  for (std::string const& place : each) listed.push_back(listed_type(place));
   std::vector<std::vector<fs::path>> found(each.size());
   overlapped(each.size(), [&](std::size_t i) {
-    found[i] = files_at(*each[i], listed[i]);
+    found[i] = files_at(each[i], listed[i]);
     std::erase_if(found[i], [&](fs::path const& file) {
-      return std::ranges::binary_search(weights, file, {}, by_path);
+      return std::ranges::binary_search(weights, std::string_view(file.native()));
     });
   });
   std::set<fs::path> files;
@@ -152,8 +152,8 @@ std::string source_digest(JobSpec const& spec, Checkpoint const& source, JobPlan
   return seen("source digest", spec.source.path, [&] {
     Digest digest;
     auto const describing = describing_files(spec, source, plan);
-    std::vector<fs::path> files = source.files;
-    files.insert(files.end(), describing.begin(), describing.end());
+    FilePaths files = source.files;
+    files.add(describing);
     std::vector<std::string> const places = resolved_paths(files);
     std::size_t const weights = source.files.size();
     for (std::size_t f = 0; f < weights; ++f) {

@@ -76,7 +76,7 @@ std::unique_ptr<TraceFile> open_trace(JobRun const& run, PlannedJob const& job) 
   if (!path) return file;
   together(run.comm, [&] {
     if (run.comm.rank() != 0) return;
-    check_outside_job(*path, "--trace", run.spec, job.source.files);
+    check_outside_job(*path, "--trace", run.spec, std::vector<fs::path>(job.source.files));
     file = std::make_unique<TraceFile>(*path);
   });
   return file;

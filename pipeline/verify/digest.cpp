@@ -128,7 +128,8 @@ DigestedCheckpoint digest_opened(Checkpoint checkpoint, DigestQuery const& query
   begin_phase("reading the tensors");
   options.watch = [all = bytes_in_all(result.work) / static_cast<std::uint64_t>(comm.size())](
                       std::uint64_t bytes) { advance_phase(bytes, all); };
-  result.found = scan(comm, result.checkpoint.files, result.work, options);
+  result.found =
+      scan(comm, std::vector<std::filesystem::path>(result.checkpoint.files), result.work, options);
   together(comm, [&] {
     std::vector<std::uint64_t> const digests = tensor_digests(result.work, result.found.shares);
     note_failed(result, states, digests);

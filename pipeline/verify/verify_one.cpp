@@ -165,7 +165,8 @@ std::vector<std::string> file_faults(fs::path const& path, Checkpoint const& che
                                      Comm const& comm) {
   OwnRecord own;
   together_seeing(comm, [&] {
-    own = find_record(path, checkpoint.files, checkpoint.storage == Storage::shares);
+    own = find_record(path, std::vector<fs::path>(checkpoint.files),
+                      checkpoint.storage == Storage::shares);
   });
   if (!own.lists_files() && own.manifest)
     fail(
@@ -186,7 +187,8 @@ VerifyReport verify_one(DigestQuery query, Comm const& comm) {
   std::optional<OwnRecord> own;
   auto const nothing = capture([&] {
     together_seeing(comm, [&] {
-      own = find_record(query.path, checkpoint.files, checkpoint.storage == Storage::shares);
+      own = find_record(query.path, std::vector<fs::path>(checkpoint.files),
+                        checkpoint.storage == Storage::shares);
     });
   });
   std::vector<std::string> absent;

@@ -42,7 +42,8 @@ class PartVerifier {
     auto const unreadable = capture([&] { checkpoint_ = open_source(query_.path, comm_); });
     auto const nothing = capture([&] {
       together_seeing(comm_, [&] {
-        own_ = find_record(query_.path, checkpoint_.files, checkpoint_.storage == Storage::shares);
+        own_ = find_record(query_.path, std::vector<fs::path>(checkpoint_.files),
+                           checkpoint_.storage == Storage::shares);
       });
     });
     if (nothing) throw unreadable ? *unreadable : *nothing;

@@ -35,7 +35,7 @@ class TensorsByName {
  public:
   explicit TensorsByName(StoredTable const& table) {
     for (std::size_t t = 0; t < table.tensors.size(); ++t)
-      numbers_[table.tensors[t].name].push_back(t);
+      numbers_[table.tensors.name(t)].push_back(t);
   }
 
   std::optional<std::size_t> find(std::string_view name, std::size_t occurrence) const {
@@ -85,7 +85,7 @@ class Counterparts {
   }
 
  private:
-  StoredTensor const& counterpart(std::size_t t) const {
+  StoredTensor counterpart(std::size_t t) const {
     StoredTensor const& own = source_.stored.tensors[t];
     auto const found = by_name_.find(own.name, occurrence_[t]);
     if (!found)
@@ -93,7 +93,7 @@ class Counterparts {
            "[source] average: {} has no '{}', which {} has. Name checkpoints of one model and one "
            "layout, or convert them to one layout first.",
            other_.folder.string(), std::string_view(own.name), source_.folder.string());
-    StoredTensor const& tensor = other_.stored.tensors[*found];
+    StoredTensor tensor = other_.stored.tensors[*found];
     auto const shape = [](StoredTensor const& one) {
       return std::vector<Index>(one.shape.begin(), one.shape.end());
     };
@@ -192,13 +192,15 @@ class Averager {
       first += narrow<std::uint32_t>(other->files.size());
     }
     StoredTable const& table = source.stored;
-    for (std::size_t t = 0; t < table.tensors.size(); ++t)
-      for (std::size_t c = 0; c < table.tensors[t].chunk_count; ++c) {
-        std::size_t const chunk = table.tensors[t].first_chunk + c;
+    for (std::size_t t = 0; t < table.tensors.size(); ++t) {
+      StoredTensor const tensor = table.tensors[t];
+      for (std::size_t c = 0; c < tensor.chunk_count; ++c) {
+        std::size_t const chunk = tensor.first_chunk + c;
         ItemPlace const item = table.chunks[chunk].item;
         boxes_.push_back({item.file, table.payload_offset_bytes(chunk),
                           item.offset_bytes + item.size_bytes, t, chunk});
       }
+    }
     std::ranges::sort(boxes_, {},
                       [](BoxBytes const& box) { return std::pair(box.file, box.begin); });
   }

@@ -277,7 +277,7 @@ class IdentityPlanner {
       numbers.emplace(tensors_[t].key, TensorId{narrow<std::uint32_t>(t)});
     std::vector<PlainState> states;
     auto const number = [&](std::size_t stored) {
-      std::string const& name = source_.stored.tensors[stored].name;
+      std::string const& name = source_.stored.tensors.name(stored);
       if (!name.starts_with(request_.read.prefix)) return numbers.end();
       return numbers.find(std::string_view(name).substr(request_.read.prefix.size()));
     };

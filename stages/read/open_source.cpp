@@ -9,7 +9,7 @@ namespace {
 
 /// Appends the files of another checkpoint with what is known of each.
 void add_files(Checkpoint const& other, Checkpoint& source) {
-  source.files.insert(source.files.end(), other.files.begin(), other.files.end());
+  source.files.add(other.files);
   source.stamps.insert(source.stamps.end(), other.stamps.begin(), other.stamps.end());
   source.stamped_by.insert(source.stamped_by.end(), other.stamped_by.begin(),
                            other.stamped_by.end());

@@ -16,14 +16,14 @@ constexpr std::uint64_t least_run_bytes = 256;
 std::uint64_t border(std::uint64_t place) { return mixed_bits((place + 1) * 0x9e3779b97f4a7c15U); }
 
 /// The runs of a part in the order of the file, joined where they continue each other.
-struct FileRuns {
+struct RunsInFile {
   std::uint64_t run_bytes = 0;
   std::vector<ByteDim> dims;     ///< outermost first
   std::uint64_t span_bytes = 0;  ///< from the first byte to after the last
 };
 
-FileRuns file_runs(DigestPart const& part) {
-  FileRuns runs{part.run_bytes, {part.dims.begin(), part.dims.end()}, part.run_bytes};
+RunsInFile file_runs(DigestPart const& part) {
+  RunsInFile runs{part.run_bytes, {part.dims.begin(), part.dims.end()}, part.run_bytes};
   std::sort(runs.dims.begin(), runs.dims.end(),
             [](ByteDim const& a, ByteDim const& b) { return a.from_stride > b.from_stride; });
   for (ByteDim const& dim : runs.dims)
@@ -83,7 +83,7 @@ void RecordSums::add(std::uint32_t file, std::uint64_t offset_bytes,
 void RecordSums::add(DigestPart const& part, std::byte const* staging,
                      std::vector<RecordShare>& shares) const {
   if (records_.empty()) return;
-  FileRuns const runs = file_runs(part);
+  RunsInFile const runs = file_runs(part);
   Place const* const record =
       find(part.file, part.offset_bytes, part.offset_bytes + runs.span_bytes);
   if (record == nullptr || (!runs.dims.empty() && runs.run_bytes < least_run_bytes)) return;

@@ -16,7 +16,8 @@ inline void add_chunk(dcp::Metadata& metadata, std::vector<Index> const& offsets
                       std::vector<Index> const& sizes, ItemPlace item) {
   metadata.chunks.push_back(
       {.offsets = metadata.lists.add(offsets), .sizes = metadata.lists.add(sizes), .item = item});
-  ++metadata.tensors.back().chunk_count;
+  metadata.tensors.change(metadata.tensors.size() - 1,
+                          [](StoredTensor& last) { ++last.chunk_count; });
 }
 
 inline void add_tensor(dcp::Metadata& metadata, std::string name, DType dtype,

@@ -81,7 +81,7 @@ void write_target(JobPlan const& plan, std::vector<std::vector<std::byte>> const
   write_small_files(plan, folder);
 }
 
-std::vector<std::vector<std::byte>> bytes_of_files(std::span<fs::path const> files) {
+std::vector<std::vector<std::byte>> bytes_of_files(FilePaths const& files) {
   std::vector<std::vector<std::byte>> all;
   for (fs::path const& file : files) all.push_back(reshard::bytes_of(file));
   return all;

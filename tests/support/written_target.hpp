@@ -17,7 +17,7 @@ void write_target(JobPlan const& plan, std::vector<std::vector<std::byte>> const
                   std::filesystem::path const& folder);
 
 /// The bytes of all files.
-std::vector<std::vector<std::byte>> bytes_of_files(std::span<std::filesystem::path const> files);
+std::vector<std::vector<std::byte>> bytes_of_files(FilePaths const& files);
 
 /// The stored tensor's bytes, row-major, gathered from its chunks; and whether they hold each
 /// element exactly once. Pre: whole bytes for each element, or one chunk.

@@ -151,7 +151,7 @@ std::vector<std::size_t> Writer::key_order() const {
     std::unordered_map<std::string_view, std::size_t> numbers;
     for (std::size_t i = 0; i < keys; ++i)
       numbers.emplace(
-          i < tensors ? metadata_.tensors[i].name.text() : metadata_.objects[i - tensors].name, i);
+          i < tensors ? metadata_.tensors.name(i).text() : metadata_.objects[i - tensors].name, i);
     for (auto const& [key, path] : *metadata_.planner_data) {
       auto const found = numbers.find(key);
       if (found == numbers.end() || placed[found->second]) continue;

@@ -50,7 +50,7 @@ class Buffers {
 
  private:
   std::string const& name(std::size_t tensor) const {
-    return checkpoint_.stored.tensors[tensor].name;
+    return checkpoint_.stored.tensors.name(tensor);
   }
 
   std::size_t state_number(std::string_view slot) {
@@ -73,8 +73,8 @@ class Buffers {
              "{}: '{}' is stored, but '{}' of the same bucket is missing. The checkpoint is "
              "incomplete: choose another save.",
              checkpoint_.place, name(one), view_.states[s]);
-      auto const& shape = checkpoint_.stored.tensors[states[s]].shape;
-      auto const& other = checkpoint_.stored.tensors[one].shape;
+      SharedShape const shape = checkpoint_.stored.tensors.shape(states[s]);
+      SharedShape const other = checkpoint_.stored.tensors.shape(one);
       if (shape.size() != 1 || shape != other)
         fail(
             ErrorKind::source,

@@ -100,7 +100,7 @@ bool is_empty_state(StoredTensor const& tensor) {
 std::vector<std::size_t> buffers_in(StoredTable const& stored) {
   std::vector<std::size_t> found;
   for (std::size_t t = 0; t < stored.tensors.size(); ++t)
-    if (parse_bucket_key(stored.tensors[t].name.text())) found.push_back(t);
+    if (parse_bucket_key(stored.tensors.name(t).text())) found.push_back(t);
   return found;
 }
 
@@ -125,12 +125,12 @@ StoredView plain_keys(Checkpoint const& checkpoint, std::string const& prefix) {
   for (std::size_t const tensor : found.settings) state[tensor] = true;
   for (std::size_t const tensor : found.strays) {
     state[tensor] = true;
-    view.fixed_state.push_back(tensors[tensor].name);
+    view.fixed_state.push_back(tensors.name(tensor));
   }
   view.state_fault = found.fault;
   for (std::size_t t = 0; t < tensors.size(); ++t) {
     if (state[t]) continue;
-    std::string const& key = tensors[t].name;
+    std::string const& key = tensors.name(t);
     if (key.starts_with(prefix))
       view.weights.emplace(key.substr(prefix.size()), t);
     else
@@ -160,9 +160,9 @@ StoredView sorted_keys(Checkpoint const& checkpoint, Flavour flavour, std::strin
   if (flavour == Flavour::torch_dist) in_buffers = buffers_in(checkpoint.stored);
   add_flat_buffers(checkpoint, in_buffers, view);
   for (std::size_t t = 0; t < tensors.size(); ++t) {
-    std::string const& key = tensors[t].name;
+    std::string const& key = tensors.name(t);
     if (std::ranges::binary_search(in_buffers, t)) continue;
-    if (flavour == Flavour::fsdp_dtensor && is_step_key(key) && tensors[t].shape.empty()) continue;
+    if (flavour == Flavour::fsdp_dtensor && is_step_key(key) && tensors.shape(t).empty()) continue;
     if (is_run_state(key)) continue;  // fsdp_dtensor has tensors where torch_dist has objects
     if (flavour == Flavour::torch_dcp && is_empty_state(tensors[t])) continue;
     if (auto state = state_key(key, flavour)) {

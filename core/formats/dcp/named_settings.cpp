@@ -257,12 +257,12 @@ std::shared_ptr<TorchOptimizer const> read_named_settings(Checkpoint const& chec
   if (found.states.empty()) return nullptr;
   std::vector<Value> values;
   for (NamedState const& step : found.steps)
-    values.push_back({checkpoint.stored.tensors[step.tensor].name, nullptr, step.tensor, {}});
+    values.push_back({checkpoint.stored.tensors.name(step.tensor), nullptr, step.tensor, {}});
   for (StoredObject const& object : checkpoint.stored.objects)
     if (is_named_setting(object.name, found.places))
       values.push_back({object.name, &object, 0, {}});
   for (std::size_t const tensor : found.settings)
-    values.push_back({checkpoint.stored.tensors[tensor].name, nullptr, tensor, {}});
+    values.push_back({checkpoint.stored.tensors.name(tensor), nullptr, tensor, {}});
   read_values(checkpoint, values, files, exchange);
   auto optimizer = std::make_shared<TorchOptimizer>();
   std::span<Value const> const all(values);

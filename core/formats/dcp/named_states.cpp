@@ -54,7 +54,7 @@ class Matcher {
   }
 
  private:
-  std::string_view name(std::size_t tensor) const { return table_.tensors[tensor].name; }
+  std::string_view name(std::size_t tensor) const { return table_.tensors.name(tensor); }
 
   void sort_names() {
     for (std::size_t t = 0; t < table_.tensors.size(); ++t) {
@@ -122,8 +122,8 @@ class Matcher {
     if (!weight.starts_with(prefix_)) return result_.elsewhere.push_back(tensor);
     auto const [known, is_new] = held_.try_emplace({weight, reading.slot}, tensor);
     bool const step = reading.slot == step_slot;
-    auto const& shape = table_.tensors[tensor].shape;
-    auto const& expected = table_.tensors[weights_.find(weight)->second].shape;
+    SharedShape const shape = table_.tensors.shape(tensor);
+    SharedShape const expected = table_.tensors.shape(weights_.find(weight)->second);
     if (!is_new)
       note(fmt::format("'{}' and '{}' are the same state of '{}'. Remove one of them",
                        name(known->second), name(tensor), weight));

@@ -32,7 +32,7 @@ class Numbered {
 
  private:
   bool sort(std::size_t tensor) {
-    std::string_view const key = checkpoint_.stored.tensors[tensor].name.text();
+    std::string_view const key = checkpoint_.stored.tensors.name(tensor).text();
     if (key.starts_with(masters_prefix)) {
       auto const numbers = parse_numbers(key.substr(masters_prefix.size()));
       return numbers && numbers->size() == 2 &&

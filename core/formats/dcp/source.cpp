@@ -56,19 +56,22 @@ void read_item_heads(Checkpoint& checkpoint, StampedFiles& files, HeaderExchange
     auto const rank = static_cast<std::size_t>(exchange.rank());
     std::size_t const first = first_of(rank);
     std::size_t const last = first_of(rank + 1);
-    std::vector<StoredTensor const*> tensor_of(last - first);
-    for (StoredTensor const& tensor : stored.tensors)
+    constexpr std::uint32_t no_tensor = 0xffffffffU;
+    std::vector<std::uint32_t> tensor_of(last - first, no_tensor);
+    for (std::size_t t = 0; t < stored.tensors.size(); ++t) {
+      StoredTensor const tensor = stored.tensors[t];
       for (std::size_t c = std::max<std::size_t>(tensor.first_chunk, first);
            c < std::min<std::size_t>(tensor.first_chunk + tensor.chunk_count, last); ++c)
-        tensor_of[c - first] = &tensor;
-    RESHARD_EXPECT(std::ranges::count(tensor_of, nullptr) == 0);
+        tensor_of[c - first] = narrow<std::uint32_t>(t);
+    }
+    RESHARD_EXPECT(std::ranges::count(tensor_of, no_tensor) == 0);
     std::vector<std::string> blocks((last - first + heads_at_a_time - 1) / heads_at_a_time);
     overlapped(blocks.size(), [&](std::size_t block) {
       WireWriter heads;
       std::size_t const begin = first + block * heads_at_a_time;
       for (std::size_t c = begin; c < std::min(begin + heads_at_a_time, last); ++c) {
         StoredChunk const& chunk = stored.chunks[c];
-        StoredTensor const& tensor = *tensor_of[c - first];
+        StoredTensor const tensor = stored.tensors[tensor_of[c - first]];
         auto const file = files.open(chunk.item.file);
         pack(heads,
              read_tensor_item(*file, chunk.item, tensor.dtype, stored.sizes(chunk), tensor.name));

@@ -19,7 +19,8 @@ class Unflattener {
   }
 
   void run() {
-    for (StoredTensor& tensor : stored_.tensors) {
+    for (std::size_t t = 0; t < stored_.tensors.size(); ++t) {
+      StoredTensor tensor = stored_.tensors[t];
       auto const found = shapes_.find(tensor.name);
       auto const first = narrow<std::uint32_t>(chunks_.size());
       if (found == shapes_.end())
@@ -28,6 +29,7 @@ class Unflattener {
         unfold(tensor, *found->second);
       tensor.first_chunk = first;
       tensor.chunk_count = narrow<std::uint32_t>(chunks_.size()) - first;
+      stored_.tensors.set(t, std::move(tensor));
     }
     stored_.chunks = std::move(chunks_);
     stored_.payload_offsets = std::move(payloads_);

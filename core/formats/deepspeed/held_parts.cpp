@@ -14,8 +14,7 @@ namespace {
 
 class Holder {
  public:
-  Holder(Folder const& folder, Headers const& headers,
-         std::vector<std::filesystem::path> const& files)
+  Holder(Folder const& folder, Headers const& headers, FilePaths const& files)
       : folder_(folder),
         headers_(headers),
         files_(files),
@@ -269,7 +268,7 @@ class Holder {
 
   Folder const& folder_;
   Headers const& headers_;
-  std::vector<std::filesystem::path> const& files_;
+  FilePaths const& files_;
   std::uint32_t first_state_;
   std::vector<HeldParameter> parameters_;
   std::map<std::string, std::size_t> numbers_;
@@ -280,7 +279,7 @@ class Holder {
 }  // namespace
 
 std::vector<HeldParameter> held_parameters(Folder const& folder, Headers const& headers,
-                                           std::vector<std::filesystem::path> const& files) {
+                                           FilePaths const& files) {
   return Holder(folder, headers, files).run();
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/file_paths.hpp"
 #include "core/formats/deepspeed/folder.hpp"
 #include "core/formats/deepspeed/rank_header.hpp"
 
@@ -44,6 +45,6 @@ struct HeldParameter {
 /// `headers`. `files` are the model files, then those of Headers::optimizers. Errors of kind
 /// source: incomplete parameters, a number of files that differs from the stated ranks.
 std::vector<HeldParameter> held_parameters(Folder const& folder, Headers const& headers,
-                                           std::vector<std::filesystem::path> const& files);
+                                           FilePaths const& files);
 
 }  // namespace reshard::deepspeed

@@ -157,7 +157,7 @@ Inspection DeepSpeedFormat::describe(fs::path const& path,
   for (auto const& [name, at] : view.weights) {
     auto const rounded = checkpoint.stored.rounded.find(at);
     ++dtypes[std::string(reshard::name(rounded == checkpoint.stored.rounded.end()
-                                           ? checkpoint.stored.tensors[at].dtype
+                                           ? checkpoint.stored.tensors.dtype(at)
                                            : rounded->second))];
   }
   std::string dtypes_text;
@@ -211,10 +211,10 @@ StoredView DeepSpeedFormat::view(Checkpoint const& checkpoint, std::string const
   StoredView view;
   auto const& tensors = checkpoint.stored.tensors;
   for (std::size_t t = 0; t < tensors.size(); ++t) {
-    auto const state = parse_state_name(tensors[t].name);
-    std::string_view const name = state ? state->parameter : tensors[t].name.text();
+    auto const state = parse_state_name(tensors.name(t));
+    std::string_view const name = state ? state->parameter : tensors.name(t).text();
     if (!name.starts_with(prefix)) {
-      view.unread.push_back(tensors[t].name);
+      view.unread.push_back(tensors.name(t));
       continue;
     }
     std::string key(name.substr(prefix.size()));

@@ -203,8 +203,7 @@ Checkpoint FsdpRanksFormat::open(fs::path const& path, OpenChoice const& choice,
   exchange.together_seeing([&] {
     folder = open_folder(path);
     checkpoint.files = folder.models;
-    checkpoint.files.insert(checkpoint.files.end(), folder.optimizers.begin(),
-                            folder.optimizers.end());
+    checkpoint.files.add(folder.optimizers);
   });
   checkpoint.root = checkpoint.folder = path;
   checkpoint.place = path.string();

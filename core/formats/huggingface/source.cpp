@@ -50,11 +50,11 @@ void check_once(Checkpoint const& checkpoint) {
   StoredTable const& stored = checkpoint.stored;
   std::map<std::string_view, std::size_t> seen;
   for (std::size_t t = 0; t < stored.tensors.size(); ++t)
-    if (auto const [first, is_new] = seen.emplace(stored.tensors[t].name, t); !is_new)
+    if (auto const [first, is_new] = seen.emplace(stored.tensors.name(t), t); !is_new)
       fail(ErrorKind::source,
            "{}: '{}' is in several files, and without an index it is not known which is meant. "
            "Remove the files of another save or download.",
-           checkpoint.place, safetensors::shown(stored.tensors[t].name));
+           checkpoint.place, safetensors::shown(stored.tensors.name(t)));
 }
 
 /// Tensors and bytes of one dtype.

@@ -258,7 +258,7 @@ pickle::NodeId ExtraStates::node_of(Known const& known, pickle::Document const**
 void ExtraStates::take_objects(Checkpoint const& source) {
   constexpr std::uint64_t largest_empty_bytes =
       1600;  // torch.save of a list with an empty tensor or None takes less
-  std::vector<std::filesystem::path> const& files = files_ = source.files;
+  FilePaths const& files = files_ = source.files;
   for (StoredObject const& object : source.stored.objects) {
     auto const key = module_state_key(object.name);
     if (!key || object.item.size_bytes <= largest_empty_bytes) continue;

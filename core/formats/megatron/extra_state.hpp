@@ -104,7 +104,7 @@ class ExtraStates {
   bool from_source_ = false;            ///< the source's key set is used
   std::map<std::string, Known> known_;  ///< by key with global numbers
   SharedText object_without_state_;     ///< "" until its first use
-  std::vector<std::filesystem::path> files_;
+  FilePaths files_;
   std::map<std::pair<std::uint32_t, std::uint64_t>, std::unique_ptr<TorchFile>>
       documents_;  ///< by file and place
 };

@@ -148,8 +148,8 @@ class StateTable {
 
 }  // namespace
 
-std::vector<fs::path> distributed_files(Directory const& directory) {
-  std::vector<fs::path> files;
+FilePaths distributed_files(Directory const& directory) {
+  FilePaths files;
   for (Shard const& shard : directory.shards)
     if (std::ranges::binary_search(shard.files, distributed_file_name))
       files.push_back(shard.path / distributed_file_name);

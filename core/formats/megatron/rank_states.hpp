@@ -33,7 +33,7 @@ struct FileStates {
 };
 
 /// The distrib_optim.pt of the shards, in their order.
-std::vector<std::filesystem::path> distributed_files(Directory const& directory);
+FilePaths distributed_files(Directory const& directory);
 
 /// Whether all optimizer state of the folders has a form that add_rank_states() supports.
 bool has_known_states(Directory const& directory);

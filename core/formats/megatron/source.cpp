@@ -25,8 +25,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::vector<fs::path> model_files_in(Directory const& directory) {
-  std::vector<fs::path> files;
+FilePaths model_files_in(Directory const& directory) {
+  FilePaths files;
   for (Shard const& shard : directory.shards) {
     if (shard.model_file.empty())
       fail(ErrorKind::source,
@@ -250,8 +250,7 @@ Checkpoint MegatronFormat::open(fs::path const& path, OpenChoice const& choice,
     directory = open_directory(path);
     checkpoint.files = model_files_in(directory);
     with_states = choice.rank_states && has_known_states(directory);
-    if (with_states)
-      std::ranges::copy(distributed_files(directory), back_inserter(checkpoint.files));
+    if (with_states) checkpoint.files.add(distributed_files(directory));
   });
   checkpoint.root = directory.root;
   checkpoint.folder = directory.iteration_dir;

@@ -27,22 +27,22 @@ void note_block(NameTraits& traits, std::string_view name) {
 NameTraits traits_of_shares(Checkpoint const& checkpoint) {
   NameTraits traits;
   traits.vocab_ranks = checkpoint.mesh.size("tp");
-  std::vector<StoredTensor const*> tensors;  // of tensors that disagree, the last counts
+  std::vector<std::size_t> tensors;  // of tensors that disagree, the last counts
   for (TensorRun const& run : checkpoint.different_tensors(Checkpoint::Which::last))
-    for (std::size_t t = run.first; t < run.first + run.count; ++t)
-      tensors.push_back(&checkpoint.stored.tensors[t]);
-  for (StoredTensor const* tensor : tensors)
-    if (auto root = root_in(tensor->name)) traits.names.root = std::move(*root);
-  for (StoredTensor const* tensor : tensors) {
-    std::string_view const name = behind_root(tensor->name, traits.names.root);
+    for (std::size_t t = run.first; t < run.first + run.count; ++t) tensors.push_back(t);
+  StoredTensors const& stored = checkpoint.stored.tensors;
+  for (std::size_t const t : tensors)
+    if (auto root = root_in(stored.name(t))) traits.names.root = std::move(*root);
+  for (std::size_t const t : tensors) {
+    std::string_view const name = behind_root(stored.name(t), traits.names.root);
     if (name.ends_with("layer_norm_weight")) traits.spec = "te";
     if (contains(name, ".experts.local_experts.")) traits.form = "sequential";
     if (name.ends_with(".experts.weight1")) traits.form = "flat";
     if (name.ends_with(".experts.linear_fc1.weight0")) traits.form = "grouped";
     if (contains(name, ".mlp.experts.linear_fc") && traits.form.empty()) traits.form = "grouped";
     note_block(traits, name);
-    if (name == embedding && !tensor->shape.empty())
-      traits.padded_vocab = tensor->shape[0] * traits.vocab_ranks;
+    if (name == embedding && !stored.shape(t).empty())
+      traits.padded_vocab = stored.shape(t)[0] * traits.vocab_ranks;
   }
   bool te_states = false;  // layers of latent attention keep their norm apart under both
   for (ModuleStates const& states : checkpoint.module_states)

@@ -82,7 +82,7 @@ class ConfigFinder {
     for (auto const& [at, name] : names_) {
       dora = dora || name.kind == Kind::magnitude;
       if (name.kind == Kind::trained) saved.insert(name.wrapped);
-      SharedShape const& shape = source_.stored.tensors[at].shape;
+      SharedShape const shape = source_.stored.tensors.shape(at);
       if (name.kind != Kind::matrix || name.peft.find(".lora_A.") == std::string::npos ||
           shape.empty())
         continue;

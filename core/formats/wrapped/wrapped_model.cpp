@@ -64,7 +64,7 @@ class Wrapped {
   }
 
  private:
-  std::string stored(std::size_t at) const { return source_.stored.tensors[at].name.text(); }
+  std::string stored(std::size_t at) const { return source_.stored.tensors.name(at).text(); }
 
   /// Tensors beside a wrapped layer in its module are of an adapter of another kind.
   void check_names() const {
@@ -167,19 +167,20 @@ class Wrapped {
   void replace_table(Checkpoint& of, NameOf const& name_of) {
     has_trained_ = std::ranges::any_of(
         names_, [](auto const& one) { return one.second.kind == Kind::trained; });
-    std::vector<StoredTensor> kept;
+    StoredTensors kept;
     std::map<std::size_t, DType> rounded;
     auto& all = of.stored.tensors;
     for (std::size_t t = 0; t < all.size(); ++t) {
       auto const known = names_.find(t);
       bool const own = known != names_.end();
       if (!own && &of != &source_) continue;
-      std::string name = own ? name_of(known->second) : std::string(all[t].name.text());
+      std::string name = own ? name_of(known->second) : std::string(all.name(t).text());
       if (name.empty()) continue;
       if (auto const found = of.stored.rounded.find(t); found != of.stored.rounded.end())
         rounded.emplace(kept.size(), found->second);
-      kept.push_back(all[t]);
-      kept.back().name = SharedText(std::move(name));
+      StoredTensor renamed = all[t];
+      renamed.name = SharedText(std::move(name));
+      kept.push_back(std::move(renamed));
     }
     all = std::move(kept);
     of.stored.rounded = std::move(rounded);
@@ -243,8 +244,8 @@ class Wrapped {
   }
 
   struct Factors {
-    StoredTensor const* a = nullptr;
-    StoredTensor const* b = nullptr;
+    std::optional<StoredTensor> a;
+    std::optional<StoredTensor> b;
     bool magnitude = false;
   };
 
@@ -256,8 +257,8 @@ class Wrapped {
       std::size_t const at = name.rfind(".lora_");
       if (at == std::string::npos) continue;
       std::string const part = name.substr(at + 6);
-      if (part == "A.weight") modules[name.substr(0, at)].a = &tensor;
-      if (part == "B.weight") modules[name.substr(0, at)].b = &tensor;
+      if (part == "A.weight") modules[name.substr(0, at)].a = tensor;
+      if (part == "B.weight") modules[name.substr(0, at)].b = tensor;
       if (part.starts_with("magnitude_vector")) modules[name.substr(0, at)].magnitude = true;
     }
     Json const* const dora = stated("use_dora");
@@ -267,7 +268,7 @@ class Wrapped {
         stated("r") != nullptr && (patterns == nullptr || *patterns == Json::object());
     std::int64_t const* const stated_rank = one_rank ? stated("r")->integer() : nullptr;
     for (auto const& [name, module] : modules) {
-      bool const pair = module.a != nullptr && module.b != nullptr;
+      bool const pair = module.a && module.b;
       if (!pair || module.magnitude != normalised)
         fail(ErrorKind::source,
              "{}: '{}' has {}, and its {} states use_dora = {}. The adapter is incomplete, or the "

@@ -23,7 +23,8 @@ std::vector<std::uint64_t> digests_of_weights(PlannedJob const& job, Comm const&
     for (auto const& [weight, dtype] : job.plan.source.masters) model.set_exists(weight, true);
     work = digest_work(model, *job.plan.weights, DigestScope::distinct);
   });
-  return tensor_digests(*work, scan(comm, job.source.files, *work, {}).shares);
+  std::vector<std::filesystem::path> const files = job.source.files;
+  return tensor_digests(*work, scan(comm, files, *work, {}).shares);
 }
 
 std::vector<StateCheck const*> wrong_masters(Plan const& plan,

@@ -36,7 +36,7 @@ void try_engines(JobRun const& run, PlannedJob const& job, fs::path const& folde
   std::vector<std::uint64_t> sizes;
   for (FileStamp const& stamp : job.source.stamps)
     sizes.push_back(narrow<std::uint64_t>(stamp.bytes));
-  chosen.read_trial = try_reading(job.source.files, sizes, threads, bytes);
+  chosen.read_trial = try_reading(std::vector<fs::path>(job.source.files), sizes, threads, bytes);
   chosen.read = chosen.read_trial.chosen;
   run.progress.note(fmt::format(
       "reading with {} ({:.0f} % of the source lie in the page cache{})", chosen.read,

@@ -60,7 +60,7 @@ struct Pair {
 };
 
 std::string place_text(Checkpoint const& checkpoint, ElementPlace const& place) {
-  return fmt::format("'{}' [{}] in {} at byte {}", checkpoint.stored.tensors[place.stored].name,
+  return fmt::format("'{}' [{}] in {} at byte {}", checkpoint.stored.tensors.name(place.stored),
                      fmt::join(place.index, ", "), checkpoint.files[place.file].string(),
                      place.offset_bytes);
 }
@@ -130,7 +130,7 @@ class SelfChecker {
   void not_covered(std::size_t stored) {
     ++result_.not_covered;
     if (result_.not_covered_names.size() < most_names)
-      result_.not_covered_names.push_back(sides_.b.checkpoint.stored.tensors[stored].name);
+      result_.not_covered_names.push_back(sides_.b.checkpoint.stored.tensors.name(stored));
   }
 
   void draw(std::size_t ordinal) {

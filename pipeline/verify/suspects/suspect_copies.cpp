@@ -29,7 +29,8 @@ class CopySearch {
     if (work_.regions.empty()) return std::move(findings_);
     ScanOptions options;
     options.threads = threads;
-    ScanResult const found = scan(comm_, checkpoint_.files, work_, options);
+    ScanResult const found =
+        scan(comm_, std::vector<std::filesystem::path>(checkpoint_.files), work_, options);
     std::vector<Suspect> mine;
     together(comm_, [&] { mine = look_at_share(found.shares); });
     findings_.suspects = gathered(mine);

@@ -29,14 +29,14 @@ std::string magnitude_name(std::string_view b) {
 
 Magnitudes::Magnitudes(Checkpoint const& adapter) : adapter_(adapter) {
   for (std::size_t t = 0; t < adapter.stored.tensors.size(); ++t)
-    if (std::string const name(adapter.stored.tensors[t].name.text()); is_magnitude(name))
+    if (std::string const name(adapter.stored.tensors.name(t).text()); is_magnitude(name))
       places_.emplace(without_end(name), t);
 }
 
 Checkpoint Magnitudes::others() const {
   Checkpoint result = adapter_;
-  std::erase_if(result.stored.tensors,
-                [](StoredTensor const& tensor) { return is_magnitude(tensor.name.text()); });
+  result.stored.tensors.keep_if(
+      [](StoredTensor const& tensor) { return !is_magnitude(tensor.name.text()); });
   return result;
 }
 

@@ -36,7 +36,7 @@ class NamedMerger {
   std::map<std::string, Module> modules() const {
     std::map<std::string, Module> result;
     for (std::size_t t = 0; t < adapter_.stored.tensors.size(); ++t) {
-      std::string const name(adapter_.stored.tensors[t].name.text());
+      std::string const name(adapter_.stored.tensors.name(t).text());
       std::size_t const at = name.rfind(".lora_");
       Module& module = result[name.substr(prefix.size(), at - prefix.size())];
       (name[at + 6] == 'A' ? module.a : name[at + 6] == 'B' ? module.b : module.magnitude) = t;
@@ -44,7 +44,7 @@ class NamedMerger {
     return result;
   }
 
-  StoredTensor const& stored(std::size_t at) const { return adapter_.stored.tensors[at]; }
+  StoredTensor stored(std::size_t at) const { return adapter_.stored.tensors[at]; }
 
   /// A prefix of the base model's names is not cut off in every job.
   std::optional<TensorId> find(std::string const& name) const {

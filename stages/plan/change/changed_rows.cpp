@@ -233,7 +233,7 @@ class RowChanger {
       if (!used_[i])
         fail(ErrorKind::source,
              "{}: '{}' is no weight of this model with a row for each token. Leave it out.",
-             source_.new_rows->place, std::string_view(source_.new_rows->stored.tensors[i].name));
+             source_.new_rows->place, std::string_view(source_.new_rows->stored.tensors.name(i)));
   }
 
   /// Optimizer state of rows that were never trained is zero, except for master weights.

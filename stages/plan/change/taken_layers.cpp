@@ -95,14 +95,14 @@ class LayerTaker {
     };
     Names kept;
     for (std::size_t t = 0; t < source_.stored.tensors.size(); ++t) {
-      std::string name(std::string_view(source_.stored.tensors[t].name));
+      std::string name(std::string_view(source_.stored.tensors.name(t)));
       if (left_out.contains(name)) continue;
       add(source_, t, 0);
       kept.insert(std::move(name));
     }
     auto const first = narrow<std::uint32_t>(source_.files.size());
     for (std::size_t t = 0; t < from_.stored.tensors.size(); ++t) {
-      std::string_view const name = from_.stored.tensors[t].name;
+      std::string_view const name = from_.stored.tensors.name(t);
       if (taken.contains(name) && !kept.contains(name)) add(from_, t, first);
     }
     joined.objects = std::move(source_.stored.objects);

@@ -253,7 +253,7 @@ class FlatStates {
          megatron::flat_rule_text(read_.args), nearest);
   }
 
-  StoredTensor const& tensor(std::size_t at) const { return source_.stored.tensors[at]; }
+  StoredTensor tensor(std::size_t at) const { return source_.stored.tensors[at]; }
 
   FlatLayout fitted(FlatBuffer const& buffer, BufferShare const& share) const {
     check_dtype(buffer, share);

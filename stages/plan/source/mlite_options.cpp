@@ -117,8 +117,8 @@ class Options {
     Index most = 1;
     for (auto const& [name, at] : source_.names)
       if (name.find(of_experts) == std::string::npos &&
-          source_.stored.tensors[at].shape.size() == 2)
-        most = std::max(most, columns_cut(&source_.stored.tensors[at]));
+          source_.stored.tensors.shape(at).size() == 2)
+        most = std::max(most, columns_cut(source_.stored.tensors[at]));
     return most;
   }
 
@@ -153,11 +153,10 @@ class Options {
 
   /// Every rank has the router whole: it says how many experts there are.
   void check_routers() const {
-    StoredTensor const* tensor = nullptr;
+    std::optional<StoredTensor> tensor;
     for (std::string_view const name : routers)
-      if (tensor == nullptr) tensor = stored(name);
-    if (tensor == nullptr || tensor->shape.size() != 2 || tensor->shape[0] == size("expert"))
-      return;
+      if (!tensor) tensor = stored(name);
+    if (!tensor || tensor->shape.size() != 2 || tensor->shape[0] == size("expert")) return;
     fail(ErrorKind::source,
          "{}: '{}' chooses among {}, and {} gives {}. Set source.config to this model's.",
          source_.place, tensor->name, counted(tensor->shape[0], "expert"), model_.origin(),
@@ -166,10 +165,10 @@ class Options {
 
   /// As many expert-parallel ranks must lie in the rows as names leave over.
   void check_ranks(Index by_names, Index held, Index all) const {
-    StoredTensor const* tensor = of_first_expert("fc1");
+    std::optional<StoredTensor> const tensor = of_first_expert("fc1");
     Index const rows_of_rank =
         checked_mul(Index{2}, size("moe_inter"), ErrorKind::source, "moe_inter");
-    if (tensor == nullptr || tensor->shape.size() != 2 || rows_of_rank == 0) return;
+    if (!tensor || tensor->shape.size() != 2 || rows_of_rank == 0) return;
     Index const rows = tensor->shape[0];
     Index const expected = checked_mul(by_names, rows_of_rank, ErrorKind::source, tensor->name);
     if (rows > 0 && expected % rows == 0)
@@ -191,8 +190,8 @@ class Options {
   }
 
   /// How many parts the boxes cut the second dimension into.
-  Index columns_cut(StoredTensor const* tensor) const {
-    if (tensor == nullptr || tensor->shape.size() != 2) return source_.etp;
+  Index columns_cut(std::optional<StoredTensor> const& tensor) const {
+    if (!tensor || tensor->shape.size() != 2) return source_.etp;
     StoredTable const& metadata = source_.stored;
     std::set<Index> begins;
     for (std::size_t c = tensor->first_chunk; c < tensor->first_chunk + tensor->chunk_count; ++c)
@@ -207,10 +206,10 @@ class Options {
     Index const least =
         checked_add(vocab, (vocab_multiple - vocab % vocab_multiple) % vocab_multiple,
                     ErrorKind::source, "vocab");
-    StoredTensor const* tensor = nullptr;
+    std::optional<StoredTensor> tensor;
     for (std::string_view const name : embeddings)
-      if (tensor == nullptr) tensor = named(std::string(name));
-    Index const rows = tensor == nullptr || tensor->shape.empty() ? vocab : tensor->shape[0];
+      if (!tensor) tensor = named(std::string(name));
+    Index const rows = !tensor || tensor->shape.empty() ? vocab : tensor->shape[0];
     if (rows < vocab) return least - vocab;
     if (rows > least)
       warnings.push_back(fmt::format(
@@ -220,23 +219,24 @@ class Options {
     return rows - vocab;
   }
 
-  StoredTensor const* of_first_expert(std::string_view projection) const {
+  std::optional<StoredTensor> of_first_expert(std::string_view projection) const {
     for (std::string_view const block : expert_blocks)
-      if (auto const* tensor = stored(fmt::format("{}.experts.{}.weight0", block, projection)))
+      if (auto tensor = stored(fmt::format("{}.experts.{}.weight0", block, projection)))
         return tensor;
-    return nullptr;
+    return std::nullopt;
   }
 
-  StoredTensor const* named(std::string const& name) const {
+  std::optional<StoredTensor> named(std::string const& name) const {
     auto const found = source_.names.find(name);
-    return found == source_.names.end() ? nullptr : &source_.stored.tensors[found->second];
+    if (found == source_.names.end()) return std::nullopt;
+    return source_.stored.tensors[found->second];
   }
 
   /// This tensor of the first layer that has it.
-  StoredTensor const* stored(std::string_view name) const {
+  std::optional<StoredTensor> stored(std::string_view name) const {
     for (Index const layer : found_.layers)
-      if (auto const* tensor = named(fmt::format("{}{}{}", layers, layer, name))) return tensor;
-    return nullptr;
+      if (auto tensor = named(fmt::format("{}{}{}", layers, layer, name))) return tensor;
+    return std::nullopt;
   }
 
   MliteSource const& source_;
@@ -257,7 +257,7 @@ Index shards(std::vector<Index> const& shape, std::vector<Index> const& whole) {
 /// A stored tensor, and the shape that it should have.
 struct Found {
   std::string name;
-  StoredTensor const* tensor = nullptr;
+  StoredTensor tensor;
   std::vector<Index> whole;
 };
 
@@ -265,7 +265,7 @@ std::vector<Found> found_in(MliteSource const& source, Side const& side) {
   std::vector<Found> result;
   for (StoredName const& name : side.names(nullptr))
     if (auto const found = source.names.find(name.name); found != source.names.end())
-      result.push_back({name.name, &source.stored.tensors[found->second], side.shape(name)});
+      result.push_back({name.name, source.stored.tensors[found->second], side.shape(name)});
   return result;
 }
 
@@ -321,9 +321,9 @@ std::map<std::string, Json> mlite_options(MliteSource const& source, Model const
 void check_whole(MliteSource const& source, Side const& side) {
   std::vector<Found> const tensors = found_in(source, side);
   for (Found const& found : tensors)  // a wrong config.json shows in what every rank has whole
-    if (!is_cut(found.name) && found.tensor->shape != found.whole) return;
+    if (!is_cut(found.name) && found.tensor.shape != found.whole) return;
   for (Found const& found : tensors) {
-    Index const count = is_cut(found.name) ? shards(found.tensor->shape, found.whole) : 1;
+    Index const count = is_cut(found.name) ? shards(found.tensor.shape, found.whole) : 1;
     if (count == 1) continue;
     fail(
         ErrorKind::source,
@@ -331,7 +331,7 @@ void check_whole(MliteSource const& source, Side const& side) {
         "an "
         "FSDP2 parameter under one key, so one is left and the others are lost. That cannot be repaired: save again with a release that does not, or "
         "export Hugging Face weights from the running job.",
-        source.place, found.tensor->name, fmt::join(found.tensor->shape, ", "),
+        source.place, found.tensor.name, fmt::join(found.tensor.shape, ", "),
         fmt::join(found.whole, ", "), count,
         found.name.find(of_experts) != std::string::npos ? "the experts" : "this tensor");
   }

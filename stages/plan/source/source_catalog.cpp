@@ -118,8 +118,7 @@ class CatalogBuilder {
   void add_alike(StoredShare const& share, std::vector<std::vector<StoredName>> const& names,
                  KnownTable& table) {
     for (KnownTensor& known : table.tensors)
-      add_tensor(share, names[share.chunk], source_.stored.tensors[share.first_tensor + known.at],
-                 SlotId::weight, known);
+      add_tensor(share, names[share.chunk], share.first_tensor + known.at, SlotId::weight, known);
     for (auto const& [at, key] : table.dropped) dropped_.emplace(share.first_tensor + at, key);
   }
 
@@ -139,7 +138,7 @@ class CatalogBuilder {
       }
       explained_[*at] = true;
       KnownTensor known{*at - share.first_tensor, n};
-      add_tensor(share, names, source_.stored.tensors[*at], slot, known);
+      add_tensor(share, names, *at, slot, known);
       if (table != nullptr) table->tensors.push_back(known);
       if (partial)
         for (TensorId const tensor : side_.tensors(name.entry))
@@ -331,11 +330,11 @@ class CatalogBuilder {
                "leaves them out");
   }
 
-  void add_tensor(StoredShare const& share, std::vector<StoredName> const& names,
-                  StoredTensor const& tensor, SlotId slot, KnownTensor& known) {
+  void add_tensor(StoredShare const& share, std::vector<StoredName> const& names, std::size_t at,
+                  SlotId slot, KnownTensor& known) {
     StoredName const& name = names[known.name];
-    auto const rounded = source_.stored.rounded.find(
-        static_cast<std::size_t>(&tensor - source_.stored.tensors.data()));
+    StoredTensor const tensor = source_.stored.tensors[at];
+    auto const rounded = source_.stored.rounded.find(at);
     bool const rounds = rounded != source_.stored.rounded.end() && slot == SlotId::weight;
     DType const dtype = rounds ? rounded->second : tensor.dtype;
     PlacedName* const placed = placed_.empty() ? nullptr : &placed_[share.chunk][known.name];

@@ -202,7 +202,7 @@ void each_stored(Checkpoint const& source, StoredView const& view,
                  std::function<void(std::string const&, std::vector<Index> const&)> const& visit) {
   auto const& tensors = source.stored.tensors;
   if (source.storage != Storage::shares) {
-    for (auto const& [name, at] : view.weights) visit(name, tensors[at].shape);
+    for (auto const& [name, at] : view.weights) visit(name, tensors.shape(at));
     return;
   }
   // Equal names and shapes are the same objects: the files of 8,192 ranks have a few hundred.
@@ -212,9 +212,9 @@ void each_stored(Checkpoint const& source, StoredView const& view,
   };
   std::unordered_set<Known, decltype(hash)> seen(0, hash);
   for (TensorRun const& run : source.different_tensors(Checkpoint::Which::first))
-    for (StoredTensor const& tensor : std::span(tensors).subspan(run.first, run.count))
-      if (seen.insert({&tensor.name.text(), &tensor.shape.sizes()}).second)
-        visit(tensor.name, tensor.shape);
+    for (std::size_t t = run.first; t < run.first + run.count; ++t)
+      if (seen.insert({&tensors.name(t).text(), &tensors.shape(t).sizes()}).second)
+        visit(tensors.name(t), tensors.shape(t));
 }
 
 MapFile own_names(Checkpoint const& source, StoredView const& view, PlanRequest const& request) {

@@ -198,7 +198,7 @@ ElementTable logical_table(Checkpoint const& checkpoint, Model const& model) {
   ElementTable table;
   table.axes = model.axes();
   for (std::size_t i = 0; i < checkpoint.stored.tensors.size(); ++i) {
-    std::string const name = checkpoint.stored.tensors[i].name;
+    std::string const name = checkpoint.stored.tensors.name(i);
     std::optional<TensorId> const tensor = model.find_tensor(name);
     if (!tensor) {
       table.not_described.push_back(i);

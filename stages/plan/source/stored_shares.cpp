@@ -67,7 +67,7 @@ StoredShare StoredShares::operator[](std::size_t number) const {
   }
   SharePlace const& at = source_.places[number];
   for (std::size_t t = at.first_tensor; t < at.first_tensor + at.tensor_count; ++t)
-    share.tensors.emplace(source_.stored.tensors[t].name, t);
+    share.tensors.emplace(source_.stored.tensors.name(t), t);
   return share;
 }
 

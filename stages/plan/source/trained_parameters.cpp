@@ -88,7 +88,7 @@ class TrainedCheck {
     if (!member.starts_with(request_.read.prefix)) return std::nullopt;
     auto const found = read_.view.weights.find(key(member));
     if (found == read_.view.weights.end()) return std::nullopt;
-    return source_.stored.tensors[found->second].shape.size();
+    return source_.stored.tensors.shape(found->second).size();
   }
 
   Checkpoint const& source_;

@@ -118,6 +118,48 @@ TEST(StoredTable, RepeatsTheTensorsOfAFile) {
   EXPECT_EQ(table.strides, expected.strides);
 }
 
+TEST(StoredTensors, ComeBackAsTheyWere) {
+  std::mt19937_64 random(5);
+  for (int round = 0; round < 20; ++round) {
+    StoredTensors tensors;
+    std::vector<StoredTensor> expected;
+    auto const add = [&](StoredTensor const& tensor, std::uint32_t file) {
+      expected.push_back(tensor);
+      tensors.push_back(tensor, file);
+    };
+    std::uint32_t chunk = 0;
+    for (std::uint32_t file = 0; file < 50; ++file) {
+      std::uint32_t const cut = round % 2 == 0 ? 1 : 1 + static_cast<std::uint32_t>(random() % 2);
+      for (std::uint32_t t = 0; t < 3 + (random() % 8 == 0 ? 1 : 0); ++t) {
+        add({std::to_string(t), DType::bf16, Sizes{2, t}, chunk, cut}, file);
+        chunk += cut;
+      }
+      if (round % 2 == 0 && random() % 8 == 0) {
+        std::size_t const first = random() % expected.size();
+        std::size_t const count = random() % (expected.size() - first + 1);
+        std::uint32_t const shift = file == 49 ? 3 : 0;
+        tensors.repeat(first, count, chunk + shift, 1000 + file);
+        for (std::size_t t = first; t < first + count; ++t) {
+          expected.push_back(expected[t]);
+          expected.back().first_chunk = chunk++ + shift;
+        }
+      }
+      if (file == 40 && round % 4 == 0) {
+        expected[20].name = "changed";
+        tensors.change(20, [](StoredTensor& one) { one.name = "changed"; });
+      }
+    }
+    ASSERT_EQ(tensors.size(), expected.size());
+    for (std::size_t t = 0; t < expected.size(); ++t) {
+      StoredTensor const tensor = tensors[t];
+      ASSERT_EQ(tensor.name, expected[t].name) << t;
+      ASSERT_EQ(tensor.shape, expected[t].shape) << t;
+      ASSERT_EQ(tensor.chunk_count, expected[t].chunk_count) << t;
+      ASSERT_EQ(tensor.first_chunk, expected[t].first_chunk) << t;
+    }
+  }
+}
+
 TEST(StoredTable, PayloadsBeginWhereTheirItemsDoUnlessItSaysWhere) {
   StoredTable table;
   table.add_whole("a", DType::f32, Sizes{1}, {0, 8, 4});

@@ -80,6 +80,37 @@ TEST(BlobTable, KeepsNamesAndDtypesApart) {
   check();
 }
 
+TEST(BlobTable, HasThoseOfFilesThatRepeatTheFileBefore) {
+  BlobTable blobs;
+  std::vector<Blob> expected;
+  for (std::uint32_t file = 0; file < 40; ++file)  // each third file has one less, and other places
+    for (std::uint32_t t = 0; t < (file % 3 == 2 ? 4U : 5U); ++t)
+      expected.emplace_back(file, 64 * t + file / 10, t == 3 ? DType::f32 : DType::bf16,
+                            "layer " + std::to_string(t));
+  auto const check = [&] {
+    ASSERT_EQ(blobs.size(), expected.size());
+    for (std::size_t b = 0; b < expected.size(); ++b) {
+      Blob const blob = blobs[b];
+      EXPECT_EQ(blob.file, expected[b].file) << b;
+      EXPECT_EQ(blob.offset_bytes, expected[b].offset_bytes) << b;
+      EXPECT_EQ(blob.dtype, expected[b].dtype) << b;
+      EXPECT_EQ(blob.name, expected[b].name) << b;
+      EXPECT_EQ(blobs.place(b).file, expected[b].file) << b;
+    }
+  };
+  for (Blob const& blob : expected) blobs.add(blob);
+  blobs.shrink();
+  check();
+  expected.emplace_back(40, 0, DType::bf16, "layer 0");
+  blobs.add(expected.back());
+  expected[17].dtype = DType::f16;
+  blobs.change(17, [](Blob& blob) { blob.dtype = DType::f16; });
+  check();
+  expected.emplace_back(41, 0, DType::bf16, "layer 0");
+  blobs.add(expected.back());
+  check();
+}
+
 TEST(CellTable, HasAShapeForEachStagingMemory) {
   CellTable cells;
   std::vector<CellShape> shapes(2);

@@ -272,7 +272,7 @@ TEST(IdentityPlan, HolesAndOverlapsAreRefused) {
   MadeCheckpoint source(FormatId::dcp);
   source.begin_file().add_cut({"w", {8, 4}}, {4, 1});
   MadeCheckpoint hole = source;
-  --hole.value.stored.tensors.front().chunk_count;
+  hole.value.stored.tensors.change(0, [](StoredTensor& one) { --one.chunk_count; });
   std::string sentence = refused(ErrorKind::source, [&] { identity(hole, kept(FormatId::dcp)); });
   EXPECT_NE(sentence.find("w"), std::string::npos);
   MadeCheckpoint overlap = source;
@@ -395,7 +395,8 @@ TEST(IdentityNames, OfATiedHeadAreACopy) {
 
 TEST(IdentityNames, OfAFolderAsItIsAreItsOwnMatter) {
   MadeCheckpoint source = made_huggingface(sample_model("llama"));
-  source.value.stored.tensors.resize(3);
+  source.value.stored.tensors.keep_if(
+      [kept = 0](StoredTensor const&) mutable { return kept++ < 3; });
   source.value.beside->sidecars = {"tokenizer.json"};
   PlanRequest request = kept(FormatId::huggingface);
   EXPECT_EQ(identity(source, request).warnings, Lines());

@@ -10,12 +10,14 @@
 namespace reshard::test {
 namespace {
 
-/// The stored tensor of this name.
-StoredTensor& tensor_of(MadeCheckpoint& made, std::string_view name) {
-  auto const found = std::ranges::find_if(
-      made.value.stored.tensors, [&](StoredTensor const& one) { return one.name == name; });
-  RESHARD_EXPECT(found != made.value.stored.tensors.end());
-  return *found;
+/// Changes the stored tensor of this name.
+template <class With>
+void change_tensor(MadeCheckpoint& made, std::string_view name, With const& with) {
+  StoredTensors& tensors = made.value.stored.tensors;
+  auto const found =
+      std::ranges::find_if(tensors, [&](StoredTensor const& one) { return one.name == name; });
+  RESHARD_EXPECT(found != tensors.end());
+  tensors.change(static_cast<std::size_t>(found - tensors.begin()), with);
 }
 
 // --- refusals of tensors
@@ -23,9 +25,8 @@ StoredTensor& tensor_of(MadeCheckpoint& made, std::string_view name) {
 
 TEST(JobPlanRefuses, ATensorThatIsMissing) {
   MadeCheckpoint source = made_huggingface(sample_model("llama"));
-  auto& tensors = source.value.stored.tensors;
-  std::erase_if(tensors, [](StoredTensor const& tensor) {
-    return tensor.name == "model.layers.3.mlp.down_proj.weight";
+  source.value.stored.tensors.keep_if([](StoredTensor const& tensor) {
+    return tensor.name != "model.layers.3.mlp.down_proj.weight";
   });
   expect_refused(source, request_for(FormatId::megatron), ErrorKind::source,
                  "model.layers.3.mlp.down_proj.weight");
@@ -47,8 +48,7 @@ TEST(JobPlanRefuses, ALayerBeyondTheConfig) {
 
 TEST(JobPlanRefuses, AnotherShape) {
   MadeCheckpoint source = made_huggingface(sample_model("llama"));
-  StoredTensor& norm = tensor_of(source, "model.norm.weight");
-  norm.shape = {25};
+  change_tensor(source, "model.norm.weight", [](StoredTensor& norm) { norm.shape = {25}; });
   expect_refused(source, request_for(FormatId::megatron), ErrorKind::source, "[25]");
 }
 

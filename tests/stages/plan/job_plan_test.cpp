@@ -230,9 +230,12 @@ TEST(JobPlanState, InMastersThatAreNoWholeValuesIsRefused) {
        {std::pair(DType::i16, "I16, expected F32: they are the remai"),
         std::pair(DType::f16, "F16, expected F32: a precision-aware")}) {
     MadeCheckpoint source = with_adam();
-    for (StoredTensor& tensor : source.value.stored.tensors)
-      if (tensor.name.starts_with("optimizer.state.param.")) {
+    StoredTensors& tensors = source.value.stored.tensors;
+    for (std::size_t t = 0; t < tensors.size(); ++t)
+      if (tensors.name(t).starts_with("optimizer.state.param.")) {
+        StoredTensor tensor = tensors[t];
         tensor.dtype = dtype;
+        tensors.set(t, tensor);
         StoredChunks& chunks = source.value.stored.chunks;
         for (std::size_t c = tensor.first_chunk; c < tensor.first_chunk + tensor.chunk_count; ++c) {
           StoredChunk half = chunks[c];

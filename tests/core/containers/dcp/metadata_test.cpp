@@ -226,7 +226,7 @@ TEST(ReadMetadata, ARankZeroTensorHasOneChunk) {
                    .chunks = raw::list({raw::chunk(raw::size({}), raw::size({}))}),
                    .index = raw::index("w", raw::size({}))};
   Metadata const metadata = raw::read(file_of(parts));
-  EXPECT_TRUE(metadata.tensors.at(0).shape.empty());
+  EXPECT_TRUE(metadata.tensors[0].shape.empty());
   ASSERT_EQ(metadata.tensors[0].chunk_count, 1U);
   EXPECT_TRUE(metadata.sizes(metadata.chunks[0]).empty());
 }
@@ -241,7 +241,7 @@ TEST(ReadMetadata, ATensorWithoutElementsKeepsOneChunk) {
   std::string const empty = raw::chunk(raw::size({0, 0}), raw::size({0, 3}));
   Metadata const metadata = raw::read(
       file_of(raw::Parts{.size = raw::size({0, 3}), .chunks = raw::list({empty, empty})}));
-  EXPECT_EQ(metadata.tensors.at(0).chunk_count, 1U);
+  EXPECT_EQ(metadata.tensors[0].chunk_count, 1U);
   EXPECT_EQ(metadata.chunks.size(), 1U);
 }
 

@@ -23,7 +23,9 @@ struct Flattened {
       for (Index j = 0; j < 3; ++j)
         for (auto const& [begin, end] : {std::pair<Index, Index>{0, 1}, {1, 4}})
           add(i, j, begin, end);
-    stored.tensors.front().chunk_count = static_cast<std::uint32_t>(stored.chunks.size());
+    stored.tensors.change(0, [&](StoredTensor& w) {
+      w.chunk_count = static_cast<std::uint32_t>(stored.chunks.size());
+    });
   }
 
   void add(Index i, Index j, Index begin, Index end) {
@@ -69,7 +71,9 @@ TEST(Unflatten, OtherTensorsStayAsTheyAre) {
   StoredTable& stored = flattened.made.value.stored;
   flattened.made.add_file({{"first", {3}}, {"turned", {2, 2}}});
   stored.strides[stored.chunks.size() - 1] = {1, 2};
-  std::swap(stored.tensors[0], stored.tensors[1]);
+  StoredTensor const w = stored.tensors[0];
+  stored.tensors.set(0, stored.tensors[1]);
+  stored.tensors.set(1, w);
   unflatten(flattened.made.value, {{"w", {4, 6}}});
   StoredTensor const& first = stored.tensors[0];
   EXPECT_EQ(first.name, "first");

@@ -182,7 +182,7 @@ TEST(MliteOptions, ColumnCutsThatEtpDoesNotExplainDrawAWarning) {
 
 TEST(MliteOptions, RowsBehindTheUsualPaddingDrawAWarning) {
   MliteModel at(8, 32);
-  at.stored().tensors[0].shape = {256, 32};
+  at.stored().tensors.change(0, [](StoredTensor& one) { one.shape = {256, 32}; });
   EXPECT_EQ(at.options().at("vocab_padding").dump(), "206");
   ASSERT_EQ(at.warnings.size(), 1U);
   EXPECT_NE(at.warnings[0].find("has 256 rows; the vocabulary of config.json is 50, padded 128"),
@@ -289,7 +289,8 @@ TEST(MliteShapes, OfOneRankAreRefusedAsLost) {
 TEST(MliteShapes, OfAnotherModelAreNoShards) {
   MliteModel at(2, 64);
   at.add("norm.weight", {64, 1});
-  at.stored().tensors.back().shape = {64};
+  StoredTensors& tensors = at.stored().tensors;
+  tensors.change(tensors.size() - 1, [](StoredTensor& one) { one.shape = {64}; });
   SideOptions options;
   options.options = at.options();
   Side const side(at.model, at.map, std::move(options));

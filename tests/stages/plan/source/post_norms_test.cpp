@@ -13,9 +13,9 @@ constexpr char const* mlp_norm = "mlp.linear_fc1.layer_norm_weight";
 /// that end with one of `without`.
 MadeCheckpoint with_norms_behind(MadeCheckpoint made, Lines const& without) {
   StoredTable& stored = made.value.stored;
-  std::erase_if(stored.tensors, [&](StoredTensor const& tensor) {
-    return std::ranges::any_of(without,
-                               [&](std::string const& end) { return tensor.name.ends_with(end); });
+  stored.tensors.keep_if([&](StoredTensor const& tensor) {
+    return std::ranges::none_of(without,
+                                [&](std::string const& end) { return tensor.name.ends_with(end); });
   });
   return made;
 }

@@ -151,12 +151,14 @@ TEST(SourceCatalog, RefusesWhatIsMissingStrangeOrOfAnotherShape) {
   strange.add_file({{"strange", {2}}});
   expect_refusal(strange, "'strange' matches no entry of llama.toml");
   MadeCheckpoint missing = llama();
-  std::erase_if(missing.value.stored.tensors,
-                [](StoredTensor const& tensor) { return tensor.name == "model.norm.weight"; });
+  missing.value.stored.tensors.keep_if(
+      [](StoredTensor const& tensor) { return tensor.name != "model.norm.weight"; });
   expect_refusal(missing, "model.norm.weight");
   MadeCheckpoint shape = llama();
-  for (StoredTensor& tensor : shape.value.stored.tensors)
-    if (tensor.name == "model.norm.weight") tensor.shape = {23};
+  StoredTensors& tensors = shape.value.stored.tensors;
+  for (std::size_t t = 0; t < tensors.size(); ++t)
+    if (tensors.name(t) == "model.norm.weight")
+      tensors.change(t, [](StoredTensor& norm) { norm.shape = {23}; });
   expect_refusal(shape, "'model.norm.weight' is BF16 [23]");
 }
 
