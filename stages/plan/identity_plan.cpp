@@ -76,6 +76,7 @@ class IdentityPlanner {
                            job_);
     if (request_.target.cast) state_dtype(*request_.target.cast, job_);
     if (job_.reference) job_.reference->weight_map = {};
+    job_.source.shrink();
     job_.target.shrink();
     tensors_ = {};
     if (source_.averaged.empty()) tensors_read();

@@ -2,10 +2,13 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <semaphore>
+#include <thread>
 #include <utility>
 
 #include <simdjson.h>
 
+#include "core/base/capture.hpp"
 #include "core/containers/safetensors/rules.hpp"
 #include "core/containers/safetensors/safetensors.hpp"
 
@@ -119,7 +122,15 @@ std::string unchecked_head(File const& file) {
 
 std::string read_head(File const& file) {
   std::string head = unchecked_head(file);
-  parse_header(std::as_bytes(std::span(head)), file.size_bytes(), file.path().string());
+  // Many files wait for a server at a time, but their parsers for a core: a parsed header takes
+  // several times the memory of its text.
+  static std::counting_semaphore<> cores(std::max(1U, std::thread::hardware_concurrency()));
+  cores.acquire();
+  auto const failure = capture([&] {
+    parse_header(std::as_bytes(std::span(head)), file.size_bytes(), file.path().string());
+  });
+  cores.release();
+  if (failure) throw *failure;
   return head;
 }
 
