@@ -50,11 +50,20 @@ class FileRuns {
   }
   /// Appends elements [first, +count) again, as those of another file.
   void repeat(std::size_t first, std::size_t count, std::uint32_t file);
-  /// For an owner that has replaced its entries by all elements.
-  void make_plain();
+  /// All elements, as `of(i)` gives them, with which the owner replaces its entries: then nothing
+  /// is repeated.
+  template <class Of>
+  auto take_all(Of const& of) {
+    std::vector<decltype(of(std::size_t{0}))> all;
+    all.reserve(size_);
+    for (std::size_t i = 0; i < size_; ++i) all.push_back(of(i));
+    make_plain();
+    return all;
+  }
   void shrink();
 
  private:
+  void make_plain();
   /// Elements from `begin` on, up to the next stretch: entries from `entry` on, in `file`.
   struct Stretch {
     std::uint32_t begin = 0;

@@ -19,6 +19,9 @@ std::vector<std::string> parts_between(char separator, std::string_view text);
 /// "a", "b", "" of "a.b.": the text itself where it has no dot.
 std::vector<std::string_view> dotted_parts(std::string_view name);
 
+/// Puts `to` in place of every `from` in the text. Pre: `from` is not empty.
+void replace_all(std::string& text, std::string_view from, std::string_view to);
+
 /// '*' matches any run of characters, '?' one; everything else itself.
 bool matches_glob(std::string_view pattern, std::string_view text);
 

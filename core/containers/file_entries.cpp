@@ -1,7 +1,5 @@
 #include "core/containers/file_entries.hpp"
 
-#include <utility>
-
 namespace reshard {
 
 void FileEntries::push_back(FileEntry const& entry) {
@@ -12,13 +10,7 @@ void FileEntries::push_back(FileEntry const& entry) {
 }
 
 void FileEntries::set(std::size_t at, FileEntry const& entry) {
-  if (!runs_.is_plain()) {
-    std::vector<FileEntry> all;
-    all.reserve(size());
-    for (std::size_t i = 0; i < size(); ++i) all.push_back((*this)[i]);
-    entries_ = std::move(all);
-    runs_.make_plain();
-  }
+  if (!runs_.is_plain()) entries_ = runs_.take_all([&](std::size_t i) { return (*this)[i]; });
   entries_[at] = entry;
 }
 

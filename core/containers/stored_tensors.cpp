@@ -26,13 +26,8 @@ void StoredTensors::repeat(std::size_t first, std::size_t count, std::uint32_t f
 }
 
 void StoredTensors::set(std::size_t at, StoredTensor tensor) {
-  if (!runs_.is_plain()) {
-    std::vector<StoredTensor> all;
-    all.reserve(size());
-    for (std::size_t t = 0; t < size(); ++t) all.push_back(stored(t));
-    entries_ = std::move(all);
-    runs_.make_plain();
-  }
+  if (!runs_.is_plain())
+    entries_ = runs_.take_all([&](std::size_t t) { return StoredTensor(stored(t)); });
   tensor.first_chunk -= static_cast<std::uint32_t>(at);
   entries_[at] = std::move(tensor);
 }

@@ -21,16 +21,10 @@ std::uint32_t BlobTable::add(Blob const& blob) {
 void BlobTable::set(std::size_t i, Blob const& blob) {
   if (!runs_.is_plain()) {
     FilePlaces places;
-    std::vector<std::uint32_t> kinds;
     places.reserve(size());
-    kinds.reserve(size());
-    for (std::size_t b = 0; b < size(); ++b) {
-      places.add(place(b));
-      kinds.push_back(kinds_[runs_[b].entry]);
-    }
+    for (std::size_t b = 0; b < size(); ++b) places.add(place(b));
     places_ = std::move(places);
-    kinds_ = std::move(kinds);
-    runs_.make_plain();
+    kinds_ = runs_.take_all([&](std::size_t b) { return kinds_[runs_[b].entry]; });
   }
   kinds_[i] = kind_of(blob);
   places_.set(i, {blob.offset_bytes, blob.file});

@@ -25,7 +25,7 @@ enum class CodeFormat : std::uint8_t {
   i8,       ///< one per byte, two's complement
   e2m1,     ///< two per byte, the even column in the low half
   integer,  ///< `integer_bits` each, one after the other from the lowest bit of a row's first
-            ///< 32-bit word; stands for code - 2^(integer_bits - 1)
+            ///< 32-bit word; means code - 2^(integer_bits - 1)
   i4,       ///< two per byte, two's complement
 };
 
@@ -149,7 +149,7 @@ constexpr bool are_integers(CodeFormat codes) {
   return codes == CodeFormat::i8 || codes == CodeFormat::integer || codes == CodeFormat::i4;
 }
 
-/// The number that a code stands for, without zero points and scales.
+/// The number that a code means, without zero points and scales.
 constexpr double value_of_code(CodeFormat codes, int bits, std::uint8_t code) {
   switch (codes) {
     case CodeFormat::e4m3: return decode(formats::e4m3, code);
@@ -202,7 +202,7 @@ RESHARD_HOST_DEVICE inline std::uint64_t load(std::byte const* at) {
 
 }  // namespace detail
 
-/// The BF16 code of a code that stands for `value`: the product in F32, rounded to nearest even. A
+/// The BF16 code of a code that means `value`: the product in F32, rounded to nearest even. A
 /// NaN is the same on every processor.
 [[gnu::always_inline]] constexpr std::uint16_t dequantised(double value, Factors const& factors) {
   double const scaled = (value - factors.zero) * factors.scale;

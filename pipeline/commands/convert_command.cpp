@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 
 #include "core/base/file.hpp"
+#include "core/base/text.hpp"
 #include "core/formats/format.hpp"
 #include "core/transport/heartbeat.hpp"
 #include "core/transport/shared_sight.hpp"
@@ -15,6 +16,7 @@
 #include "pipeline/describe/init_job.hpp"
 #include "pipeline/job/job_field.hpp"
 #include "pipeline/job/job_paths.hpp"
+#include "pipeline/job/option_words.hpp"
 #include "pipeline/messages/log.hpp"
 #include "pipeline/run/agreement.hpp"
 
@@ -28,8 +30,7 @@ std::string with_advice(std::string sentence) {
         std::pair("target.replace = true", "--replace"),
         std::pair("another target.path", "another TARGET"),
         std::pair("set source.path", "give SOURCE"), std::pair("source.path", "SOURCE")})
-    for (std::size_t at = sentence.find(key); at != std::string::npos; at = sentence.find(key, at))
-      sentence.replace(at, std::string_view(key).size(), option);
+    replace_all(sentence, key, option);
   if (sentence.starts_with("--set ")) return sentence;
   bool const names_key = std::ranges::any_of(job::fields(), [&](job::Field const& field) {
     return sentence.find(" " + field.key()) != std::string::npos;
@@ -76,12 +77,9 @@ class ConvertCommand : public Command {
   }
 
   int run(Surroundings const& surroundings, Comm const& comm) override {
-    try {
-      return convert(surroundings, comm);
-    } catch (Error const& error) {
-      Error const told(error.kind(), with_advice(error.sentence()));
-      throw error.is_agreed() ? told.agreed() : told;
-    }
+    int code = 0;
+    with_words(with_advice, [&] { code = convert(surroundings, comm); });
+    return code;
   }
 
  private:

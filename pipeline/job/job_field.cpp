@@ -210,8 +210,9 @@ std::vector<Field> all_fields() {
 
 bool is_path(std::string_view key) {
   constexpr std::array<std::string_view, 9> keys = {
-      "source.path",      "source.config", "source.adapter",   "source.average", "target.path",
-      "target.reference", "target.incremental_from",  "target.rows_from", "target.mtp_from"};
+      "source.path",    "source.config",    "source.adapter",          "source.average",
+      "target.path",    "target.reference", "target.incremental_from", "target.rows_from",
+      "target.mtp_from"};
   return std::ranges::find(keys, key) != keys.end();
 }
 

@@ -106,10 +106,10 @@ struct JobSpec {
     ReflinkChoice reflink = ReflinkChoice::automatic;
     SumsChoice sha256sums = SumsChoice::automatic;
     std::string incremental_from;  ///< a previous target, of which what is unchanged is taken over;
-                               ///< "none": what the next one needs is recorded; "": neither
+                                   ///< "none": what the next one needs is recorded; "": neither
     bool incremental_links = false;  ///< files that are unchanged may be hard links
-    Layout layout;             ///< Megatron formats and DCP only
-    TargetOptions options;     ///< of some formats only
+    Layout layout;                   ///< Megatron formats and DCP only
+    TargetOptions options;           ///< of some formats only
     ModelChanges changes;
     friend bool operator==(Target const&, Target const&) = default;
   };
@@ -154,9 +154,9 @@ struct JobSpec {
     std::int64_t keep = 0;             ///< converted checkpoints that stay; 0: all
     std::int64_t settle_seconds = 60;  ///< files that are younger are still being written, unless a
                                        ///< tracker names their checkpoint
-    bool backfill = false;  ///< older complete checkpoints without a target are converted, too
-    bool incremental = false;     ///< what the last target has unchanged is taken over from it
-    std::string after;      ///< a command of the shell for each finished target; "" for none
+    bool backfill = false;     ///< older complete checkpoints without a target are converted, too
+    bool incremental = false;  ///< what the last target has unchanged is taken over from it
+    std::string after;         ///< a command of the shell for each finished target; "" for none
     std::int64_t after_seconds = 0;  ///< how long it may take; 0: as long as it likes
     std::int64_t verify_subset = 0;  ///< each night reads one of so many parts of every target that
                                      ///< it did not make itself; 0: none

@@ -1,17 +1,14 @@
 #include "pipeline/job/option_words.hpp"
 
+#include <utility>
+
 #include <fmt/format.h>
 
 #include "core/base/error.hpp"
+#include "core/base/text.hpp"
 
 namespace reshard {
 namespace {
-
-void replace_all(std::string& text, std::string_view from, std::string_view to) {
-  for (std::size_t at = text.find(from); at != std::string::npos;
-       at = text.find(from, at + to.size()))
-    text.replace(at, from.size(), to);
-}
 
 /// model.map = "none" becomes --map none. Stored names are those of all sides.
 void replace_choices(std::string& text, std::string_view key, std::string_view option) {
@@ -62,13 +59,19 @@ std::string in_option_words(std::string sentence, std::string_view config_option
   return sentence;
 }
 
-void with_option_words(std::string_view config_option, std::function<void()> const& work) {
+void with_words(Reword const& reword, std::function<void()> const& work) {
   try {
     work();
   } catch (Error const& error) {
-    Error const told(error.kind(), in_option_words(error.sentence(), config_option));
+    Error const told(error.kind(), reword(error.sentence()));
     throw error.is_agreed() ? told.agreed() : told;
   }
+}
+
+void with_option_words(std::string_view config_option, std::function<void()> const& work) {
+  with_words(
+      [&](std::string sentence) { return in_option_words(std::move(sentence), config_option); },
+      work);
 }
 
 }  // namespace reshard

@@ -75,7 +75,8 @@ std::string job_text(JobSpec spec) {
                                   &spec.target.changes.rows_from, &spec.target.changes.mtp_from})
     *path = resolved(*path);
   for (std::string& path : spec.source.average) path = resolved(path);
-  if (spec.target.incremental_from != no_previous) spec.target.incremental_from = resolved(spec.target.incremental_from);
+  if (spec.target.incremental_from != no_previous)
+    spec.target.incremental_from = resolved(spec.target.incremental_from);
   return print_spec(spec);
 }
 

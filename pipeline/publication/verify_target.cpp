@@ -76,10 +76,12 @@ ScanResult read_back(TargetTask const& task, BegunTarget& begun, TargetRounds& r
     });
     if (!error) return;
     if (!task.previous.is_usable()) throw *error;
-    throw Error(error->kind(),
-                fmt::format("{} If that happens again, a file of target.incremental_from has changed unseen: "
-                            "check it with `reshard verify {}`, and run without target.incremental_from.",
-                            error->sentence(), task.spec.target.incremental_from));
+    throw Error(
+        error->kind(),
+        fmt::format(
+            "{} If that happens again, a file of target.incremental_from has changed unseen: "
+            "check it with `reshard verify {}`, and run without target.incremental_from.",
+            error->sentence(), task.spec.target.incremental_from));
   });
   return found;
 }

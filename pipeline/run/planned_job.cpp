@@ -283,7 +283,8 @@ RoundTerms round_terms(JobSpec const& spec, PlannedJob const& job, Comm const& c
           .most_staging_bytes = job.limits.staging_bytes,
           .exchanging = is_exchanging(spec, job.ranks),
           .on_device = job.path.device != DeviceChoice::host,
-          .handing_out = spec.run.work_stealing == WorkStealingChoice::automatic && !is_by_library(spec),
+          .handing_out =
+              spec.run.work_stealing == WorkStealingChoice::automatic && !is_by_library(spec),
           .rank = comm.rank(),
           .ranks = job.ranks};
 }

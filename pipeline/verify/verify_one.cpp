@@ -117,8 +117,8 @@ class Verdict {
     report_.json.set(key, Json(Json::Array(faults.begin(), faults.end())));
     for (std::string const& fault : faults) report_.text += fault + "\n";
     report_.sound = report_.sound && faults.empty();
-    parts_.push_back(faults.empty() ? what
-                                    : fmt::format("{} ({})", what, counted(faults.size(), "fault")));
+    parts_.push_back(
+        faults.empty() ? what : fmt::format("{} ({})", what, counted(faults.size(), "fault")));
   }
 
   void note(std::string const& text) {

@@ -172,8 +172,8 @@ class PartVerifier {
     for (std::string const& fault : others_) add(fault);
     result.line = fmt::format("part {} of {}: {} of {}, {}", part_.number, part_.of, done_.files,
                               counted(expected_.size(), "file"), human_bytes(done_.bytes));
-    result.text += fmt::format("{}: {}, against {}\n", result.sound ? "OK" : "damaged",
-                               result.line, own_.name());
+    result.text += fmt::format("{}: {}, against {}\n", result.sound ? "OK" : "damaged", result.line,
+                               own_.name());
     std::string oldest;
     for (auto const& [path, file] : readings_.files)
       if (oldest.empty() || file.read < oldest) oldest = file.read;

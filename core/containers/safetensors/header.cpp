@@ -8,7 +8,6 @@
 
 #include <simdjson.h>
 
-#include "core/base/capture.hpp"
 #include "core/containers/safetensors/rules.hpp"
 #include "core/containers/safetensors/safetensors.hpp"
 
@@ -125,12 +124,11 @@ std::string read_head(File const& file) {
   // Many files wait for a server at a time, but their parsers for a core: a parsed header takes
   // several times the memory of its text.
   static std::counting_semaphore<> cores(std::max(1U, std::thread::hardware_concurrency()));
-  cores.acquire();
-  auto const failure = capture([&] {
-    parse_header(std::as_bytes(std::span(head)), file.size_bytes(), file.path().string());
-  });
-  cores.release();
-  if (failure) throw *failure;
+  struct Core {
+    Core() { cores.acquire(); }
+    ~Core() { cores.release(); }
+  } const core;
+  parse_header(std::as_bytes(std::span(head)), file.size_bytes(), file.path().string());
   return head;
 }
 

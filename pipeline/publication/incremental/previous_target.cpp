@@ -180,8 +180,9 @@ std::string reason_against(fs::path const& folder, JobSpec const& spec, Previous
     return fmt::format("its {} cannot be used: {}", manifest_name, error->sentence());
   if (!record) return fmt::format("no {} is there", manifest_name);
   if (record->block_bytes != reuse_block_bytes)
-    return fmt::format("its {} has no sums of blocks of {}: it was made without target.incremental_from",
-                       manifest_name, human_bytes(reuse_block_bytes));
+    return fmt::format(
+        "its {} has no sums of blocks of {}: it was made without target.incremental_from",
+        manifest_name, human_bytes(reuse_block_bytes));
   if (previous.way == ReuseWay::link && device_of(folder) != device_of(spec.target.path))
     return "it is on another file system, where no file can be linked to";
   previous.record = std::move(*record);

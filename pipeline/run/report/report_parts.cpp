@@ -120,8 +120,8 @@ RunReport report_of_plan(JobSpec const& spec, PlannedJob const& job, Comm const&
     report.figures.set("source.save", std::move(save));
   set_states(report.figures, job.plan);
   if (std::string const& why = job.previous.why_not; !why.empty())
-    report.warnings.push_back(
-        fmt::format("target.incremental_from: {}: {}. Everything is written.", spec.target.incremental_from, why));
+    report.warnings.push_back(fmt::format("target.incremental_from: {}: {}. Everything is written.",
+                                          spec.target.incremental_from, why));
   set_path(report, job.path, round_terms(spec, job, comm));
   return report;
 }
