@@ -25,6 +25,7 @@
 namespace reshard {
 
 class Format;
+struct Checkpoint;
 
 namespace megatron {
 struct RankStates;
@@ -52,8 +53,8 @@ enum class Storage {
 /// table, and the place of that share of the model.
 struct SharePlace {
   std::uint32_t file = 0;
-  MeshPlace at;           ///< of Checkpoint::mesh
-  MeshPlace file_at;      ///< of Checkpoint::file_mesh
+  MeshPlace at;           ///< of RankShares::mesh
+  MeshPlace file_at;      ///< of RankShares::file_mesh
   std::size_t chunk = 0;  ///< pipeline chunk, in model order
   int chunk_in_file = 0;
   std::string label;  ///< "mp_rank_00_001", followed by ":model1" for one of several chunks
@@ -74,7 +75,7 @@ struct TensorRun {
 struct ModuleStates {
   /// In file order. Shares with equal entries in their files share one list.
   std::shared_ptr<std::vector<megatron::ExtraEntry> const> entries;
-  std::size_t place = 0;  ///< of Checkpoint::places
+  std::size_t place = 0;  ///< of RankShares::places
   SharedText dict;        ///< the key of its dict in the file: "model1"; "model" or "model0" in a
                           ///< file with one chunk
 };
@@ -93,6 +94,100 @@ struct StoredScalar {
   ItemPlace item;
 };
 
+/// The files of ranks and their shares of the model. Storage::shares; else empty.
+struct RankShares {
+  std::vector<SharePlace> places;
+  Mesh mesh;                                ///< of the places
+  Mesh file_mesh;                           ///< the axes along which files stand
+  std::string layout;                       ///< the mesh in words
+  std::size_t chunks_per_file = 1;          ///< pipeline chunks
+  std::vector<ModuleStates> module_states;  ///< none is empty
+  std::optional<FoundShape> shape;   ///< of a Megatron checkpoint: the kind of folder that contains
+                                     ///< it
+  std::vector<std::string> defects;  ///< sentences with the reasons for which no job can read it
+};
+
+/// What our own containers state of their logical tensors. NameOwner::logical; else empty.
+struct LogicalTable {
+  std::vector<LogicalLabels> labels;  ///< parallel to the tensors
+  std::string map;                    ///< the map of the family; "" for none
+  Index vocab = 0;                    ///< rows of the vocabulary, without padding
+  Index prediction_layers = 0;
+  std::vector<TensorDigest> digests;  ///< those that are in the files
+};
+
+/// Properties of a save whose files have chunks of tensors and nested keys.
+struct ChunkedSave {
+  std::vector<dcp::ObjectLook> looks;  ///< parallel to the objects; empty: not inspected yet
+  /// The paths of keys in a nested state dict, in its order; nullopt if there is none.
+  std::optional<std::vector<std::pair<std::string, dcp::Path>>> paths;
+  bool item_files = false;  ///< chunks lie in .distcp files, whose grid a target can take over
+  bool flattened = false;   ///< some tensors are flattened on disk, and have their model shape here
+  std::shared_ptr<dcp::CommonState const> common;  ///< Megatron's common state, if it was read
+  bool has_common_file = false;                    ///< it is in a separate file
+  /// Files and folders next to those of the tensors that are copied along, relative to the folder.
+  std::vector<std::string> side_files;
+};
+
+/// config.json and the files that belong to it.
+struct StoredConfig {
+  std::optional<huggingface::Folder> beside;  ///< model files next to the weights, if their own
+                                              ///< folder has any
+  /// config.json that is a part of the checkpoint; null: that of Format::model_files().
+  Json config;
+  bool config_inside = false;  ///< it is in a container, not next to the weights
+  std::string config_text;     ///< its bytes, if they are known
+};
+
+/// State of the optimizer, and of other programs.
+struct StoredState {
+  StateInventory inventory;  ///< as far as shown by names of files and headers
+  /// Optimizer state in files of single ranks, if requested and of such a form.
+  std::shared_ptr<megatron::RankStates const> rank_states;
+  std::vector<StoredScalar> scalars;
+  /// Settings of an optimizer that is not Megatron's, if requested.
+  std::shared_ptr<TorchOptimizer const> torch_optimizer;
+  std::shared_ptr<deepspeed::RunState const> deepspeed;  ///< of a DeepSpeed checkpoint
+};
+
+/// Other checkpoints that are read together with one. Their files are the last of its files.
+struct JoinedCheckpoints {
+  /// An adapter that is merged into the weights while they are read. Its files are the last, or all
+  /// (Checkpoint::adapter_inside()).
+  std::shared_ptr<Checkpoint const> adapter;
+  /// The adapter of a wrapped model is merged or left out: its description stays behind.
+  bool without_adapter = false;
+  /// Checkpoints with the same tensors in the same boxes: what is read is the mean of all. Their
+  /// files are in this order.
+  std::vector<std::shared_ptr<Checkpoint const>> averaged;
+  /// A file with rows of tokens that are added to the weights.
+  std::shared_ptr<Checkpoint const> new_rows;
+  /// The number of files of another checkpoint whose layers for multi-token prediction are in this
+  /// one's table.
+  std::size_t taken_files = 0;
+};
+
+/// Facts about the run that saved a checkpoint.
+struct SavedRun {
+  std::optional<std::int64_t> iteration;  ///< of the folder; nullopt for a release or no run
+  std::int64_t stated_iteration = 0;      ///< in the files
+  std::string newer_saves;  ///< a note if newer saves than the opened one exist; else ""
+  Json args;                ///< of Megatron, if the headers contain them; else null (args_of())
+};
+
+/// Differences between an index of names and the files. All names are sorted.
+struct IndexedNames {
+  std::vector<SharedText> promised;  ///< in the index
+  std::vector<SharedText> unlisted;  ///< in the files, and not in the index
+};
+
+/// The stamps of files, taken from the descriptor that read a file's header before the read; the
+/// same on every rank. Both are parallel to the files.
+struct ReadStamps {
+  std::vector<FileStamp> taken;
+  std::vector<int> rank;  ///< the rank that took the stamp
+};
+
 /// A checkpoint on disk by its headers, the same on every rank. Plain data: no payload was read.
 /// `format` has the functions that depend on the format.
 struct Checkpoint {
@@ -106,73 +201,19 @@ struct Checkpoint {
                                  ///< folder
   std::string summary;           ///< "16 safetensors files", for reports
   FilePaths files;               ///< those with tensors
-  /// The stamp of each file, taken from the descriptor that read its header before the read; the
-  /// same on every rank.
-  std::vector<FileStamp> stamps;
-  std::vector<int> stamped_by;  ///< the rank that took the stamp
-  StoredRecords records;        ///< zip records with weights, if files have any
+  ReadStamps stamps;
+  StoredRecords records;  ///< zip records with weights, if files have any
 
   StoredTable stored;
-  std::vector<SharePlace> places;           ///< Storage::shares
-  Mesh mesh;                                ///< of the shares
-  Mesh file_mesh;                           ///< the axes along which files stand
-  std::string layout;                       ///< the mesh in words
-  std::size_t chunks_per_file = 1;          ///< pipeline chunks
-  std::vector<LogicalLabels> labels;        ///< NameOwner::logical: parallel to the tensors
-  std::vector<ModuleStates> module_states;  ///< Storage::shares; none is empty
-  /// Optimizer state in files of single ranks, if requested and of such a form.
-  std::shared_ptr<megatron::RankStates const> rank_states;
-  std::vector<StoredScalar> scalars;
-  /// Settings of an optimizer that is not Megatron's, if requested.
-  std::shared_ptr<TorchOptimizer const> torch_optimizer;
-  std::shared_ptr<deepspeed::RunState const> deepspeed;  ///< of a DeepSpeed checkpoint
-  StateInventory state;                ///< as far as shown by names of files and headers
-  std::vector<dcp::ObjectLook> looks;  ///< parallel to the objects; empty: not inspected yet
-  /// The paths of keys in a nested state dict, in its order; nullopt if there is none.
-  std::optional<std::vector<std::pair<std::string, dcp::Path>>> paths;
-  bool item_files = false;  ///< chunks lie in .distcp files, whose grid a target can take over
-  bool flattened = false;   ///< some tensors are flattened on disk, and have their model shape here
-
-  Json args;  ///< of Megatron, if the headers contain them; else null (args_of())
-  std::optional<FoundShape> shape;            ///< of a Megatron checkpoint: the kind of folder that
-                                              ///< contains it
-  std::optional<huggingface::Folder> beside;  ///< model files next to the weights, if their own
-                                              ///< folder has any
-  /// config.json that is a part of the checkpoint; null: that of model_files().
-  Json config;
-  bool config_inside = false;   ///< it is in a container, not next to the weights
-  std::string config_text;      ///< its bytes, if they are known
-  std::string map;              ///< the map that a container names; "" for none
-  Index vocab = 0;              ///< NameOwner::logical: rows of the vocabulary, without padding
-  Index prediction_layers = 0;  ///< NameOwner::logical
-
-  /// An adapter that is merged into the weights while they are read. Its files are the last of
-  /// `files`, or all of them (adapter_inside()).
-  std::shared_ptr<Checkpoint const> adapter;
-  /// The adapter of a wrapped model is merged or left out: its description stays behind.
-  bool without_adapter = false;
-  /// Checkpoints with the same tensors in the same boxes: what is read is the mean of all. Their
-  /// files are the last of `files`, in this order.
-  std::vector<std::shared_ptr<Checkpoint const>> averaged;
-  /// A file with rows of tokens that are added to the weights; it is the last of `files`.
-  std::shared_ptr<Checkpoint const> new_rows;
-  /// How many of `files`, the last ones, are of another checkpoint whose layers for multi-token
-  /// prediction are in this one's table.
-  std::size_t taken_files = 0;
-
-  std::optional<std::int64_t> iteration;  ///< of the folder; nullopt for a release or no run
-  std::int64_t stated_iteration = 0;      ///< in the files
-  /// Files and folders next to those of the tensors that are copied along, relative to `folder`.
-  std::vector<std::string> side_files;
-  std::shared_ptr<dcp::CommonState const> common;  ///< Megatron's common state, if it was read
-  bool has_common_file = false;                    ///< it is in a separate file
-
-  std::vector<SharedText> promised;    ///< names that an index lists, sorted
-  std::vector<SharedText> unlisted;    ///< names in the files that an index does not list
-  std::vector<TensorDigest> recorded;  ///< digests that are in the files themselves
-  std::string newer_saves;             ///< a note if newer saves than the opened one exist; else ""
+  RankShares shares;
+  LogicalTable logical;
+  ChunkedSave chunked;
+  StoredConfig model;
+  StoredState state;
+  SavedRun run;
+  IndexedNames index;
+  JoinedCheckpoints others;
   std::vector<std::string> warnings;
-  std::vector<std::string> defects;  ///< sentences with the reasons for which no job can read it
 
   /// The choice among equal tables (SharePlace::alike).
   enum class Which { first, last };
@@ -185,15 +226,16 @@ struct Checkpoint {
 
   /// Whether the adapter is in its own files: that of a model which peft has wrapped.
   bool adapter_inside() const {
-    return adapter && !adapter->files.empty() && adapter->files.front() == files.front();
+    return others.adapter && !others.adapter->files.empty() &&
+           others.adapter->files.front() == files.front();
   }
   /// How many of `files` are its own.
   std::size_t own_files() const {
-    std::size_t others = adapter && !adapter_inside() ? adapter->files.size() : 0;
-    for (auto const& one : averaged) others += one->files.size();
-    if (new_rows) others += new_rows->files.size();
-    others += taken_files;
-    return files.size() - others;
+    std::size_t joined = others.adapter && !adapter_inside() ? others.adapter->files.size() : 0;
+    for (auto const& one : others.averaged) joined += one->files.size();
+    if (others.new_rows) joined += others.new_rows->files.size();
+    joined += others.taken_files;
+    return files.size() - joined;
   }
 };
 

@@ -181,7 +181,7 @@ StoredView Format::view(Checkpoint const& checkpoint, std::string const& prefix)
 }
 
 StateInventory Format::inventory(Checkpoint const& checkpoint, StoredView const& /*view*/) const {
-  return checkpoint.state;
+  return checkpoint.state.inventory;
 }
 
 std::optional<RunRecord> Format::run_record(Checkpoint const& /*checkpoint*/) const {
@@ -262,27 +262,28 @@ Checkpoint open_checkpoint(fs::path const& given, FormatId wanted, OpenChoice ch
          path.string(), checkpoint.format->name(), name(wanted));
   });
   exchange.together_seeing([&] {
-    checkpoint.newer_saves = newer_saves_note(given, checkpoint.folder);
-    if (!checkpoint.newer_saves.empty())
-      checkpoint.warnings.insert(checkpoint.warnings.begin(), checkpoint.newer_saves);
+    checkpoint.run.newer_saves = newer_saves_note(given, checkpoint.folder);
+    if (!checkpoint.run.newer_saves.empty())
+      checkpoint.warnings.insert(checkpoint.warnings.begin(), checkpoint.run.newer_saves);
     if (checkpoint.names != NameOwner::megatron) return;
-    checkpoint.shape = find_shape(checkpoint.folder, args_of(checkpoint));
-    if (!checkpoint.shape) return;
-    if (!checkpoint.iteration) checkpoint.iteration = step_of(*checkpoint.shape);
-    if (!checkpoint.shape->optimizer.empty())
-      checkpoint.state.optimizer = {
-          StateForm::by_layout, checkpoint.shape->optimizer,
-          fmt::format("optimizer state is not beside the weights but in {}, which is not read: "
-                      "name a save that has both in one folder",
-                      (checkpoint.shape->save / checkpoint.shape->optimizer).string())};
-    if (!checkpoint.shape->rng.empty())
-      checkpoint.state.rng = {StateForm::in_rank_files, checkpoint.shape->rng};
+    checkpoint.shares.shape = find_shape(checkpoint.folder, args_of(checkpoint));
+    if (!checkpoint.shares.shape) return;
+    if (!checkpoint.run.iteration) checkpoint.run.iteration = step_of(*checkpoint.shares.shape);
+    if (!checkpoint.shares.shape->optimizer.empty())
+      checkpoint.state.inventory.optimizer = {
+          StateForm::by_layout, checkpoint.shares.shape->optimizer,
+          fmt::format(
+              "optimizer state is not beside the weights but in {}, which is not read: "
+              "name a save that has both in one folder",
+              (checkpoint.shares.shape->save / checkpoint.shares.shape->optimizer).string())};
+    if (!checkpoint.shares.shape->rng.empty())
+      checkpoint.state.inventory.rng = {StateForm::in_rank_files, checkpoint.shares.shape->rng};
   });
   return checkpoint;
 }
 
 Json args_of(Checkpoint const& checkpoint) {
-  if (!checkpoint.args.is_null()) return checkpoint.args;
+  if (!checkpoint.run.args.is_null()) return checkpoint.run.args;
   auto const record = checkpoint.format->run_record(checkpoint);
   if (!record) return {};
   return megatron::args_as_json(record->document(), megatron::find_args(record->document()));

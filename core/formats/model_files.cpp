@@ -119,10 +119,10 @@ huggingface::Folder described_by(fs::path const& path) {
 
 /// The files found by the format, else those at the places of the folder's shape.
 static std::optional<huggingface::Folder> found_files(Checkpoint const& source) {
-  if (source.beside && !source.beside->adapter.is_null()) return source.beside;
+  if (source.model.beside && !source.model.beside->adapter.is_null()) return source.model.beside;
   std::optional<huggingface::Folder> found = source.format->model_files(source);
-  if (found || !source.shape) return found;
-  for (fs::path const& place : source.shape->configs)
+  if (found || !source.shares.shape) return found;
+  for (fs::path const& place : source.shares.shape->configs)
     if (sees_folder(place))
       if ((found = model_files_beside(place))) return found;
   return found;
@@ -131,7 +131,7 @@ static std::optional<huggingface::Folder> found_files(Checkpoint const& source) 
 /// Without the description of an adapter that the checkpoint does not hold any more.
 static std::optional<huggingface::Folder> own_files(Checkpoint const& source) {
   std::optional<huggingface::Folder> found = found_files(source);
-  if (!found || !source.without_adapter) return found;
+  if (!found || !source.others.without_adapter) return found;
   found->adapter = Json();
   found->adapter_text.clear();
   std::erase(found->sidecars, huggingface::adapter_config_name);

@@ -32,7 +32,7 @@ void ObjectGate::warn(std::vector<std::string>& warnings) const {
 }
 
 dcp::ObjectLook ObjectGate::look_at(StoredObject const& object) const {
-  auto const& looks = source_.looks;
+  auto const& looks = source_.chunked.looks;
   if (!looks.empty())
     return looks.at(static_cast<std::size_t>(&object - source_.stored.objects.data()));
   return dcp::look_at_object(File::open_for_reading(source_.files[object.item.file]), object.item);

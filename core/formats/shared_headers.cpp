@@ -103,15 +103,15 @@ SharedHeaders shared_headers(Checkpoint& source, HeaderExchange const& exchange,
       numbers[rank].push_back(at->second);
     }
   }
-  source.stamps.assign(files.size(), {});
-  source.stamped_by.resize(files.size());
+  source.stamps.taken.assign(files.size(), {});
+  source.stamps.rank.resize(files.size());
   result.files_.resize(files.size());
   for (std::size_t f = 0; f < files.size(); ++f) {
     std::size_t const rank = f % result.sent_.size();
     WireReader& in = left[rank];
     auto const common = in.number_up_to(numbers[rank].empty() ? 0 : numbers[rank].size() - 1);
-    source.stamps[f] = in.get<FileStamp>();
-    source.stamped_by[f] = static_cast<int>(rank);
+    source.stamps.taken[f] = in.get<FileStamp>();
+    source.stamps.rank[f] = static_cast<int>(rank);
     result.files_[f].own = in.text();
     in.check();
     result.files_[f].common = numbers[rank].at(common);
@@ -125,15 +125,15 @@ static std::vector<safetensors::Header> own_safetensors_headers(Checkpoint& sour
                                                                 HeaderExchange const& exchange) {
   FilePaths const& files = source.files;
   std::vector<safetensors::Header> headers(files.size());
-  source.stamps.assign(files.size(), {});
-  source.stamped_by.assign(files.size(), 0);
+  source.stamps.taken.assign(files.size(), {});
+  source.stamps.rank.assign(files.size(), 0);
   std::vector<char> read(files.size(), 0);
   // Files wait for a server, many at a time, and parsers for a core.
   std::counting_semaphore<> cores(std::max(1U, std::thread::hardware_concurrency()));
   auto const failure = capture([&] {
     overlapped(files.size(), [&](std::size_t f) {
       File const file = File::open_for_reading(files[f]);
-      source.stamps[f] = file.stamp();
+      source.stamps.taken[f] = file.stamp();
       std::string const head = safetensors::unchecked_head(file);
       cores.acquire();
       auto const fault = capture([&] {

@@ -47,16 +47,16 @@ void StampedFiles::give_stamps(Checkpoint& source, HeaderExchange const& exchang
   for (std::size_t f = 0; f < stamps_.size(); ++f)
     if (stamps_[f]) mine.push_back({f, *stamps_[f]});
   std::vector<std::string> const all = exchange.all_gather(WireWriter().put(mine).bytes());
-  source.stamps.assign(stamps_.size(), {});
-  source.stamped_by.assign(stamps_.size(), -1);
+  source.stamps.taken.assign(stamps_.size(), {});
+  source.stamps.rank.assign(stamps_.size(), -1);
   exchange.together([&] {
     for (std::size_t r = 0; r < all.size(); ++r) add_stamps(source, static_cast<int>(r), all[r]);
   });
   exchange.together_seeing([&] {
     for (std::size_t f = 0; f < paths_.size(); ++f) {
-      if (source.stamped_by[f] >= 0) continue;
-      source.stamps[f] = File::open_for_reading(paths_[f]).stamp();
-      source.stamped_by[f] = 0;
+      if (source.stamps.rank[f] >= 0) continue;
+      source.stamps.taken[f] = File::open_for_reading(paths_[f]).stamp();
+      source.stamps.rank[f] = 0;
     }
   });
 }
@@ -65,8 +65,8 @@ void StampedFiles::add_stamps(Checkpoint& source, int rank, std::string const& s
   for (auto const& [file, stamp] :
        WireReader(stamps, "the stamps of a rank").all<std::vector<Stamped>>()) {
     RESHARD_EXPECT(file < paths_.size());
-    FileStamp& first = source.stamps[file];
-    int& stamper = source.stamped_by[file];
+    FileStamp& first = source.stamps.taken[file];
+    int& stamper = source.stamps.rank[file];
     if (stamper >= 0 && !difference(first, stamp).empty())
       refuse_two_worlds(paths_[file], rank, stamp, stamper, first);
     if (stamper >= 0) continue;

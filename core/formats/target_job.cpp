@@ -23,7 +23,7 @@ std::vector<std::pair<std::string, std::string>> NamedTarget::made_objects() con
 
 std::vector<SourceBox> boxes_of(Checkpoint const& source, NamedTensor const& tensor) {
   if (tensor.scalar) {
-    ItemPlace const& item = source.scalars[tensor.number].item;
+    ItemPlace const& item = source.state.scalars[tensor.number].item;
     return {{{}, item.file, item.offset_bytes, {}}};
   }
   StoredTable const& stored = source.stored;

@@ -37,7 +37,7 @@ struct NamedTensor {
   SharedText key;  ///< without source.prefix
   DType dtype = DType::u8;
   SharedShape shape;
-  std::uint32_t number = 0;  ///< in StoredTable::tensors, or in Checkpoint::scalars
+  std::uint32_t number = 0;  ///< in StoredTable::tensors, or in StoredState::scalars
   bool scalar = false;
   std::optional<DType> stored = std::nullopt;  ///< the boxes' dtype, if values are rounded
   bool cast = false;                           ///< values are rounded because of target.dtype

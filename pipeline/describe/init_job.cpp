@@ -109,11 +109,11 @@ class Draft {
     job.source.path = full_path(request_.source).string();
     job.target.format = format;
     job.target.path = target_path(format).string();
-    if (!laid_out(format) || source_.places.empty()) return job;
-    for (MeshAxis const& axis : source_.file_mesh.axes())
+    if (!laid_out(format) || source_.shares.places.empty()) return job;
+    for (MeshAxis const& axis : source_.shares.file_mesh.axes())
       job.target.layout.sizes[axis.name] = narrow<int>(axis.size);
-    if (source_.mesh.size("etp") != source_.mesh.size("tp"))
-      job.target.layout.sizes["etp"] = narrow<int>(source_.mesh.size("etp"));
+    if (source_.shares.mesh.size("etp") != source_.shares.mesh.size("tp"))
+      job.target.layout.sizes["etp"] = narrow<int>(source_.shares.mesh.size("etp"));
     return job;
   }
 
@@ -192,8 +192,8 @@ class Draft {
 
   std::string found_text() const {
     std::string const files = counted(source_.files.size(), "file");
-    if (source_.places.empty()) return fmt::format("{}, {}", name(found_), files);
-    return fmt::format("{}, {}, {}", name(found_), source_.mesh.text(", "), files);
+    if (source_.shares.places.empty()) return fmt::format("{}, {}", name(found_), files);
+    return fmt::format("{}, {}, {}", name(found_), source_.shares.mesh.text(", "), files);
   }
 
   std::string heading() const {
@@ -209,7 +209,7 @@ class Draft {
   }
 
   bool has_optimizer_state() const {
-    return with_states_ != nullptr || source_.torch_optimizer ||
+    return with_states_ != nullptr || source_.state.torch_optimizer ||
            bool(source_.format->inventory(source_, view_of(source_)).optimizer);
   }
 
@@ -314,7 +314,8 @@ class Draft {
   }
 
   std::string layout_lines(JobSpec::Layout const& layout) const {
-    std::string const why = !source_.places.empty() ? "The layout of the source." : "One rank.";
+    std::string const why =
+        !source_.shares.places.empty() ? "The layout of the source." : "One rank.";
     std::string text = comment_lines(why + " Set the sizes that the next program runs with.");
     for (std::string_view const axis : {"tp", "pp", "ep"})
       text += fmt::format("layout.{} = {}\n", axis, layout.size(axis));
@@ -345,9 +346,9 @@ class Draft {
 
 /// Whether a source has state that it does not show unless it is asked for it.
 bool may_have_states(Checkpoint const& source) {
-  if (source.storage == Storage::shares) return bool(source.state.optimizer);
+  if (source.storage == Storage::shares) return bool(source.state.inventory.optimizer);
   return source.names == NameOwner::family && source.storage == Storage::chunks &&
-         !source.torch_optimizer && !view_of(source).states.empty();
+         !source.state.torch_optimizer && !view_of(source).states.empty();
 }
 
 /// Nothing where such a source holds no optimizer state that can be read.
@@ -360,7 +361,7 @@ std::optional<Checkpoint> opened_with_states(InitRequest const& request, Checkpo
   auto const unreadable =
       capture([&] { result = open_source(request.source, FormatId::automatic, choice, comm); });
   if (unreadable && unreadable->kind() != ErrorKind::source) throw *unreadable;
-  bool const found = result && (result->rank_states || result->torch_optimizer);
+  bool const found = result && (result->state.rank_states || result->state.torch_optimizer);
   return found ? std::move(result) : std::nullopt;
 }
 

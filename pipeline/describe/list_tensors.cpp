@@ -133,9 +133,9 @@ void list_whole(Lister& lister, Checkpoint const& source) {
     std::string const file =
         file_name(source, source.stored.chunks[source.stored.tensors[t].first_chunk].item.file);
     Json extra;
-    if (!source.labels.empty())
-      extra.set("axes",
-                Json(Json::Array(source.labels[t].axes.begin(), source.labels[t].axes.end())));
+    if (!source.logical.labels.empty())
+      extra.set("axes", Json(Json::Array(source.logical.labels[t].axes.begin(),
+                                         source.logical.labels[t].axes.end())));
     lister.add(file, whole_tensor(source, t), file, std::move(extra));
   }
 }
@@ -143,13 +143,13 @@ void list_whole(Lister& lister, Checkpoint const& source) {
 /// {"tp": 0, "pp": 1, "ep": 0, "chunk": 0}
 Json coordinates(Checkpoint const& source, SharePlace const& place) {
   Json result;
-  auto const& axes = source.file_mesh.axes();
+  auto const& axes = source.shares.file_mesh.axes();
   for (std::size_t a = 0; a < axes.size(); ++a) result.set(axes[a].name, place.file_at[a]);
   return result.set("chunk", place.chunk_in_file);
 }
 
 void list_shares(Lister& lister, Checkpoint const& source) {
-  for (SharePlace const& place : source.places)
+  for (SharePlace const& place : source.shares.places)
     for (std::size_t t = place.first_tensor; t < place.first_tensor + place.tensor_count; ++t)
       lister.add(place.label, whole_tensor(source, t), file_name(source, place.file),
                  coordinates(source, place));
@@ -171,7 +171,7 @@ TensorList list_tensors(ListQuery const& query, Comm const& comm) {
   Checkpoint source = open_query(query, choice, comm);
   std::string_view const format = source.format->name();
   std::vector<std::string> notes;
-  if (!source.newer_saves.empty()) notes.push_back(source.newer_saves);
+  if (!source.run.newer_saves.empty()) notes.push_back(source.run.newer_saves);
   Lister lister(std::move(notes));
   if (query.listing == Listing::stored) {
     list_stored(lister, source);

@@ -118,7 +118,7 @@ ArrayFile ArrayReader::lay_out(ArrayChoice const& choice, std::filesystem::path 
 }
 
 void ArrayReader::look(std::size_t number, FileStamp const& now) const {
-  std::string const what = difference(checkpoint().stamps[number], now);
+  std::string const what = difference(checkpoint().stamps.taken[number], now);
   if (!what.empty())
     fail(ErrorKind::io, "{}: changed while it was read: {}. Nothing was written: {}.",
          checkpoint().files[number].string(), what, again_);

@@ -111,7 +111,7 @@ void check_source_apart(JobSpec const& spec, Checkpoint const& source) {
   for (std::size_t f = 0; f < resolved.size(); ++f) {
     // A file of new rows may lie beside the target.
     bool const in_folder =
-        of_root.own.has_value() && !(source.new_rows && f + 1 == resolved.size());
+        of_root.own.has_value() && !(source.others.new_rows && f + 1 == resolved.size());
     fs::path const& file = source.files[f];
     fs::path const real = resolved[f];
     fs::path const folder = real.parent_path();

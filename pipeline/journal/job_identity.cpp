@@ -159,7 +159,7 @@ std::string source_digest(JobSpec const& spec, Checkpoint const& source, JobPlan
     std::size_t const weights = source.files.size();
     for (std::size_t f = 0; f < weights; ++f) {
       digest.add(places[f]);
-      digest.add(source.stamps[f]);
+      digest.add(source.stamps.taken[f]);
     }
     auto const stamps = stamps_of(describing, read);
     for (std::size_t i = 0; i < describing.size(); ++i) {

@@ -48,7 +48,7 @@ bool speaks_of(Manifest const& manifest, Checkpoint const& source, fs::path cons
     if (records.find(source.files[f]) == nullptr) return false;
   for (std::size_t f = 0; f < source.own_files(); ++f) {
     fs::path const& file = source.files[f];
-    auto const size = static_cast<std::uint64_t>(source.stamps[f].bytes);
+    auto const size = static_cast<std::uint64_t>(source.stamps.taken[f].bytes);
     if (std::uint64_t const recorded = records.find(file)->size_bytes; size != recorded)
       fail(ErrorKind::source,
            "{}: has {} bytes, {} records {}. Restore it from a copy; or, if it was changed on "
@@ -60,9 +60,9 @@ bool speaks_of(Manifest const& manifest, Checkpoint const& source, fs::path cons
 
 /// Digests that HDF5 containers have themselves.
 std::optional<Manifest> own_record(Checkpoint const& source) {
-  if (source.recorded.empty()) return std::nullopt;
+  if (source.logical.digests.empty()) return std::nullopt;
   Manifest manifest;
-  manifest.tensors = source.recorded;
+  manifest.tensors = source.logical.digests;
   return manifest;
 }
 
@@ -170,7 +170,7 @@ bool is_fresh(Manifest const& manifest, Checkpoint const& source) {
     StampedFile const* const known =
         f < source.own_files() ? stamps.find(source.files[f]) : nullptr;
     if (known == nullptr || known->stamp.inode == 0) return false;
-    FileStamp now = source.stamps[f];
+    FileStamp now = source.stamps.taken[f];
     now.device = known->stamp.device;
     if (now != known->stamp) return false;
   }
@@ -219,7 +219,7 @@ std::size_t check_source_digests(Manifest const& manifest, Checkpoint const& sou
   std::size_t compared = 0;
   for (std::size_t t = 0; t < plan.model->tensors().size(); ++t) {
     TensorDigest const* const found = tensors.find(plan, t);
-    bool const of_others = source.taken_files > 0 && plan.model->layer_axis(TensorId(t));
+    bool const of_others = source.others.taken_files > 0 && plan.model->layer_axis(TensorId(t));
     if (found == nullptr || (!plan.plan.unread.empty() && plan.plan.unread[t]) ||
         (!taken.empty() && taken[t]) || of_others)
       continue;

@@ -202,7 +202,7 @@ void plan_from_headers(JobSpec const& spec, MapLibrary const& library, PlannedJo
     if (digests || job.source.names == NameOwner::megatron)
       record = record_of_source(spec, job.source);
     if (record.manifest && job.source.names == NameOwner::megatron)
-      job.source.vocab = vocab_in(*record.manifest);
+      job.source.logical.vocab = vocab_in(*record.manifest);
     job.plan =
         make_job_plan(job.source, request, job.limits, [&job] { job.source.forget_tensors(); });
     check_files(spec, job.plan);
@@ -253,7 +253,7 @@ PlannedJob plan_job(JobSpec const& spec, MapLibrary const& library, int ranks, C
   }
   together_seeing(comm, [&] {
     job.previous = find_previous(spec, job.plan, job.clone_block_bytes);
-    leave_source_unlinked(job.previous, job.plan, job.source.stamps);
+    leave_source_unlinked(job.previous, job.plan, job.source.stamps.taken);
     if (job.previous.is_usable() && job.manifest && spec.source.verify == SourceVerify::automatic)
       take_recorded(job.previous, job.plan, believed_digests(spec, job));
   });
@@ -264,7 +264,8 @@ PlannedJob plan_job(JobSpec const& spec, MapLibrary const& library, int ranks, C
 
 std::uint64_t source_file_bytes(Checkpoint const& source) {
   std::uint64_t bytes = 0;
-  for (FileStamp const& stamp : source.stamps) bytes += static_cast<std::uint64_t>(stamp.bytes);
+  for (FileStamp const& stamp : source.stamps.taken)
+    bytes += static_cast<std::uint64_t>(stamp.bytes);
   return bytes;
 }
 

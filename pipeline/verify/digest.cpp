@@ -208,11 +208,11 @@ Checkpoint open_for_digest(DigestQuery const& query, std::vector<std::string>& n
                            Comm const& comm) {
   together_seeing(comm, [&] { check_checkpoint_folder(query.path); });
   Checkpoint checkpoint = open_query(query, {}, comm);
-  if (!checkpoint.newer_saves.empty()) notes.push_back(checkpoint.newer_saves);
+  if (!checkpoint.run.newer_saves.empty()) notes.push_back(checkpoint.run.newer_saves);
   if (query.weights_only || query.map == "none") return checkpoint;
   RankStateLook look = look_at_rank_states(query.path, checkpoint, comm);
   if (look.opened) return *std::move(look.opened);
-  if (checkpoint.storage == Storage::shares && checkpoint.state.optimizer)
+  if (checkpoint.storage == Storage::shares && checkpoint.state.inventory.optimizer)
     notes.push_back("the optimizer state is left out" +
                     (look.fault ? ". " + look.fault->sentence() : std::string()));
   return checkpoint;

@@ -189,7 +189,7 @@ class Gate {
       throw Error(ErrorKind::source,
                   fmt::format("{}: is taken for a checkpoint of format \"{}\", \"{}\" was written",
                               target_.folder.string(), found.format->name(), wanted.name()));
-    if (!found.defects.empty()) throw Error(ErrorKind::source, found.defects.front());
+    if (!found.shares.defects.empty()) throw Error(ErrorKind::source, found.shares.defects.front());
     std::vector<std::string> const absent =
         found.format == &wanted ? dcp::absent_parts(found) : std::vector<std::string>();
     if (!absent.empty()) throw Error(ErrorKind::source, absent.front());

@@ -199,7 +199,7 @@ VerifyReport verify_one(DigestQuery query, Comm const& comm) {
                    nothing->kind() == ErrorKind::usage))
     throw *nothing;
   Verdict verdict(query.path);
-  if (!checkpoint.newer_saves.empty()) verdict.note(checkpoint.newer_saves);
+  if (!checkpoint.run.newer_saves.empty()) verdict.note(checkpoint.run.newer_saves);
   if (!absent.empty()) verdict.looked("parts", "the files that Megatron loads", absent);
   if (own) {
     std::vector<std::string> faults = faults_of_files(*own, comm);

@@ -45,9 +45,9 @@ ViewSide side_of(Checkpoint const& source, fs::path const& path, std::string_vie
   side.format = source.format->name();
   side.layout =
       fmt::format("{} {}", source.files.size(), source.files.size() == 1 ? "file" : "files");
-  if (!source.places.empty()) {
-    side.mesh = source.file_mesh;
-    side.layout = source.layout;
+  if (!source.shares.places.empty()) {
+    side.mesh = source.shares.file_mesh;
+    side.layout = source.shares.layout;
   }
   for (std::size_t f = 0; f < source.files.size(); ++f) {
     ViewOwner owner;
@@ -55,7 +55,7 @@ ViewSide side_of(Checkpoint const& source, fs::path const& path, std::string_vie
     owner.label = source.files[f].filename().string();
     side.owners.push_back(std::move(owner));
   }
-  for (SharePlace const& share : source.places)
+  for (SharePlace const& share : source.shares.places)
     place(side.owners[share.file], side.mesh, share.file_at);
   return side;
 }
@@ -103,9 +103,9 @@ LayoutView checkpoint_view(ViewQuery const& query, Comm const& comm) {
     view.stored_names = plan.stored_names;
     view.warnings = plan.warnings;
     if (!plan.prefix_note.empty()) view.warnings.push_back(plan.prefix_note);
-    if (!source.newer_saves.empty() &&
-        std::ranges::find(view.warnings, source.newer_saves) == view.warnings.end())
-      view.warnings.push_back(source.newer_saves);
+    if (!source.run.newer_saves.empty() &&
+        std::ranges::find(view.warnings, source.run.newer_saves) == view.warnings.end())
+      view.warnings.push_back(source.run.newer_saves);
     view.sides.push_back(side_of(source, query.path, "checkpoint"));
     add_tensors(view, *plan.model, {&plan.source});
   });

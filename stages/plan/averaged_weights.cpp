@@ -187,7 +187,7 @@ class Averager {
   Averager(Checkpoint const& source, Model const& model, Catalog& catalog)
       : source_(source), model_(model), catalog_(catalog) {
     auto first = narrow<std::uint32_t>(source.own_files());
-    for (auto const& other : source.averaged) {
+    for (auto const& other : source.others.averaged) {
       others_.emplace_back(source, *other, first);
       first += narrow<std::uint32_t>(other->files.size());
     }
@@ -296,10 +296,10 @@ class Averager {
 /// Of each averaged checkpoint its path, format and iteration.
 Json average_record(Checkpoint const& source) {
   Json list = Json::array();
-  for (auto const& other : source.averaged) {
+  for (auto const& other : source.others.averaged) {
     Json one;
     one.set("path", other->root.string()).set("format", other->format->name());
-    if (other->iteration) one.set("iteration", *other->iteration);
+    if (other->run.iteration) one.set("iteration", *other->run.iteration);
     list.push(std::move(one));
   }
   return list;
@@ -308,13 +308,13 @@ Json average_record(Checkpoint const& source) {
 }  // namespace
 
 void average_weights(Checkpoint const& source, PlanRequest const& request, JobPlan& job) {
-  if (source.averaged.empty()) return;
+  if (source.others.averaged.empty()) return;
   if (format_of(request.target.format).target().needs_masters)
     fail(ErrorKind::usage,
          "[source] average: {} needs master weights beside the mean, which are not made. Write the "
          "mean as huggingface, and convert that.",
          format_of(request.target.format).name());
-  for (auto const& other : source.averaged) {
+  for (auto const& other : source.others.averaged) {
     check_same_weights(source, *other);
     check_same_model(source, *other, request, job.warnings);
   }

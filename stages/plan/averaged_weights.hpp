@@ -7,7 +7,7 @@
 namespace reshard {
 
 /// Makes every floating weight of the plan's source the mean of its own values and those of its
-/// counterparts in Checkpoint::averaged, and notes that in JobPlan::made_with; does nothing where
+/// counterparts in JoinedCheckpoints::averaged, and notes that in JobPlan::made_with; does nothing where
 /// there are none. A counterpart has the same name, shape and box. Done after all other changes of
 /// values, so that each is rounded once, and before the source's table of tensors is let go.
 /// Numbers that are not floating are the source's; a warning names them. An Error of kind source

@@ -79,9 +79,9 @@ class IdentityPlanner {
     job_.source.shrink();
     job_.target.shrink();
     tensors_ = {};
-    if (source_.averaged.empty()) tensors_read();
+    if (source_.others.averaged.empty()) tensors_read();
     average_weights(source_, request_, job_);
-    if (!source_.averaged.empty()) tensors_read();
+    if (!source_.others.averaged.empty()) tensors_read();
     quantise(job_, request_, source_);
     job_.plan = make_plan(*job_.model, job_.source, job_.target, limits, job_.opaque);
     count_behind_views(job_.plan, job_.source);
@@ -101,7 +101,7 @@ class IdentityPlanner {
 
   void read_source() {
     StoredTable const& stored = source_.stored;
-    tensors_.reserve(stored.tensors.size() + source_.scalars.size());
+    tensors_.reserve(stored.tensors.size() + source_.state.scalars.size());
     auto const states = named_states_of(source_, request_);
     for (std::size_t t = 0; t < stored.tensors.size(); ++t) {
       StoredTensor const& one = stored.tensors[t];
@@ -117,14 +117,14 @@ class IdentityPlanner {
       }
       tensors_.push_back(std::move(tensor));
     }
-    for (std::size_t s = 0; s < source_.scalars.size(); ++s) {
-      StoredScalar const& one = source_.scalars[s];
+    for (std::size_t s = 0; s < source_.state.scalars.size(); ++s) {
+      StoredScalar const& one = source_.state.scalars[s];
       if (one.name.starts_with(request_.read.prefix))
         tensors_.push_back({key_of(one.name), one.dtype, {}, narrow<std::uint32_t>(s), true});
     }
     for (StoredObject const& object : stored.objects)
       if (object.name.starts_with(request_.read.prefix)) objects_.push_back(&object);
-    if (source_.paths) sort_as_nested(*source_.paths);
+    if (source_.chunked.paths) sort_as_nested(*source_.chunked.paths);
   }
 
   SharedText key_of(SharedText const& name) const {
@@ -384,7 +384,7 @@ void check_formats(Checkpoint const& source, PlanRequest const& request) {
         ErrorKind::usage,
         "[model] map = \"none\": the files of a Megatron source hold parts that only a map can put together. Set map to \"auto\".");
   if (format_of(request.target.format).target().any_names) return;
-  if (has_own_names(source, request) && !source.flattened) return;
+  if (has_own_names(source, request) && !source.chunked.flattened) return;
   fail(ErrorKind::usage,
        "[model] map = \"{}\": the target's format has its own names, which only a map can give. "
        "Name {}.",
@@ -400,7 +400,7 @@ bool keeps_names(Checkpoint const& source, PlanRequest const& request) {
   TargetTraits const target = format_of(request.target.format).target();
   bool const plain = source.storage == Storage::chunks && source.names == NameOwner::family;
   bool const described =
-      !request.read.config.empty() || (plain && !source.config.is_null()) ||
+      !request.read.config.empty() || (plain && !source.model.config.is_null()) ||
       // Names that only a map can give need the config, wherever it lies.
       (plain && (target.names == NameOwner::megatron || (target.mapped && !target.any_names)) &&
        files_of(source).has_value());
@@ -416,7 +416,7 @@ JobPlan make_identity_plan(Checkpoint const& source, PlanRequest const& request,
                            PlanLimits const& limits, std::function<void()> const& tensors_read) {
   check_formats(source, request);
   JobPlan plan = IdentityPlanner(source, request).run(limits, tensors_read);
-  if (source.names == NameOwner::megatron) plan.vocab = source.vocab;
+  if (source.names == NameOwner::megatron) plan.vocab = source.logical.vocab;
   return plan;
 }
 

@@ -53,8 +53,8 @@ SourceModel read_described(Checkpoint const& source, PlanRequest const& request,
   auto const failed = capture([&] { model = read_source_model(source, request, carry_states); });
   if (!failed) return model;
   if (failed->kind() == ErrorKind::source && source.names == NameOwner::megatron &&
-      source.storage == Storage::chunks && !source.has_common_file && !source.shape &&
-      request.read.config.empty() && args_of(source).is_null())
+      source.storage == Storage::chunks && !source.chunked.has_common_file &&
+      !source.shares.shape && request.read.config.empty() && args_of(source).is_null())
     fail(ErrorKind::source,
          "{}: has neither {} nor args in another place, so nothing here describes the model. {}.",
          source.folder.string(), dcp::common_name, way_to_a_config(source));
@@ -63,8 +63,9 @@ SourceModel read_described(Checkpoint const& source, PlanRequest const& request,
 
 /// Whether nothing in the job needs more than names of a source that its map does not describe.
 bool may_keep_names(Checkpoint const& source, PlanRequest const& request) {
-  return request.read.map == "auto" && source.names == NameOwner::family && !source.adapter &&
-         !request.read.dequantise && request.read.true_vocab_size == 0 && !request.changes.any();
+  return request.read.map == "auto" && source.names == NameOwner::family &&
+         !source.others.adapter && !request.read.dequantise && request.read.true_vocab_size == 0 &&
+         !request.changes.any();
 }
 
 /// The warning of such a job, which keeps names without being asked to.
@@ -137,7 +138,7 @@ class JobPlanner {
     int const vocab = job_.model->axes().find("vocab");
     if (model_.recorded_vocab && vocab >= 0 && request_.read.true_vocab_size == 0)
       job_.model->mean_only(static_cast<AxisId>(vocab), *model_.recorded_vocab);
-    bool const made = source_.torch_optimizer && states;
+    bool const made = source_.state.torch_optimizer && states;
     if (!made && source_.names == NameOwner::family && states)
       fail(ErrorKind::source,
            "{}: holds optimizer state and no settings of an optimizer, which a run needs. "
@@ -157,7 +158,7 @@ class JobPlanner {
     settle_program(source_, request_);
     model_.target_names = target_names(model_, *job_.model, request_);
     if (to_megatron()) carry_config();
-    if (source_.averaged.empty()) tensors_read();
+    if (source_.others.averaged.empty()) tensors_read();
     job_.target.tensors.resize(job_.model->tensors().size());
     target_.lay_out(
         {source_, request_, *job_.model, model_, dtypes_, record_ ? &*record_ : nullptr}, job_);
@@ -173,7 +174,7 @@ class JobPlanner {
     note_casts();
     change_values(*job_.model, job_.source, job_.target, {model_.adds, job_.target_adds}, cast_);
     average_weights(source_, request_, job_);
-    if (!source_.averaged.empty()) tensors_read();
+    if (!source_.others.averaged.empty()) tensors_read();
     quantise(job_, request_, source_);
     job_.plan = make_plan(*job_.model, job_.source, job_.target, limits_, job_.opaque);
     count_behind_views(job_.plan, job_.source);
@@ -363,7 +364,7 @@ JobPlan make_job_plan(Checkpoint const& source, PlanRequest const& request,
   check_quantisable(source, request);
   bool const named = keeps_names(source, request);
   check_wrapped(source, request, named);
-  if (named && source.adapter && !source.adapter_inside())
+  if (named && source.others.adapter && !source.adapter_inside())
     fail(
         ErrorKind::usage,
         "[model] adapter = \"merge\": names are kept in this job, so it is not known which weights "
@@ -393,14 +394,15 @@ JobPlan make_job_plan(Checkpoint const& source, PlanRequest const& request,
 }
 
 JobPlan catalogue(Checkpoint const& source, PlanRequest const& request, Masters masters) {
-  if (request.read.map == "none" && source.storage == Storage::shares && source.places.size() > 1)
+  if (request.read.map == "none" && source.storage == Storage::shares &&
+      source.shares.places.size() > 1)
     fail(ErrorKind::usage,
          "{}: its ranks use the same names for different parts of the model, which only a map can "
          "put together. Leave out --map none.",
          source.place);
   bool const plain = source.storage == Storage::chunks && source.names == NameOwner::family;
   bool const described =
-      request.read.map != "auto" || !request.read.config.empty() || !source.config.is_null();
+      request.read.map != "auto" || !request.read.config.empty() || !source.model.config.is_null();
   if (request.read.map == "none" || (plain && !described))
     return identity_catalogue(source, request);
   if (source.storage != Storage::chunks && !request.read.prefix.empty())
@@ -414,7 +416,7 @@ JobPlan catalogue(Checkpoint const& source, PlanRequest const& request, Masters 
     return job;
   }
   check_wrapped(source, request, false);
-  SourceModel model = read_described(source, request, !source.adapter);
+  SourceModel model = read_described(source, request, !source.others.adapter);
   merge_adapter(source, request, model);
   if (masters != Masters::as_stored) split_masters(source, model, false, masters == Masters::apart);
   change_model(source, request, model);

@@ -20,7 +20,7 @@ struct JobPlan : TargetDraft {
   std::unique_ptr<Model> model;
   std::string map_name;       ///< the family's map, "" for none
   bool stored_names = false;  ///< logical tensors are the source's stored ones
-  Index vocab = 0;            ///< with stored names: Checkpoint::vocab of a Megatron source
+  Index vocab = 0;            ///< with stored names: LogicalTable::vocab of a Megatron source
   Json named_config;          ///< with stored names: config.json of the target's reference, else
                               ///< the source's; null for none
   Json model_config;  ///< config.json of the source's model, stated or made from its args; null

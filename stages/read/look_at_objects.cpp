@@ -45,7 +45,7 @@ void look_at_objects(Checkpoint& source, Comm const& comm) {
   });
   std::vector<dcp::ObjectLook> looks(objects.size());
   for (std::string const& packed : comm.all_gather(mine.bytes())) unpack(looks, packed);
-  source.looks = std::move(looks);
+  source.chunked.looks = std::move(looks);
 }
 
 }  // namespace reshard

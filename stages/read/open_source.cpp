@@ -10,9 +10,10 @@ namespace {
 /// Appends the files of another checkpoint with what is known of each.
 void add_files(Checkpoint const& other, Checkpoint& source) {
   source.files.add(other.files);
-  source.stamps.insert(source.stamps.end(), other.stamps.begin(), other.stamps.end());
-  source.stamped_by.insert(source.stamped_by.end(), other.stamped_by.begin(),
-                           other.stamped_by.end());
+  source.stamps.taken.insert(source.stamps.taken.end(), other.stamps.taken.begin(),
+                             other.stamps.taken.end());
+  source.stamps.rank.insert(source.stamps.rank.end(), other.stamps.rank.begin(),
+                            other.stamps.rank.end());
 }
 
 }  // namespace
@@ -35,8 +36,8 @@ Checkpoint open_source(std::filesystem::path const& path, FormatId wanted, OpenC
 }
 
 void add_adapter(Checkpoint& source, std::filesystem::path const& adapter, Comm const& comm) {
-  source.adapter = std::make_shared<Checkpoint const>(open_source(adapter, comm));
-  add_files(*source.adapter, source);
+  source.others.adapter = std::make_shared<Checkpoint const>(open_source(adapter, comm));
+  add_files(*source.others.adapter, source);
 }
 
 void settle_adapter(Checkpoint& source, WrappedChoice const& choice, Comm const& comm) {
@@ -49,14 +50,15 @@ void settle_adapter(Checkpoint& source, WrappedChoice const& choice, Comm const&
            choice.use == AdapterUse::merge ? "Name the adapter's folder with source.adapter"
                                            : "Remove the key");
   });
-  if (choice.use == AdapterUse::merge && !source.adapter) add_adapter(source, choice.config, comm);
+  if (choice.use == AdapterUse::merge && !source.others.adapter)
+    add_adapter(source, choice.config, comm);
 }
 
 void add_averaged(Checkpoint& source, std::filesystem::path const& path, FormatId wanted,
                   OpenChoice const& choice, Comm const& comm) {
-  source.averaged.push_back(
+  source.others.averaged.push_back(
       std::make_shared<Checkpoint const>(open_source(path, wanted, choice, comm)));
-  add_files(*source.averaged.back(), source);
+  add_files(*source.others.averaged.back(), source);
 }
 
 void add_new_rows(Checkpoint& source, std::filesystem::path const& file, Comm const& comm) {
@@ -76,7 +78,7 @@ void add_new_rows(Checkpoint& source, std::filesystem::path const& file, Comm co
     rows->stored.add_whole(std::move(tensor.name), tensor.dtype, std::move(tensor.shape),
                            {0, tensor.offset_bytes, tensor.size_bytes});
   }
-  source.new_rows = rows;
+  source.others.new_rows = rows;
   add_files(*rows, source);
 }
 

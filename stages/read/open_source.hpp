@@ -29,13 +29,13 @@ class RankReaders final : public HeaderExchange {
 Checkpoint open_source(std::filesystem::path const& path, FormatId wanted, OpenChoice const& choice,
                        Comm const& comm);
 /// Opens an adapter that is to be merged into an opened source: its files become files of the
-/// source (Checkpoint::adapter). Collective.
+/// source (JoinedCheckpoints::adapter). Collective.
 void add_adapter(Checkpoint& source, std::filesystem::path const& adapter, Comm const& comm);
 /// Takes what a job wants of an adapter: take_wrapped(), and add_adapter() where a source without
 /// an adapter of its own gets one merged. Collective. An Error of kind usage where there is none.
 void settle_adapter(Checkpoint& source, WrappedChoice const& choice, Comm const& comm);
 /// Opens a checkpoint that the source is to be averaged with: its files become files of the source
-/// (Checkpoint::averaged). Collective.
+/// (JoinedCheckpoints::averaged). Collective.
 void add_averaged(Checkpoint& source, std::filesystem::path const& path, FormatId wanted,
                   OpenChoice const& choice, Comm const& comm);
 /// Opens a safetensors file with rows of tokens that the target adds to the source's weights: it

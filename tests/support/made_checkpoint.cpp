@@ -24,13 +24,13 @@ class MadeFormat final : public ReadOnlyFormat {
   }
   /// {"args": Namespace(…), "iteration": …}
   std::optional<RunRecord> run_record(Checkpoint const& checkpoint) const override {
-    if (checkpoint.args.members() == nullptr) return std::nullopt;
+    if (checkpoint.run.args.members() == nullptr) return std::nullopt;
     auto torch = std::make_shared<TorchFile>();
     pickle::Document& document = torch->document;
-    pickle::NodeId const args = megatron::add_namespace(document, *checkpoint.args.members());
+    pickle::NodeId const args = megatron::add_namespace(document, *checkpoint.run.args.members());
     document.root = document.add_dict();
     document.set(document.root, "args", args);
-    document.set(document.root, "iteration", document.add_int(checkpoint.stated_iteration));
+    document.set(document.root, "iteration", document.add_int(checkpoint.run.stated_iteration));
     if (std::ranges::any_of(checkpoint.stored.tensors, [](StoredTensor const& tensor) {
           return is_optimizer_key(tensor.name);
         }))
@@ -38,12 +38,12 @@ class MadeFormat final : public ReadOnlyFormat {
     RunRecord record;
     record.torch = std::move(torch);
     record.file = "made";
-    record.iteration = checkpoint.stated_iteration;
-    record.folder_iteration = checkpoint.iteration;
+    record.iteration = checkpoint.run.stated_iteration;
+    record.folder_iteration = checkpoint.run.iteration;
     return record;
   }
   std::optional<huggingface::Folder> model_files(Checkpoint const& checkpoint) const override {
-    return checkpoint.beside;
+    return checkpoint.model.beside;
   }
 
  private:
@@ -92,13 +92,13 @@ MadeCheckpoint::MadeCheckpoint(FormatId id) {
   value.storage = id == FormatId::megatron      ? Storage::shares
                   : id == FormatId::huggingface ? Storage::whole
                                                 : Storage::chunks;
-  value.item_files = value.storage == Storage::chunks && id != FormatId::hdf5;
+  value.chunked.item_files = value.storage == Storage::chunks && id != FormatId::hdf5;
 }
 
 MadeCheckpoint& MadeCheckpoint::begin_file() {
   value.files.push_back(value.folder / fmt::format("file{}", value.files.size()));
-  value.stamps.emplace_back();
-  value.stamped_by.push_back(0);
+  value.stamps.taken.emplace_back();
+  value.stamps.rank.push_back(0);
   end_bytes_ = 0;
   return *this;
 }
@@ -126,7 +126,7 @@ MadeCheckpoint& MadeCheckpoint::add_share(SharePlace place,
   place.first_tensor = value.stored.tensors.size();
   place.tensor_count = tensors.size();
   for (MadeTensor const& tensor : tensors) add_whole(tensor);
-  value.places.push_back(std::move(place));
+  value.shares.places.push_back(std::move(place));
   return *this;
 }
 
@@ -156,7 +156,7 @@ MadeCheckpoint& MadeCheckpoint::add_cut(MadeTensor const& tensor, std::vector<In
 MadeCheckpoint& MadeCheckpoint::add_object(std::string name) {
   constexpr std::uint64_t bytes = 100;
   value.stored.objects.push_back({std::move(name), take_bytes(bytes)});
-  value.looks.emplace_back();
+  value.chunked.looks.emplace_back();
   return *this;
 }
 

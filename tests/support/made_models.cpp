@@ -65,8 +65,8 @@ MadeCheckpoint made_huggingface(SampleModel const& sample) {
     if (!name.copy) tensors.push_back({name.name, side.shape(name)});
   MadeCheckpoint made(FormatId::huggingface);
   made.add_file(tensors);
-  made.value.config = sample.config;
-  huggingface::Folder& beside = made.value.beside.emplace();
+  made.value.model.config = sample.config;
+  huggingface::Folder& beside = made.value.model.beside.emplace();
   beside.path = made.value.folder;
   beside.config = sample.config;
   beside.config_text = sample.config.dump(2) + "\n";
@@ -91,8 +91,8 @@ MadeCheckpoint made_fp8(SampleModel sample, std::string const& unscaled,
   }
   MadeCheckpoint made(FormatId::huggingface);
   made.add_file(tensors);
-  made.value.config = plain.value.config;
-  made.value.beside = plain.value.beside;
+  made.value.model.config = plain.value.model.config;
+  made.value.model.beside = plain.value.model.beside;
   return made;
 }
 
@@ -105,15 +105,15 @@ MadeCheckpoint made_megatron(SampleModel const& sample, SampleMesh const& at) {
   auto const chunks = pipeline_chunks(pipeline_of(at, layers));
   MadeCheckpoint made(FormatId::megatron);
   megatron::MeshSizes const sizes = megatron::sizes_of(at.mesh);
-  made.value.mesh = at.mesh;
-  made.value.file_mesh = megatron::shard_mesh(sizes);
-  made.value.layout = megatron::layout_text(sizes);
-  made.value.args = args_for(sample, at.mesh);
-  made.value.iteration = made.value.stated_iteration = 7;
+  made.value.shares.mesh = at.mesh;
+  made.value.shares.file_mesh = megatron::shard_mesh(sizes);
+  made.value.shares.layout = megatron::layout_text(sizes);
+  made.value.run.args = args_for(sample, at.mesh);
+  made.value.run.iteration = made.value.run.stated_iteration = 7;
   for (megatron::ShardPlace const& place : megatron::shard_places(sizes)) {
     if (sizes.vpp != 1) fail(ErrorKind::internal, "shares of several chunks are not made here");
     PipelineChunk const& chunk = chunks[static_cast<std::size_t>(place.pp)];
-    SidePlace const at_rank{megatron::place_of(made.value.mesh, place), &chunk};
+    SidePlace const at_rank{megatron::place_of(made.value.shares.mesh, place), &chunk};
     std::vector<MadeTensor> tensors;
     for (StoredName const& name : side.names(&chunk))
       tensors.push_back({name.name, side.layout(name.entry, at_rank).file_shape});
@@ -140,8 +140,8 @@ MadeCheckpoint made_torch_dist(SampleModel const& sample, bool stacked) {
     tensors.push_back({name.name, side.shape(name)});
   MadeCheckpoint made(FormatId::torch_dist);
   made.add_file(tensors);
-  made.value.args = args_for(sample, {});
-  made.value.iteration = made.value.stated_iteration = 7;
+  made.value.run.args = args_for(sample, {});
+  made.value.run.iteration = made.value.run.stated_iteration = 7;
   return made;
 }
 

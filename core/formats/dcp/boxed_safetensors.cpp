@@ -186,8 +186,8 @@ Checkpoint BoxedSafetensors::open(fs::path const& path, OpenChoice const& /*choi
   std::vector<safetensors::Header> const headers = shared_safetensors_headers(read, exchange);
   Checkpoint checkpoint;
   exchange.together([&] { checkpoint = checkpoint_of(path, read.files, headers); });
-  checkpoint.stamps = std::move(read.stamps);
-  checkpoint.stamped_by = std::move(read.stamped_by);
+  checkpoint.stamps.taken = std::move(read.stamps.taken);
+  checkpoint.stamps.rank = std::move(read.stamps.rank);
   checkpoint.warnings.push_back(
       "safetensors files of a distributed save do not record the size of a tensor. It is taken "
       "from the largest box, so a missing last file is not detected");

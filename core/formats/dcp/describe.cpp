@@ -117,7 +117,7 @@ class DcpReport {
     add("format", checkpoint.format->name());
     add("reason", whole ? "its safetensors files hold boxes of tensors (DCP_SHARDING_INFO)"
                         : reason_for(checkpoint, by_backend));
-    if (checkpoint.iteration) add("iteration", *checkpoint.iteration);
+    if (checkpoint.run.iteration) add("iteration", *checkpoint.run.iteration);
     add("folder", checkpoint.folder.string());
   }
 
@@ -221,7 +221,7 @@ class DcpReport {
     parts(view);
     add("optimizer", optimizer_of(checkpoint.format->inventory(checkpoint, view)));
     if (checkpoint.format->id() != FormatId::torch_dist) return;
-    if (!checkpoint.has_common_file && has_common_object(checkpoint.stored))
+    if (!checkpoint.chunked.has_common_file && has_common_object(checkpoint.stored))
       notes_.push_back(
           "no common.pt: the common state is an object in the .distcp files "
           "(Megatron-Core 0.19 and later)");
@@ -305,7 +305,7 @@ std::vector<std::string> absent_parts(Checkpoint const& checkpoint) {
         fmt::format("{} is missing: Megatron does not load the folder. Restore it from the "
                     "original, or convert the folder to torch_dist: the target has one.",
                     backend_name));
-  if (!checkpoint.has_common_file && !has_common_object(checkpoint.stored))
+  if (!checkpoint.chunked.has_common_file && !has_common_object(checkpoint.stored))
     absent.push_back(fmt::format(
         "{} is missing, and no object has the common state: no args describe the model, and "
         "Megatron does not load the folder. Restore it from the original, or convert the folder "

@@ -153,7 +153,8 @@ std::string common_bytes(DistRecord const& dist, Checkpoint const& source) {
   bool const from_dist = source.format->id() == FormatId::torch_dist && dist.record != nullptr;
   bool const regroup = from_dist && dist.has_states &&
                        has_several_optimizers(dist.record->document()) != dist.experts_apart;
-  if (from_dist && !regroup && !dist.new_keys && dist.args.empty() && source.has_common_file) {
+  if (from_dist && !regroup && !dist.new_keys && dist.args.empty() &&
+      source.chunked.has_common_file) {
     check_carried(*dist.record, dist.record->document().root, "common state");
     if (may_copy_file(*dist.record))
       return read_text_file(source.folder / dcp::common_name, largest_common_bytes);
@@ -166,7 +167,7 @@ std::string common_bytes(DistRecord const& dist, Checkpoint const& source) {
 void add_dist_files(TargetDraft& job, DistRecord const& dist, Checkpoint const& source) {
   fs::path const folder = run_folder(dist.record, dist.numbered);
   job.texts.push_back({folder / dcp::common_name, common_bytes(dist, source), false, {}});
-  for (std::string const& name : source.side_files)
+  for (std::string const& name : source.chunked.side_files)
     if (!dcp::is_rank_optimizer(name) && !dcp::is_rank_rng(name) && name != dist.without &&
         !(name == huggingface::carried_name && job.reference))
       job.side_copies.push_back({source.folder / name, folder / name});

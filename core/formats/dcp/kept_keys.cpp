@@ -25,7 +25,7 @@ class KeptKeys {
     bool const fsdp = flavour_ == Flavour::fsdp_dtensor;
     auto const files = files_of(job_.source);
     // Files next to the items stay there.
-    if (files && !(job_.source.item_files && files->path == job_.source.folder))
+    if (files && !(job_.source.chunked.item_files && files->path == job_.source.folder))
       add_carried(draft_, files);
     if (job_.source.names == NameOwner::logical)
       draft_.warnings.push_back(
@@ -75,7 +75,7 @@ class KeptKeys {
   /// The boxes of every tensor in the target, with the number of their file.
   std::vector<std::vector<TargetBox>> target_boxes(std::span<GridTensor const> tensors) const {
     ChunkGrid grid = grid_;
-    bool const as_source = grid.kind == ChunkGrid::Kind::source && job_.source.item_files;
+    bool const as_source = grid.kind == ChunkGrid::Kind::source && job_.source.chunked.item_files;
     if (grid.kind == ChunkGrid::Kind::source) grid.kind = ChunkGrid::Kind::whole;
     if (!as_source) return boxes_in_files(grid, tensors);
     std::vector<std::vector<TargetBox>> all;
@@ -89,8 +89,8 @@ class KeptKeys {
 
   /// Copies the files next to the items.
   void copy_side_files(fs::path const& folder) {
-    if (job_.source.has_common_file) copy_common(folder);
-    for (std::string const& name : job_.source.side_files)
+    if (job_.source.chunked.has_common_file) copy_common(folder);
+    for (std::string const& name : job_.source.chunked.side_files)
       if (name != huggingface::carried_name || !draft_.reference)
         draft_.side_copies.push_back({job_.source.folder / name, folder / name});
   }
@@ -137,8 +137,8 @@ class KeptKeys {
   std::optional<std::vector<std::pair<std::string, Path>>> planner_data() const {
     if (flavour_ == Flavour::torch_dist) return std::nullopt;
     std::map<std::string_view, Path const*> known;
-    if (job_.source.paths)
-      for (auto const& [key, path] : *job_.source.paths) known.emplace(key, &path);
+    if (job_.source.chunked.paths)
+      for (auto const& [key, path] : *job_.source.chunked.paths) known.emplace(key, &path);
     std::vector<std::pair<std::string, Path>> result;
     auto const add = [&](std::string const& old_key) {
       std::string const key = job_.renamed(old_key);
@@ -152,8 +152,8 @@ class KeptKeys {
     kept.insert(made_.begin(), made_.end());
     for (NamedTensor const& tensor : job_.tensors)
       kept.insert(job_.request.read.prefix + tensor.key);
-    if (job_.source.paths)  // in its order: nested dicts are built in it
-      for (auto const& [key, path] : *job_.source.paths)
+    if (job_.source.chunked.paths)  // in its order: nested dicts are built in it
+      for (auto const& [key, path] : *job_.source.chunked.paths)
         if (kept.erase(key) > 0) add(key);
     for (std::string const& key : kept) add(key);
     return result;

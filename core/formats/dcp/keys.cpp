@@ -167,7 +167,7 @@ StoredView sorted_keys(Checkpoint const& checkpoint, Flavour flavour, std::strin
     if (flavour == Flavour::torch_dcp && is_empty_state(tensors[t])) continue;
     if (auto state = state_key(key, flavour)) {
       view.traits.chained = view.traits.chained || without_chain(key) != key;
-      if (checkpoint.flattened && state->state == "fp32_param")
+      if (checkpoint.chunked.flattened && state->state == "fp32_param")
         state->state = "param";  // its name in fully_reshardable
       bool const behind = !prefix.empty() && state->weight.starts_with(prefix);
       table_of(view, state->state)
@@ -204,7 +204,7 @@ bool is_rank_optimizer(std::string_view file) { return is_of_rank(file, "optimiz
 bool is_rank_rng(std::string_view file) { return is_of_rank(file, "rng_state_rank_"); }
 
 StateInventory named_inventory(Checkpoint const& checkpoint, StoredView const& view) {
-  StateInventory inventory = checkpoint.state;
+  StateInventory inventory = checkpoint.state.inventory;
   inventory.slots = view.states;
   if (!view.states.empty()) inventory.optimizer = {StateForm::by_weight, view.states.front()};
   if (!view.fixed_state.empty())

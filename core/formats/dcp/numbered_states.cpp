@@ -27,7 +27,7 @@ class Numbered {
   bool run(std::span<std::size_t const> tensors) {
     for (std::size_t const tensor : tensors)
       if (!sort(tensor)) return false;
-    return checkpoint_.common != nullptr && put();
+    return checkpoint_.chunked.common != nullptr && put();
   }
 
  private:
@@ -48,7 +48,7 @@ class Numbered {
   }
 
   bool put() {
-    pickle::Document const& document = checkpoint_.common->torch.document;
+    pickle::Document const& document = checkpoint_.chunked.common->torch.document;
     pickle::NodeId const groups = groups_of(document, settings_of_chain(document, 0));
     if (groups == pickle::no_node || !counts_up(masters_) || !counts_up(states_)) return false;
     auto const& settings = document.at(groups).items;

@@ -188,17 +188,17 @@ Checkpoint checkpoint_of(Opened opened, std::vector<fs::path> files) {
   checkpoint.format = &format_of(opened.flavour);
   checkpoint.names = opened.flavour == Flavour::plain ? NameOwner::family : NameOwner::megatron;
   checkpoint.storage = Storage::chunks;
-  checkpoint.item_files = true;
+  checkpoint.chunked.item_files = true;
   Directory const& directory = opened.directory;
   checkpoint.root = directory.root;
   checkpoint.folder = directory.folder;
   checkpoint.place = (directory.folder / metadata_name).string();
-  if (!directory.release) checkpoint.iteration = directory.iteration;
-  checkpoint.has_common_file = directory.has_common_file;
-  checkpoint.state = state_beside(directory);
-  checkpoint.side_files = directory.side_files;
+  if (!directory.release) checkpoint.run.iteration = directory.iteration;
+  checkpoint.chunked.has_common_file = directory.has_common_file;
+  checkpoint.state.inventory = state_beside(directory);
+  checkpoint.chunked.side_files = directory.side_files;
   checkpoint.files = std::move(files);
-  checkpoint.paths = std::move(opened.metadata.planner_data);
+  checkpoint.chunked.paths = std::move(opened.metadata.planner_data);
   checkpoint.summary = fmt::format("{} in {}", counted(opened.metadata.chunks.size(), "chunk"),
                                    counted(checkpoint.files.size(), "file"));
   checkpoint.stored = std::move(static_cast<StoredTable&>(opened.metadata));
@@ -263,18 +263,19 @@ Checkpoint DcpFormat::open(fs::path const& path, OpenChoice const& choice,
   });
   auto const flattened = std::move(opened.metadata.flattened);
   Checkpoint checkpoint = checkpoint_of(std::move(opened), paths);
-  checkpoint.common = std::move(common);
+  checkpoint.chunked.common = std::move(common);
   read_item_heads(checkpoint, files, exchange);
   if (choice.compare_files) refuse_copied_boxes(checkpoint, files, exchange);
   if (checkpoint.format->id() == FormatId::torch_dist)
     add_gathered_states(checkpoint, files, exchange);
   if (checkpoint.names == NameOwner::family && choice.rank_states)
-    checkpoint.torch_optimizer = read_named_settings(checkpoint, choice.prefix, files, exchange);
+    checkpoint.state.torch_optimizer =
+        read_named_settings(checkpoint, choice.prefix, files, exchange);
   files.give_stamps(checkpoint, exchange);
   exchange.together([&] { unflatten(checkpoint, flattened); });
   exchange.together_seeing([&] {
-    if (checkpoint.common == nullptr && checkpoint.names == NameOwner::megatron)
-      checkpoint.common = read_fsdp_common(checkpoint);
+    if (checkpoint.chunked.common == nullptr && checkpoint.names == NameOwner::megatron)
+      checkpoint.chunked.common = read_fsdp_common(checkpoint);
     for (std::string const& absent : absent_parts(checkpoint))
       checkpoint.warnings.push_back(fmt::format("{}: {}", checkpoint.folder.string(), absent));
   });
@@ -298,7 +299,7 @@ Inspection DcpFormat::describe(fs::path const& path, megatron::UserSizes const& 
     }
   bool const numbered = opened.flavour == Flavour::torch_dcp;
   Checkpoint checkpoint = checkpoint_of(std::move(opened), std::move(files));
-  if (numbered) checkpoint.common = read_fsdp_common(checkpoint);
+  if (numbered) checkpoint.chunked.common = read_fsdp_common(checkpoint);
   Inspection result = inspection(path, checkpoint, by_backend, args);
   result.folder = folder;
   result.args = std::move(args);
@@ -330,21 +331,22 @@ StateInventory DcpFormat::inventory(Checkpoint const& checkpoint, StoredView con
   for (StoredTensor const& tensor : checkpoint.stored.tensors)
     if (!result.rng && is_run_state(tensor.name.text()))
       result.rng = {StateForm::by_layout, tensor.name};
-  if (!result.optimizer) result.optimizer = checkpoint.state.optimizer;
-  if (!result.rng) result.rng = checkpoint.state.rng;
+  if (!result.optimizer) result.optimizer = checkpoint.state.inventory.optimizer;
+  if (!result.rng) result.rng = checkpoint.state.inventory.rng;
   return result;
 }
 
 std::optional<RunRecord> DcpFormat::run_record(Checkpoint const& checkpoint) const {
-  if (checkpoint.torch_optimizer != nullptr)
-    return empty_record(checkpoint.place,
-                        checkpoint.iteration.value_or(whole_steps(*checkpoint.torch_optimizer)));
-  if (checkpoint.common == nullptr) return std::nullopt;
-  RunRecord record = common_record(*checkpoint.common);
+  if (checkpoint.state.torch_optimizer != nullptr)
+    return empty_record(checkpoint.place, checkpoint.run.iteration.value_or(
+                                              whole_steps(*checkpoint.state.torch_optimizer)));
+  if (checkpoint.chunked.common == nullptr) return std::nullopt;
+  RunRecord record = common_record(*checkpoint.chunked.common);
   record.all = flavour_ == Flavour::torch_dist;
   record.edited = !record.all;  // no file holds it
-  record.folder_iteration = checkpoint.iteration;
-  record.iteration = stated_iteration(record.document()).value_or(checkpoint.iteration.value_or(0));
+  record.folder_iteration = checkpoint.run.iteration;
+  record.iteration =
+      stated_iteration(record.document()).value_or(checkpoint.run.iteration.value_or(0));
   return record;
 }
 

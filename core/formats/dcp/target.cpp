@@ -239,12 +239,12 @@ class DistTarget {
   bool carries_facts() const {
     if (program() == megatron::TargetProgram::megatron_lm) return false;
     if (job_.read.files && !job_.read.files->config.is_null()) return true;
-    auto const& shape = job_.source.shape;
+    auto const& shape = job_.source.shares.shape;
     if (!shape || shape->facts.is_null()) return false;
     std::filesystem::path const settings = shape->settings;
     return settings.parent_path() == job_.source.folder &&
-           std::ranges::find(job_.source.side_files, settings.filename().string()) !=
-               job_.source.side_files.end();
+           std::ranges::find(job_.source.chunked.side_files, settings.filename().string()) !=
+               job_.source.chunked.side_files.end();
   }
 
   DistRecord dist_record(Side const& side) const {
@@ -253,10 +253,11 @@ class DistTarget {
     record.numbered = is_numbered();
     // Megatron-LM does not read it, and it describes the source; for Megatron-Bridge a new one is
     // written.
-    bool const describes = job_.source.shape && !job_.source.shape->facts.is_null();
-    if (job_.source.shape && job_.source.shape->program == "Megatron-Bridge" &&
+    bool const describes = job_.source.shares.shape && !job_.source.shares.shape->facts.is_null();
+    if (job_.source.shares.shape && job_.source.shares.shape->program == "Megatron-Bridge" &&
         (describes || program() != megatron::TargetProgram::as_source))
-      record.without = std::filesystem::path(job_.source.shape->settings).filename().string();
+      record.without =
+          std::filesystem::path(job_.source.shares.shape->settings).filename().string();
     record.has_states = job_.model.slots().size() > 1;
     std::optional<TensorId> const bias = job_.model.find_tensor("experts.down_bias");
     record.expert_biases = bias && job_.model.exists(*bias);
@@ -282,7 +283,7 @@ class DistTarget {
     if (!from_dist || request().read.drop_rng) record.args.emplace_back("no_save_rng", true);
     record.drop_states = request().read.drop_optimizer;
     record.singleton = keeps_pieces();
-    record.new_keys = !from_dist || job_.read.traits.chained || job_.source.flattened ||
+    record.new_keys = !from_dist || job_.read.traits.chained || job_.source.chunked.flattened ||
                       !job_.read.view.buffers.empty() ||
                       (job_.read.traits.form == "singleton" && !keeps_pieces()) ||
                       request().read.drop_optimizer;

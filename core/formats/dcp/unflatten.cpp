@@ -34,7 +34,7 @@ class Unflattener {
     stored_.chunks = std::move(chunks_);
     stored_.payload_offsets = std::move(payloads_);
     stored_.strides = std::move(strides_);
-    checkpoint_.flattened = true;
+    checkpoint_.chunked.flattened = true;
   }
 
  private:

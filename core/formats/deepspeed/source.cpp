@@ -128,12 +128,12 @@ Checkpoint DeepSpeedFormat::open(fs::path const& path, OpenChoice const& choice,
     Headers const headers = unpacked(folder, packed);
     fill_checkpoint(folder, headers, checkpoint);
     if (choice.compare_files) refuse_copies(folder, headers, checkpoint);
-    RunState const& run = *checkpoint.deepspeed;
-    checkpoint.iteration = run.steps;
-    checkpoint.stated_iteration = run.steps;
-    checkpoint.state.others = headers.models.front().others;
+    RunState const& run = *checkpoint.state.deepspeed;
+    checkpoint.run.iteration = run.steps;
+    checkpoint.run.stated_iteration = run.steps;
+    checkpoint.state.inventory.others = headers.models.front().others;
     if (headers.models.front().has_optimizer)
-      checkpoint.state.optimizer = {
+      checkpoint.state.inventory.optimizer = {
           StateForm::by_layout, folder.model_files.front(),
           fmt::format("{} holds the optimizer state of a run without ZeRO under numbers, and no "
                       "file tells which parameters have them: save with ZeRO stage 1, 2 or 3",
@@ -151,7 +151,7 @@ Checkpoint DeepSpeedFormat::open(fs::path const& path, OpenChoice const& choice,
 Inspection DeepSpeedFormat::describe(fs::path const& path,
                                      megatron::UserSizes const& /*sizes*/) const {
   Checkpoint checkpoint = open(path, {}, LoneReader());
-  RunState const& run = *checkpoint.deepspeed;
+  RunState const& run = *checkpoint.state.deepspeed;
   StoredView const view = view_of(checkpoint);
   std::map<std::string, std::int64_t> dtypes;
   for (auto const& [name, at] : view.weights) {
@@ -176,7 +176,7 @@ Inspection DeepSpeedFormat::describe(fs::path const& path,
     return Json(Json::Array(list.begin(), list.end()));
   };
   std::string const version = run.version.empty() ? "before 0.3.17" : run.version;
-  HeldState const& unnamed = checkpoint.state.optimizer;
+  HeldState const& unnamed = checkpoint.state.inventory.optimizer;
   if (unnamed) checkpoint.warnings.push_back(unnamed.fault + "; or drop optimizer state");
   Inspection result;
   result.json.set("path", path.string())
@@ -236,22 +236,22 @@ StoredView DeepSpeedFormat::view(Checkpoint const& checkpoint, std::string const
 
 StateInventory DeepSpeedFormat::inventory(Checkpoint const& checkpoint,
                                           StoredView const& view) const {
-  StateInventory result = checkpoint.state;
+  StateInventory result = checkpoint.state.inventory;
   result.slots = view.states;
   if (!view.states.empty()) result.optimizer = {StateForm::by_weight, view.states.front()};
   return result;
 }
 
 std::optional<RunRecord> DeepSpeedFormat::run_record(Checkpoint const& checkpoint) const {
-  RunRecord record =
-      empty_record(checkpoint.deepspeed->model_file.string(), checkpoint.stated_iteration);
-  record.samples = checkpoint.deepspeed->samples;
+  RunRecord record = empty_record(checkpoint.state.deepspeed->model_file.string(),
+                                  checkpoint.run.stated_iteration);
+  record.samples = checkpoint.state.deepspeed->samples;
   return record;
 }
 
 std::vector<std::pair<std::string, std::string>> DeepSpeedFormat::made_objects(
     Checkpoint const& checkpoint) const {
-  return settings_by_parameter(checkpoint.deepspeed->optimizer, checkpoint.place);
+  return settings_by_parameter(checkpoint.state.deepspeed->optimizer, checkpoint.place);
 }
 
 /// Hugging Face's Trainer writes config.json next to `latest`.

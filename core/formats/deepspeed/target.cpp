@@ -37,7 +37,7 @@ bool holds_moments(std::vector<UniversalTensor> const& tensors) {
 class OwnRun {
  public:
   OwnRun(NamedTarget const& job, std::vector<UniversalTensor> const& tensors)
-      : job_(job), state_(*job.source.deepspeed), tensors_(tensors) {}
+      : job_(job), state_(*job.source.state.deepspeed), tensors_(tensors) {}
 
   UniversalRun make(TargetDraft& draft) {
     UniversalRun run;
@@ -239,9 +239,9 @@ class MappedTensors {
   }
 
   void set_settings() {
-    if (job_.source.torch_optimizer)
-      return set_common_settings(run_, *job_.source.torch_optimizer, tensors_, job_.source.place,
-                                 draft_.warnings);
+    if (job_.source.state.torch_optimizer)
+      return set_common_settings(run_, *job_.source.state.torch_optimizer, tensors_,
+                                 job_.source.place, draft_.warnings);
     if (job_.record == nullptr || job_.source.names == NameOwner::family)
       refuse_without_settings(job_.source.place);
     auto const settings = megatron::optimizer_settings(job_.source, *job_.record, false, true);
@@ -297,15 +297,15 @@ void DeepSpeedFormat::lay_out_named(NamedTarget const& job, TargetDraft& draft) 
                        state ? std::string(state->slot) : "", one.key, one.dtype, one.shape});
   }
   UniversalRun run;
-  if (job.source.deepspeed) {
+  if (job.source.state.deepspeed) {
     run = OwnRun(job, tensors).make(draft);
   } else {
     run.version = oldest_version;
-    run.iteration = job.source.stated_iteration;
+    run.iteration = job.source.run.stated_iteration;
     if (!holds_moments(tensors))
       set_fresh(run, tensors);
-    else if (job.source.torch_optimizer)
-      set_common_settings(run, *job.source.torch_optimizer, tensors, job.source.place,
+    else if (job.source.state.torch_optimizer)
+      set_common_settings(run, *job.source.state.torch_optimizer, tensors, job.source.place,
                           draft.warnings);
     else
       refuse_without_settings(job.source.place);

@@ -115,7 +115,7 @@ class Table {
       for (auto const& [slot, parts] : parameter.slots)
         add_parts(state_name(parameter.name, slot), parameter.shape, parts);
       if (parameter.step != nullptr)
-        checkpoint_.scalars.push_back(
+        checkpoint_.state.scalars.push_back(
             {state_name(parameter.name, "step"),
              parameter.step->dtype,
              {parameter.step_file, parameter.step->offset_bytes, parameter.step->size_bytes}});
@@ -188,8 +188,8 @@ class Table {
       note_steps(*run);
     }
     if (!run->optimizer.settings.empty()) note_members(*run);
-    checkpoint_.torch_optimizer = std::shared_ptr<TorchOptimizer const>(run, &run->optimizer);
-    checkpoint_.deepspeed = std::move(run);
+    checkpoint_.state.torch_optimizer = std::shared_ptr<TorchOptimizer const>(run, &run->optimizer);
+    checkpoint_.state.deepspeed = std::move(run);
   }
 
   void note_steps(RunState& run) const {

@@ -73,7 +73,7 @@ class Builder {
 
  private:
   void note_other(std::string const& key) {
-    auto& others = checkpoint_.state.others;
+    auto& others = checkpoint_.state.inventory.others;
     if (std::ranges::find(others, key) == others.end()) others.push_back(key);
   }
 
@@ -120,7 +120,7 @@ class Builder {
   }
 
   void refuse_optimizer(std::string fault) {
-    checkpoint_.state.optimizer = {
+    checkpoint_.state.inventory.optimizer = {
         StateForm::by_layout, folder_.optimizers.front().filename().string(), std::move(fault)};
   }
 
@@ -143,12 +143,12 @@ class Builder {
     optimizer->members = std::move(members);
     optimizer->steps = optimizer_.ranks.front().steps;
     optimizer->fault = optimizer_.ranks.front().fault;
-    checkpoint_.torch_optimizer = std::move(optimizer);
+    checkpoint_.state.torch_optimizer = std::move(optimizer);
   }
 
   void add_extra() {
     if (folder_.extra.empty()) return;
-    checkpoint_.state.rng = {StateForm::in_rank_files, folder_.extra};
+    checkpoint_.state.inventory.rng = {StateForm::in_rank_files, folder_.extra};
     note_other("lr_scheduler of extra_state_*.pt");
   }
 
@@ -174,8 +174,8 @@ std::string optimizer_text(Checkpoint const& checkpoint, StateInventory const& s
   if (state.optimizer.form != StateForm::by_weight)
     return fmt::format("in {}; can only be dropped", state.optimizer.example);
   std::string text = listed(state.slots);
-  if (checkpoint.torch_optimizer && checkpoint.torch_optimizer->steps)
-    text += fmt::format(", after {} steps", *checkpoint.torch_optimizer->steps);
+  if (checkpoint.state.torch_optimizer && checkpoint.state.torch_optimizer->steps)
+    text += fmt::format(", after {} steps", *checkpoint.state.torch_optimizer->steps);
   return text;
 }
 
@@ -210,11 +210,11 @@ Checkpoint FsdpRanksFormat::open(fs::path const& path, OpenChoice const& choice,
   SharedHeaders const packed = shared_headers(checkpoint, exchange, packed_header);
   exchange.together([&] {
     Builder(folder, packed, checkpoint).fill(choice.compare_files);
-    checkpoint.iteration = step_of(path);
-    if (checkpoint.iteration)
-      checkpoint.stated_iteration = *checkpoint.iteration;
-    else if (checkpoint.torch_optimizer)
-      checkpoint.stated_iteration = whole_steps(*checkpoint.torch_optimizer);
+    checkpoint.run.iteration = step_of(path);
+    if (checkpoint.run.iteration)
+      checkpoint.run.stated_iteration = *checkpoint.run.iteration;
+    else if (checkpoint.state.torch_optimizer)
+      checkpoint.run.stated_iteration = whole_steps(*checkpoint.state.torch_optimizer);
     checkpoint.summary = fmt::format(
         "{}{}, {}", folder.fsdp_version == 0 ? "FSDP" : fmt::format("FSDP{}", folder.fsdp_version),
         fmt::format(" of {}", counted(folder.world, "rank")),
@@ -252,12 +252,12 @@ Inspection FsdpRanksFormat::describe(fs::path const& path,
       .set("weights", dtypes_json)
       .set("elements", elements)
       .set("optimizer_slots", array_of(state.slots));
-  if (checkpoint.iteration) result.json.set("step", *checkpoint.iteration);
+  if (checkpoint.run.iteration) result.json.set("step", *checkpoint.run.iteration);
   result.json.set("mismatches", array_of({})).set("notes", array_of(notes));
   result.text = inspect_line("path", path.string()) + inspect_line("format", name()) +
                 inspect_line("form", checkpoint.summary);
-  if (checkpoint.iteration)
-    result.text += inspect_line("step", std::to_string(*checkpoint.iteration));
+  if (checkpoint.run.iteration)
+    result.text += inspect_line("step", std::to_string(*checkpoint.run.iteration));
   result.text +=
       inspect_line("weights", dtypes_text) + inspect_line("elements", std::to_string(elements)) +
       inspect_line("optimizer", optimizer_text(checkpoint, state)) +
@@ -278,13 +278,13 @@ StateInventory FsdpRanksFormat::inventory(Checkpoint const& checkpoint,
 }
 
 std::optional<RunRecord> FsdpRanksFormat::run_record(Checkpoint const& checkpoint) const {
-  return empty_record(checkpoint.files.front().string(), checkpoint.stated_iteration);
+  return empty_record(checkpoint.files.front().string(), checkpoint.run.stated_iteration);
 }
 
 std::vector<std::pair<std::string, std::string>> FsdpRanksFormat::made_objects(
     Checkpoint const& checkpoint) const {
-  if (checkpoint.torch_optimizer == nullptr) return {};
-  return settings_by_parameter(*checkpoint.torch_optimizer, checkpoint.place);
+  if (checkpoint.state.torch_optimizer == nullptr) return {};
+  return settings_by_parameter(*checkpoint.state.torch_optimizer, checkpoint.place);
 }
 
 std::optional<huggingface::Folder> FsdpRanksFormat::model_files(

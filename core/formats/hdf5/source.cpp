@@ -44,14 +44,14 @@ class Collector {
     for (std::size_t f = 0; f < parts_.size(); ++f)
       for (FoundDataset const& found : parts_[f].tensors) {
         if (found.digest.value_or(0) != 0)
-          checkpoint.recorded.push_back({found.name, std::string(name(found.dtype)), found.shape,
-                                         found.axes, *found.digest, 0});
+          checkpoint.logical.digests.push_back({found.name, std::string(name(found.dtype)),
+                                                found.shape, found.axes, *found.digest, 0});
         checkpoint.stored.add_whole(
             found.name, found.dtype, found.shape,
             {narrow<std::uint32_t>(f), found.offset_bytes, found.size_bytes});
       }
-    checkpoint.config = config(checkpoint.config_text);
-    checkpoint.config_inside = true;
+    checkpoint.model.config = config(checkpoint.model.config_text);
+    checkpoint.model.config_inside = true;
     if (parts_.front().container && text_of(parts_.front(), names_key) == logical_names)
       add_logical(checkpoint);
     else
@@ -119,23 +119,24 @@ class Collector {
     Found const& first = parts_.front();
     checkpoint.names = NameOwner::logical;
     checkpoint.folder = folder();
-    checkpoint.map = text_of(first, map_key);
-    checkpoint.vocab = number_of(first, vocab_key, files_.front());
-    checkpoint.prediction_layers = number_of(first, prediction_layers_key, files_.front());
+    checkpoint.logical.map = text_of(first, map_key);
+    checkpoint.logical.vocab = number_of(first, vocab_key, files_.front());
+    checkpoint.logical.prediction_layers = number_of(first, prediction_layers_key, files_.front());
     if (auto const args = object(args_name)) {
       std::string const place = folder().string() + ": " + std::string(args_name);
-      checkpoint.args = parse_json(*args, place);
-      if (checkpoint.args.members() == nullptr)
+      checkpoint.run.args = parse_json(*args, place);
+      if (checkpoint.run.args.members() == nullptr)
         fail(ErrorKind::source, "{}: holds no JSON object. The file is damaged: write it again.",
              place);
     }
-    checkpoint.state.slots = slots_of(text_of(first, slots_key));
-    if (!checkpoint.state.slots.empty())
-      checkpoint.state.optimizer = {StateForm::by_weight, checkpoint.state.slots.front()};
+    checkpoint.state.inventory.slots = slots_of(text_of(first, slots_key));
+    if (!checkpoint.state.inventory.slots.empty())
+      checkpoint.state.inventory.optimizer = {StateForm::by_weight,
+                                              checkpoint.state.inventory.slots.front()};
     add_common(checkpoint);
     for (Found const& part : parts_)
       for (FoundDataset const& tensor : part.tensors)
-        checkpoint.labels.push_back({tensor.axes, tensor.domain});
+        checkpoint.logical.labels.push_back({tensor.axes, tensor.domain});
     checkpoint.summary = fmt::format("logical tensors in {}", counted(files_.size(), "HDF5 file"));
   }
 
@@ -158,7 +159,7 @@ class Collector {
         common->file = files_[f];
         common->torch = read_torch_file(FileRange(file, one.offset_bytes, one.size_bytes));
         common->root = common->torch.document.root;
-        checkpoint.common = std::move(common);
+        checkpoint.chunked.common = std::move(common);
       }
   }
 
@@ -241,11 +242,11 @@ Checkpoint Hdf5Format::open(fs::path const& path, OpenChoice const& choice,
       parts.push_back(unpack(std::string(packed.own(f))));
     checkpoint = Collector(path, opened.files, std::move(parts)).run();
   });
-  checkpoint.stamps = std::move(opened.stamps);
-  checkpoint.stamped_by = std::move(opened.stamped_by);
+  checkpoint.stamps.taken = std::move(opened.stamps.taken);
+  checkpoint.stamps.rank = std::move(opened.stamps.rank);
   if (may_name_states(checkpoint) && choice.rank_states) {
     StampedFiles files(checkpoint.files);
-    checkpoint.torch_optimizer =
+    checkpoint.state.torch_optimizer =
         dcp::read_named_settings(checkpoint, choice.prefix, files, exchange);
   }
   return checkpoint;
@@ -312,20 +313,21 @@ Inspection Hdf5Format::describe(fs::path const& path, megatron::UserSizes const&
 StoredView Hdf5Format::view(Checkpoint const& checkpoint, std::string const& prefix) const {
   if (may_name_states(checkpoint)) return dcp::sorted_keys(checkpoint, dcp::Flavour::plain, prefix);
   StoredView view = Format::view(checkpoint, prefix);
-  view.states = checkpoint.state.slots;
+  view.states = checkpoint.state.inventory.slots;
   return view;
 }
 
 StateInventory Hdf5Format::inventory(Checkpoint const& checkpoint, StoredView const& view) const {
-  return may_name_states(checkpoint) ? dcp::named_inventory(checkpoint, view) : checkpoint.state;
+  return may_name_states(checkpoint) ? dcp::named_inventory(checkpoint, view)
+                                     : checkpoint.state.inventory;
 }
 
 std::optional<RunRecord> Hdf5Format::run_record(Checkpoint const& checkpoint) const {
-  if (checkpoint.torch_optimizer != nullptr)
-    return empty_record(checkpoint.place,
-                        checkpoint.iteration.value_or(whole_steps(*checkpoint.torch_optimizer)));
-  if (checkpoint.common == nullptr) return std::nullopt;
-  RunRecord record = common_record(*checkpoint.common);
+  if (checkpoint.state.torch_optimizer != nullptr)
+    return empty_record(checkpoint.place, checkpoint.run.iteration.value_or(
+                                              whole_steps(*checkpoint.state.torch_optimizer)));
+  if (checkpoint.chunked.common == nullptr) return std::nullopt;
+  RunRecord record = common_record(*checkpoint.chunked.common);
   record.all = false;
   record.edited = true;  // no file of its own
   pickle::Document const& document = record.document();
@@ -337,8 +339,9 @@ std::optional<RunRecord> Hdf5Format::run_record(Checkpoint const& checkpoint) co
 }
 
 std::optional<huggingface::Folder> Hdf5Format::model_files(Checkpoint const& checkpoint) const {
-  return with_config_inside(checkpoint.folder, checkpoint.config,
-                            checkpoint.names == NameOwner::logical ? checkpoint.config_text : "");
+  return with_config_inside(
+      checkpoint.folder, checkpoint.model.config,
+      checkpoint.names == NameOwner::logical ? checkpoint.model.config_text : "");
 }
 
 }  // namespace reshard::hdf5

@@ -337,7 +337,7 @@ void Hdf5Format::lay_out_named(NamedTarget const& job, TargetDraft& draft) const
   auto const files = files_of(job.source);
   // Where the source is one container, so is the target. For a DCP folder the config is written
   // next to the file: its names may not be those of a family.
-  bool const inside = !job.source.config.is_null() && job.source.names == NameOwner::family;
+  bool const inside = !job.source.model.config.is_null() && job.source.names == NameOwner::family;
   if (inside && files && !files->config_text.empty())
     target.objects.push_back(
         {std::string(huggingface::config_name),

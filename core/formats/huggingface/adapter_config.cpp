@@ -73,7 +73,8 @@ Json strings(std::map<std::string, Index> const& names) {
 
 Json alpha_of(MappedTarget const& job) {
   return stated_alpha(
-      job.request.read.lora_alpha, job.source.shape ? job.source.shape->alpha : Json(),
+      job.request.read.lora_alpha,
+      job.source.shares.shape ? job.source.shares.shape->alpha : Json(),
       fmt::format("{} does not state the alpha of its adapter, which peft needs to scale it. Set "
                   "model.lora_alpha, or give target.reference, a folder with an "
                   "adapter_config.json.",
@@ -83,8 +84,8 @@ Json alpha_of(MappedTarget const& job) {
 /// The base model, where the settings of the source name one ("run_config.yaml: hf_model_id =
 /// Qwen/Qwen3-4B"); null where they do not.
 Json base_of(MappedTarget const& job) {
-  if (!job.source.shape) return {};
-  std::string const folder = value_of_origin(job.source.shape->origin);
+  if (!job.source.shares.shape) return {};
+  std::string const folder = value_of_origin(job.source.shares.shape->origin);
   return folder.empty() ? Json() : Json(folder);
 }
 

@@ -103,7 +103,7 @@ Checkpoint HuggingFaceFormat::open(fs::path const& path, OpenChoice const& choic
       if (check.indexed.size() < headers[f].tensors.size()) {
         std::set<std::size_t> const listed(check.indexed.begin(), check.indexed.end());
         for (std::size_t i = 0; i < headers[f].tensors.size(); ++i)
-          if (!listed.contains(i)) checkpoint.unlisted.push_back(headers[f].tensors[i].name);
+          if (!listed.contains(i)) checkpoint.index.unlisted.push_back(headers[f].tensors[i].name);
       }
       for (std::size_t const i : check.indexed) {
         FileTensor& tensor = headers[f].tensors[i];
@@ -117,13 +117,13 @@ Checkpoint HuggingFaceFormat::open(fs::path const& path, OpenChoice const& choic
     }
   });
   if (choice.by_headers) exchange.together([&] { check_once(checkpoint); });
-  checkpoint.promised.reserve(folder.weight_map.size());
+  checkpoint.index.promised.reserve(folder.weight_map.size());
   WeightMap const& map = folder.weight_map;
   auto const name_of = [&map](std::size_t i) -> std::string_view { return map[i].first; };
   for (std::uint32_t const i : text_order(map.size(), name_of))
-    checkpoint.promised.push_back(map[i].first);
-  checkpoint.config = folder.config;
-  checkpoint.beside = std::move(folder);
+    checkpoint.index.promised.push_back(map[i].first);
+  checkpoint.model.config = folder.config;
+  checkpoint.model.beside = std::move(folder);
   return checkpoint;
 }
 
@@ -247,7 +247,7 @@ Inspection HuggingFaceFormat::describe(fs::path const& path,
 }
 
 std::optional<Folder> HuggingFaceFormat::model_files(Checkpoint const& checkpoint) const {
-  return checkpoint.beside;
+  return checkpoint.model.beside;
 }
 
 }  // namespace reshard::huggingface

@@ -81,10 +81,10 @@ std::string ExtraStates::with_root(std::string key) const {
 void ExtraStates::take(Checkpoint const& source, std::vector<PipelineChunk> const& chunks,
                        Index experts) {
   files_ = source.files;
-  Index const per_rank = experts / std::max<Index>(source.mesh.size("ep"), 1);
-  for (ModuleStates const& states : source.module_states) {
-    SharePlace const& place = source.places[states.place];
-    Index const ep_rank = source.mesh.coordinate(place.at, "ep");
+  Index const per_rank = experts / std::max<Index>(source.shares.mesh.size("ep"), 1);
+  for (ModuleStates const& states : source.shares.module_states) {
+    SharePlace const& place = source.shares.places[states.place];
+    Index const ep_rank = source.shares.mesh.coordinate(place.at, "ep");
     Run const held{ep_rank * per_rank, (ep_rank + 1) * per_rank, false};
     for (megatron::ExtraEntry const& entry : *states.entries) {
       // Files come in order of tp, then pp and ep: the first one seen is tp rank 0's.
@@ -97,7 +97,7 @@ void ExtraStates::take(Checkpoint const& source, std::vector<PipelineChunk> cons
       known->second.key = entry.key;
       known->second.tensor = entry.tensor;
       known->second.size_bytes = entry.size_bytes;
-      known->second.source_ranks = source.mesh.size("ep");
+      known->second.source_ranks = source.shares.mesh.size("ep");
     }
   }
 }

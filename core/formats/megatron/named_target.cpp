@@ -24,7 +24,7 @@ bool describes_hybrid(Model const& model) {
 }  // namespace
 
 bool has_module_states(Checkpoint const& source) {
-  return !source.module_states.empty() ||
+  return !source.shares.module_states.empty() ||
          std::ranges::any_of(source.stored.objects, [](StoredObject const& object) {
            return object.name.find("_extra_state") != std::string::npos;
          });

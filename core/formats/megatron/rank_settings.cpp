@@ -87,7 +87,7 @@ class Settings {
 }  // namespace
 
 Document rank_settings(Checkpoint const& source, RunRecord const& record) {
-  megatron::RankStates const& states = *source.rank_states;
+  megatron::RankStates const& states = *source.state.rank_states;
   Settings settings(record.document(), states.distributed);
   for (std::size_t s = 0; s < states.settings.size(); ++s)
     settings.add(states.settings[s], states.places[s]);
@@ -95,8 +95,9 @@ Document rank_settings(Checkpoint const& source, RunRecord const& record) {
 }
 
 Document common_settings(Checkpoint const& source, RunRecord const& record) {
-  if (source.rank_states) return rank_settings(source, record);
-  if (source.torch_optimizer) return megatron_settings(*source.torch_optimizer, source.place);
+  if (source.state.rank_states) return rank_settings(source, record);
+  if (source.state.torch_optimizer)
+    return megatron_settings(*source.state.torch_optimizer, source.place);
   Document const& from = record.document();
   Document result;
   result.root = result.add_dict();

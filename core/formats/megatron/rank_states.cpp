@@ -16,8 +16,8 @@ namespace fs = std::filesystem;
 class StateTable {
  public:
   StateTable(Checkpoint& checkpoint, std::vector<std::size_t> const& shards)
-      : checkpoint_(checkpoint), shards_(shards), sizes_(sizes_of(checkpoint.mesh)) {
-    for (SharePlace const& place : checkpoint.places) {
+      : checkpoint_(checkpoint), shards_(shards), sizes_(sizes_of(checkpoint.shares.mesh)) {
+    for (SharePlace const& place : checkpoint.shares.places) {
       if (place.file >= at_.size()) at_.resize(place.file + 1);
       at_[place.file] = place.at;
     }
@@ -30,7 +30,7 @@ class StateTable {
     for (std::size_t r = 0; r < own.crc32.size(); ++r)
       checkpoint_.records.push_back(
           {file_, state.records[r].offset_bytes, state.records[r].size_bytes, 0,
-           static_cast<std::uint64_t>(checkpoint_.stamps[file].bytes), own.crc32[r]});
+           static_cast<std::uint64_t>(checkpoint_.stamps.taken[file].bytes), own.crc32[r]});
     check_steps(own.torch_steps);
     for (StateBuffer const& buffer : state.buffers) add_buffer(buffer);
     for (StateGroup const& group : state.groups) add_group(group);
@@ -59,7 +59,7 @@ class StateTable {
     std::size_t const shard = shards_[file_];
     RESHARD_EXPECT(shard < at_.size() && at_[shard]);
     auto const along = [&](std::string_view axis) {
-      return checkpoint_.mesh.coordinate(*at_[shard], axis);
+      return checkpoint_.shares.mesh.coordinate(*at_[shard], axis);
     };
     if (chain == 0) return along("pp") * sizes_.tp + along("tp");
     return (along("pp") * sizes_.ep + along("ep")) * sizes_.etp + along("etp");
@@ -181,10 +181,10 @@ void add_rank_states(Checkpoint& checkpoint, FileStates const& files,
          "save was interrupted, or files were moved: restore them, or set source.optimizer = "
          "\"drop\".",
          states->places.front(), distributed_file_name);
-  checkpoint.state.optimizer.form =
+  checkpoint.state.inventory.optimizer.form =
       states->distributed ? StateForm::in_buffers : StateForm::by_weight;
-  checkpoint.state.slots = states->slots;
-  checkpoint.rank_states = std::move(states);
+  checkpoint.state.inventory.slots = states->slots;
+  checkpoint.state.rank_states = std::move(states);
 }
 
 }  // namespace reshard::megatron

@@ -62,7 +62,7 @@ class ShareTable {
  private:
   /// Where the table has the tensors of a chunk, of the first file that has them.
   struct KnownChunk {
-    std::size_t place = 0;  ///< of Checkpoint::places
+    std::size_t place = 0;  ///< of RankShares::places
     std::size_t first_tensor = 0;
     std::size_t tensor_count = 0;
     std::shared_ptr<std::vector<ExtraEntry> const> extras;
@@ -76,15 +76,15 @@ class ShareTable {
     for (std::size_t r = 0; r < crc32.size(); ++r)
       checkpoint_.records.push_back(
           {file, header.records[r].offset_bytes, header.records[r].size_bytes, 0,
-           static_cast<std::uint64_t>(checkpoint_.stamps[shard].bytes), crc32[r]});
+           static_cast<std::uint64_t>(checkpoint_.stamps.taken[shard].bytes), crc32[r]});
     if (!header.unplaced.empty())
-      checkpoint_.defects.push_back(fmt::format(
+      checkpoint_.shares.defects.push_back(fmt::format(
           "{}: '{}' holds no tensor, where the model needs one. Save the checkpoint again.",
           directory_.shards[shard].model_path().string(), header.unplaced.front()));
     std::vector<KnownChunk>& known = known_[headers_.common_of[shard]];
     for (std::size_t c = 0; c < header.chunks.size(); ++c) {
       add_place(file, c, header.chunks.size());
-      SharePlace& place = checkpoint_.places.back();
+      SharePlace& place = checkpoint_.shares.places.back();
       if (c < known.size()) {
         checkpoint_.stored.repeat(known[c].first_tensor, known[c].tensor_count, file);
         place.alike = known[c].place;
@@ -93,8 +93,8 @@ class ShareTable {
       }
       place.tensor_count = known[c].tensor_count;
       if (known[c].extras)
-        checkpoint_.module_states.push_back(
-            {known[c].extras, checkpoint_.places.size() - 1, fmt::format("model{}", c)});
+        checkpoint_.shares.module_states.push_back(
+            {known[c].extras, checkpoint_.shares.places.size() - 1, fmt::format("model{}", c)});
     }
   }
 
@@ -102,9 +102,9 @@ class ShareTable {
     ShardPlace const& at = classification_.places[file];
     std::size_t const number = chunk * static_cast<std::size_t>(classification_.sizes.pp) +
                                static_cast<std::size_t>(at.pp);
-    checkpoint_.places.push_back(
+    checkpoint_.shares.places.push_back(
         {file,
-         place_of(checkpoint_.mesh, at),
+         place_of(checkpoint_.shares.mesh, at),
          shard_coordinates(at),
          number,
          narrow<int>(chunk),
@@ -116,7 +116,7 @@ class ShareTable {
 
   /// Takes the tensors and states out of `table`.
   KnownChunk added(std::uint32_t file, ChunkTable& table) {
-    KnownChunk chunk{checkpoint_.places.size() - 1, checkpoint_.stored.tensors.size(),
+    KnownChunk chunk{checkpoint_.shares.places.size() - 1, checkpoint_.stored.tensors.size(),
                      table.tensors.size(), nullptr};
     for (FileTensor& tensor : table.tensors)
       checkpoint_.stored.add_whole(std::move(tensor.name), tensor.dtype, tensor.shape,
@@ -266,21 +266,21 @@ Checkpoint MegatronFormat::open(fs::path const& path, OpenChoice const& choice,
     packed = {};
     Classification const found = classify(facts_of_all(directory, headers), choice.sizes);
     require_readable(found, checkpoint.place);
-    checkpoint.mesh = mesh_of(found.sizes);
-    checkpoint.file_mesh = shard_mesh(found.sizes);
-    checkpoint.layout = layout_text(found.sizes);
-    checkpoint.chunks_per_file = static_cast<std::size_t>(found.sizes.vpp);
+    checkpoint.shares.mesh = mesh_of(found.sizes);
+    checkpoint.shares.file_mesh = shard_mesh(found.sizes);
+    checkpoint.shares.layout = layout_text(found.sizes);
+    checkpoint.shares.chunks_per_file = static_cast<std::size_t>(found.sizes.vpp);
     checkpoint.warnings = directory.notes;
     for (std::string const& note : found.notes)
       if (!note.starts_with(size_not_given))
         checkpoint.warnings.push_back(note);  // a job has no such key to give
-    checkpoint.args = std::move(headers.args);
+    checkpoint.run.args = std::move(headers.args);
     check_iterations(headers, checkpoint);
-    checkpoint.stated_iteration = headers[0].iteration;
-    if (!directory.release) checkpoint.iteration = directory.iteration;
-    checkpoint.state = inventory_of(directory, headers);
+    checkpoint.run.stated_iteration = headers[0].iteration;
+    if (!directory.release) checkpoint.run.iteration = directory.iteration;
+    checkpoint.state.inventory = inventory_of(directory, headers);
     checkpoint.summary =
-        fmt::format("{}, {} shard{}", checkpoint.mesh.text(), directory.shards.size(),
+        fmt::format("{}, {} shard{}", checkpoint.shares.mesh.text(), directory.shards.size(),
                     directory.shards.size() == 1 ? "" : "s");
     std::size_t state_tensors = 0;
     std::size_t state_records = 0;
@@ -325,10 +325,10 @@ Inspection MegatronFormat::describe(fs::path const& path, UserSizes const& sizes
 StoredView MegatronFormat::view(Checkpoint const& checkpoint, std::string const& /*prefix*/) const {
   StoredView view;
   view.traits = traits_of_shares(checkpoint);
-  if (checkpoint.rank_states) {
-    view.states = checkpoint.rank_states->slots;
-    view.buffers = checkpoint.rank_states->buffers;
-    view.lists = checkpoint.rank_states->lists;
+  if (checkpoint.state.rank_states) {
+    view.states = checkpoint.state.rank_states->slots;
+    view.buffers = checkpoint.state.rank_states->buffers;
+    view.lists = checkpoint.state.rank_states->lists;
   }
   return view;
 }
@@ -338,8 +338,8 @@ std::optional<RunRecord> MegatronFormat::run_record(Checkpoint const& checkpoint
   fs::path const& file = checkpoint.files.front();
   record.torch = std::make_shared<TorchFile>(read_torch_file(File::open_for_reading(file)));
   record.file = file.string();
-  record.iteration = checkpoint.stated_iteration;
-  record.folder_iteration = checkpoint.iteration;
+  record.iteration = checkpoint.run.stated_iteration;
+  record.folder_iteration = checkpoint.run.iteration;
   return record;
 }
 

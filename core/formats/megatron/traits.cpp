@@ -26,7 +26,7 @@ void note_block(NameTraits& traits, std::string_view name) {
 
 NameTraits traits_of_shares(Checkpoint const& checkpoint) {
   NameTraits traits;
-  traits.vocab_ranks = checkpoint.mesh.size("tp");
+  traits.vocab_ranks = checkpoint.shares.mesh.size("tp");
   std::vector<std::size_t> tensors;  // of tensors that disagree, the last counts
   for (TensorRun const& run : checkpoint.different_tensors(Checkpoint::Which::last))
     for (std::size_t t = run.first; t < run.first + run.count; ++t) tensors.push_back(t);
@@ -45,7 +45,7 @@ NameTraits traits_of_shares(Checkpoint const& checkpoint) {
       traits.padded_vocab = stored.shape(t)[0] * traits.vocab_ranks;
   }
   bool te_states = false;  // layers of latent attention keep their norm apart under both
-  for (ModuleStates const& states : checkpoint.module_states)
+  for (ModuleStates const& states : checkpoint.shares.module_states)
     te_states = te_states || std::ranges::any_of(*states.entries, [](ExtraEntry const& entry) {
                   return entry.kind == ExtraKind::uint8_tensor || entry.kind == ExtraKind::bytes_io;
                 });

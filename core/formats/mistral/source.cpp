@@ -44,17 +44,17 @@ Checkpoint MistralFormat::open(fs::path const& path, OpenChoice const& choice,
   auto const& tensors = checkpoint.stored.tensors;
   auto const embedding = std::ranges::find_if(
       tensors, [](auto const& one) { return one.name == "tok_embeddings.weight"; });
-  if (embedding == tensors.end() || checkpoint.config.find("dtype") != nullptr ||
-      checkpoint.config.find("torch_dtype") != nullptr)
+  if (embedding == tensors.end() || checkpoint.model.config.find("dtype") != nullptr ||
+      checkpoint.model.config.find("torch_dtype") != nullptr)
     return checkpoint;
   std::string const dtype = embedding->dtype == DType::bf16  ? "bfloat16"
                             : embedding->dtype == DType::f16 ? "float16"
                             : embedding->dtype == DType::f32 ? "float32"
                                                              : "";
   if (dtype.empty()) return checkpoint;
-  checkpoint.config.set("dtype", dtype);
-  checkpoint.beside->config = checkpoint.config;
-  checkpoint.beside->config_text = checkpoint.config.dump(2) + "\n";
+  checkpoint.model.config.set("dtype", dtype);
+  checkpoint.model.beside->config = checkpoint.model.config;
+  checkpoint.model.beside->config_text = checkpoint.model.config.dump(2) + "\n";
   return checkpoint;
 }
 

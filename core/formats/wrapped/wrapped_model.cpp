@@ -28,7 +28,8 @@ class Wrapped {
  public:
   Wrapped(Checkpoint& source, WrappedChoice const& choice) : source_(source), choice_(choice) {
     StoredView const view = source.format->view(source, choice.prefix);
-    has_state_ = !view.states.empty() || !view.fixed_state.empty() || source.state.optimizer;
+    has_state_ =
+        !view.states.empty() || !view.fixed_state.empty() || source.state.inventory.optimizer;
     for (auto const& [key, at] : view.weights) {
       WrappedName name = parse_wrapped(key);
       name.before = choice.prefix + name.before;
@@ -53,14 +54,14 @@ class Wrapped {
     Checkpoint adapter = source_;
     replace_table(source_, [this](WrappedName const& name) { return base_name(name); });
     rename_paths();
-    source_.without_adapter = true;
+    source_.others.without_adapter = true;
     if (choice_.use == AdapterUse::drop) return;
     describe(adapter);
     replace_table(adapter, [](WrappedName const& name) {
       return name.kind == Kind::matrix || name.kind == Kind::magnitude ? name.peft : std::string();
     });
     clear_rest(adapter);
-    source_.adapter = std::make_shared<Checkpoint const>(std::move(adapter));
+    source_.others.adapter = std::make_shared<Checkpoint const>(std::move(adapter));
   }
 
  private:
@@ -187,9 +188,9 @@ class Wrapped {
   }
 
   void rename_paths() {
-    if (!source_.paths) return;
+    if (!source_.chunked.paths) return;
     std::vector<std::pair<std::string, dcp::Path>> renamed;
-    for (auto& [key, path] : *source_.paths) {
+    for (auto& [key, path] : *source_.chunked.paths) {
       std::string const prefix = choice_.prefix;
       WrappedName name = parse_wrapped(key);
       bool const own = name.rooted || name.kind != Kind::plain;
@@ -202,17 +203,17 @@ class Wrapped {
       }
       renamed.emplace_back(std::move(key), std::move(path));
     }
-    source_.paths = std::move(renamed);
+    source_.chunked.paths = std::move(renamed);
   }
 
   static void clear_rest(Checkpoint& adapter) {
     adapter.stored.objects.clear();
-    adapter.scalars.clear();
-    adapter.paths.reset();
-    adapter.looks.clear();
-    adapter.state = {};
-    adapter.torch_optimizer.reset();
-    adapter.deepspeed.reset();
+    adapter.state.scalars.clear();
+    adapter.chunked.paths.reset();
+    adapter.chunked.looks.clear();
+    adapter.state.inventory = {};
+    adapter.state.torch_optimizer.reset();
+    adapter.state.deepspeed.reset();
   }
 
   /// Modules that were trained as a whole are those of the base model by now; biases are in place.
@@ -223,7 +224,7 @@ class Wrapped {
     files.adapter.set("modules_to_save", Json());
     Json const* const bias = stated("bias");
     if (bias != nullptr) files.adapter.set("bias", "none");
-    adapter.beside = std::move(files);
+    adapter.model.beside = std::move(files);
   }
 
   void take_adapter() {
@@ -238,7 +239,7 @@ class Wrapped {
       return is_of_model(name.kind) && name.kind != Kind::trained ? std::string() : name.peft;
     });
     clear_rest(adapter);
-    adapter.beside = std::move(files);
+    adapter.model.beside = std::move(files);
     check_factors(adapter);
     source_ = std::move(adapter);
   }

@@ -13,7 +13,7 @@ std::string wrapped_weight(Checkpoint const& source);
 
 /// Leaves in the table of a wrapped model what the job takes, under the names that it has without
 /// peft: the base model (merge, drop) or the adapter, as peft's own file names it (only). With
-/// `merge` the adapter becomes Checkpoint::adapter, and modules that were trained as a whole are
+/// `merge` the adapter becomes JoinedCheckpoints::adapter, and modules that were trained as a whole are
 /// those of the base model. Nothing changes in a checkpoint of no wrapped model, and with `keep`.
 /// Says whether there was something to take. Reads small files, through Sight. Errors: source
 /// (names that are not understood, several adapters, what cannot be merged), usage (no

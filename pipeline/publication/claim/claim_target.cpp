@@ -119,7 +119,7 @@ void add_stamp(Json& record, std::string const& path, Checkpoint const& source,
                std::map<fs::path, FileStamp> known) {
   if (record.find("stamp") != nullptr) return;
   for (std::size_t f = 0; f < source.files.size(); ++f)
-    known.emplace(source.files[f], source.stamps[f]);
+    known.emplace(source.files[f], source.stamps.taken[f]);
   auto const error = capture([&] { record.set("stamp", stamp_json(source_stamp(path, known))); });
   if (error && error->kind() != ErrorKind::source) throw *error;
 }

@@ -27,8 +27,9 @@ void check_same_file(Checkpoint const& source, FileSet& files, std::uint32_t fil
   std::optional<FileStamp> now;
   auto const unseen = capture([&] { now = files.open(file)->file().stamp(); });
   if (unseen) throw unseen->in(fmt::format("rank {}", rank));
-  if (!difference(source.stamps[file], *now).empty())
-    refuse_two_worlds(source.files[file], rank, *now, source.stamped_by[file], source.stamps[file]);
+  if (!difference(source.stamps.taken[file], *now).empty())
+    refuse_two_worlds(source.files[file], rank, *now, source.stamps.rank[file],
+                      source.stamps.taken[file]);
 }
 
 }  // namespace

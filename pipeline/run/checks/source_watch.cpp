@@ -7,7 +7,7 @@
 namespace reshard {
 
 void SourceWatch::look(std::size_t file, FileStamp const& now) const {
-  compare(source_.files[file], source_.stamps[file], now);
+  compare(source_.files[file], source_.stamps.taken[file], now);
 }
 
 void SourceWatch::look_at(FileSet& files) const {

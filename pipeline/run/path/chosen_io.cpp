@@ -34,7 +34,7 @@ void try_engines(JobRun const& run, PlannedJob const& job, fs::path const& folde
   std::size_t const threads = std::clamp<std::size_t>(job.threads, 1, most_trial_threads);
   std::uint64_t const bytes = trial_bytes_for(source_file_bytes(job.source));
   std::vector<std::uint64_t> sizes;
-  for (FileStamp const& stamp : job.source.stamps)
+  for (FileStamp const& stamp : job.source.stamps.taken)
     sizes.push_back(narrow<std::uint64_t>(stamp.bytes));
   chosen.read_trial = try_reading(std::vector<fs::path>(job.source.files), sizes, threads, bytes);
   chosen.read = chosen.read_trial.chosen;

@@ -22,7 +22,7 @@ StoredView view_of(ComparedSide const& side) {
 }
 
 bool has_states_in_rank_files(Checkpoint const& checkpoint) {
-  return checkpoint.storage == Storage::shares && bool(checkpoint.state.optimizer);
+  return checkpoint.storage == Storage::shares && bool(checkpoint.state.inventory.optimizer);
 }
 
 /// Optimizer state in rank files is read where the other side has state that it can be compared
@@ -46,8 +46,8 @@ void read_rank_states(ComparedSides& sides, Comm const& comm) {
   if (of_a) open_again(sides.a, true, comm);
   if (of_b) open_again(sides.b, true, comm);
   if (!of_a || !of_b) return;
-  bool const read_a = sides.a.checkpoint.rank_states != nullptr;
-  bool const read_b = sides.b.checkpoint.rank_states != nullptr;
+  bool const read_a = sides.a.checkpoint.state.rank_states != nullptr;
+  bool const read_b = sides.b.checkpoint.state.rank_states != nullptr;
   if (read_a != read_b) open_again(read_a ? sides.a : sides.b, false, comm);
 }
 
@@ -83,7 +83,7 @@ ComparedSides open_sides(CompareRequest const& request, Comm const& comm) {
   for (ComparedSide* side : {&sides.a, &sides.b})
     add_inputs(side->checkpoint, side->changes, request.library, comm);
   for (ComparedSide* side : {&sides.a, &sides.b})
-    if (side->recorded_rows > 0) side->checkpoint.vocab = side->recorded_rows;
+    if (side->recorded_rows > 0) side->checkpoint.logical.vocab = side->recorded_rows;
   together_seeing(comm, [&] {
     bool const values = request.comparison == Comparison::values;
     bool const by_map = request.terms_a.map != "none" && request.terms_b.map != "none";
@@ -120,12 +120,13 @@ ComparedSides open_sides(CompareRequest const& request, Comm const& comm) {
           listed(headers.others, 4), agreeing(headers.others.size(), "describes", "describe")));
   });
   for (ComparedSide const* side : {&sides.a, &sides.b}) {
-    if (!side->checkpoint.newer_saves.empty()) sides.notes.push_back(side->checkpoint.newer_saves);
+    if (!side->checkpoint.run.newer_saves.empty())
+      sides.notes.push_back(side->checkpoint.run.newer_saves);
     if (!side->catalogue.prefix_note.empty())
       sides.notes.push_back(side->path.string() + ": " + side->catalogue.prefix_note);
   }
   for (std::string const& warning : sides.a.catalogue.warnings)  // of b, copies are read
-    if (warning != sides.a.checkpoint.newer_saves) sides.notes.push_back(warning);
+    if (warning != sides.a.checkpoint.run.newer_saves) sides.notes.push_back(warning);
   return sides;
 }
 
@@ -134,7 +135,8 @@ std::string not_compared(ComparedSide const& side, bool by_names) {
   StateInventory const state = checkpoint.format->inventory(checkpoint, view_of(side));
   std::vector<std::string> parts;
   std::size_t objects = checkpoint.stored.objects.size();
-  for (ModuleStates const& states : checkpoint.module_states) objects += states.entries->size();
+  for (ModuleStates const& states : checkpoint.shares.module_states)
+    objects += states.entries->size();
   if (objects > 0)
     parts.push_back(fmt::format("{} that {}", counted(objects, "object"),
                                 agreeing(objects, "is not a tensor", "are not tensors")));

@@ -41,7 +41,7 @@ bool names_alone(ReadingTerms const& a, ReadingTerms const& b) {
 
 /// A Hugging Face folder without its config.json.
 bool is_bare(Checkpoint const& checkpoint) {
-  return checkpoint.names == NameOwner::family && checkpoint.config.is_null();
+  return checkpoint.names == NameOwner::family && checkpoint.model.config.is_null();
 }
 
 /// The folder of a checkpoint that has a config.json; "" for others.
@@ -49,7 +49,7 @@ fs::path config_beside(ComparedSide const& side) {
   Checkpoint const& checkpoint = side.checkpoint;
   if (is_plain(checkpoint)) {
     auto const files = files_of(checkpoint);
-    return files && checkpoint.config.is_null() ? files->path : fs::path();
+    return files && checkpoint.model.config.is_null() ? files->path : fs::path();
   }
   if (is_megatron(checkpoint)) return {};  // its args say more
   return sees_file(checkpoint.folder / huggingface::config_name) ? checkpoint.folder : fs::path();

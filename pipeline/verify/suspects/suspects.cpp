@@ -29,12 +29,13 @@ class SuspectSearch {
 
   SuspectReport run() {
     if (query_.job && query_.job->model.adapter == AdapterUse::merge)
-      fail(ErrorKind::usage,
-           "[model] adapter = \"merge\": suspects are looked for in stored weights. Set it to \"drop\" "
-           "or \"only\", or look at the target of the job.");
+      fail(
+          ErrorKind::usage,
+          "[model] adapter = \"merge\": suspects are looked for in stored weights. Set it to \"drop\" "
+          "or \"only\", or look at the target of the job.");
     together_seeing(comm_, [&] { check_checkpoint_folder(query_.path); });
     Checkpoint weights = open_query(query_, {}, comm_);
-    if (!weights.newer_saves.empty()) notes_.push_back(weights.newer_saves);
+    if (!weights.run.newer_saves.empty()) notes_.push_back(weights.run.newer_saves);
     RankStateLook look = look_at_rank_states(query_.path, weights, comm_);
     if (look.fault) notes_.push_back("the optimizer state was not read. " + look.fault->sentence());
     DigestQuery logical{query_};

@@ -148,7 +148,7 @@ bool holds_adapter(Checkpoint const& source, StoredView const& view) {
         place, wrapped);
   if (adapters == 0) return false;
   if (!odd.empty()) refuse_kind(place, odd);
-  bool const peft = source.beside && !source.beside->adapter.is_null();
+  bool const peft = source.model.beside && !source.model.beside->adapter.is_null();
   if (peft && !copied.empty())
     fail(ErrorKind::source,
          "{}: holds '{}', a copy of a weight of the base model, which may differ from the base's "

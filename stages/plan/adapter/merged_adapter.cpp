@@ -26,7 +26,7 @@ Json files_json(Checkpoint const& adapter) {
         seen("fingerprint", file, [&] { return hex64(record_of(file, file.parent_path()).xxh3); });
     files.push(Json()
                    .set("path", file.filename().string())
-                   .set("size_bytes", static_cast<std::uint64_t>(adapter.stamps[f].bytes))
+                   .set("size_bytes", static_cast<std::uint64_t>(adapter.stamps.taken[f].bytes))
                    .set("xxh3", fingerprint));
   }
   return files;
@@ -35,8 +35,8 @@ Json files_json(Checkpoint const& adapter) {
 /// The adapter as a source of its own, of the same model.
 SourceModel read_adapter(Checkpoint const& source, PlanRequest const& request,
                          SourceModel const& read) {
-  Checkpoint described = *source.adapter;
-  if (described.config.is_null()) described.config = read.config;
+  Checkpoint described = *source.others.adapter;
+  if (described.model.config.is_null()) described.model.config = read.config;
   PlanRequest own;
   own.target.format = FormatId::megatron;
   own.read.map = request.read.map;
@@ -57,7 +57,7 @@ huggingface::LoraConfig config_of(std::optional<huggingface::Folder> const& file
   stated.set("peft_type", "LORA")
       .set("lora_alpha",
            huggingface::stated_alpha(
-               request.read.lora_alpha, adapter.shape ? adapter.shape->alpha : Json(),
+               request.read.lora_alpha, adapter.shares.shape ? adapter.shares.shape->alpha : Json(),
                adapter.place + " does not state the alpha of its adapter, which scales it. Set "
                                "model.lora_alpha."));
   return {stated, "[model] lora_alpha", huggingface::LoraUse::merge};
@@ -65,7 +65,7 @@ huggingface::LoraConfig config_of(std::optional<huggingface::Folder> const& file
 
 LowRankPairs pairs_of(Checkpoint const& source, PlanRequest const& request,
                       SourceModel const& read) {
-  Checkpoint const& adapter = *source.adapter;
+  Checkpoint const& adapter = *source.others.adapter;
   auto const first_file = source.adapter_inside() ? 0 : narrow<std::uint32_t>(source.own_files());
   MapFile const* const family = read.maps.family ? &*read.maps.family : nullptr;
   auto const pairs = [&](SourceModel const& from, huggingface::LoraConfig const& config,
@@ -83,7 +83,7 @@ LowRankPairs pairs_of(Checkpoint const& source, PlanRequest const& request,
     SourceModel const from = read_adapter(source, request, read);
     return pairs(from, config_of(from.files, adapter, request));
   }
-  huggingface::LoraConfig const config = config_of(adapter.beside, adapter, request);
+  huggingface::LoraConfig const config = config_of(adapter.model.beside, adapter, request);
   auto const has = [&](std::string_view name) {
     return source.names == NameOwner::family && read.view.weights.contains(std::string(name));
   };
@@ -95,7 +95,7 @@ LowRankPairs pairs_of(Checkpoint const& source, PlanRequest const& request,
 }  // namespace
 
 Json adapter_record(Checkpoint const& source, LowRankPairs const& pairs) {
-  Checkpoint const& adapter = *source.adapter;
+  Checkpoint const& adapter = *source.others.adapter;
   std::set<std::string> modules;
   std::set<float> scales;
   for (LowRankPair const& pair : pairs.pairs()) {
@@ -112,8 +112,8 @@ Json adapter_record(Checkpoint const& source, LowRankPairs const& pairs) {
 }
 
 void merge_adapter(Checkpoint const& source, PlanRequest const& request, SourceModel& read) {
-  if (!source.adapter) return;
-  Checkpoint const& adapter = *source.adapter;
+  if (!source.others.adapter) return;
+  Checkpoint const& adapter = *source.others.adapter;
   if (read.model->slots().size() > 1)
     fail(
         ErrorKind::source,

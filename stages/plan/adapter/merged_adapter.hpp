@@ -6,7 +6,7 @@
 
 namespace reshard {
 
-/// Makes the weights that Checkpoint::adapter adapts merged ones, in the catalogue; nothing where
+/// Makes the weights that JoinedCheckpoints::adapter adapts merged ones, in the catalogue; nothing where
 /// the source has no adapter. Errors: usage (no map of the family), source (optimizer state that
 /// the job would carry, an adapter that cannot be merged).
 /// The adapter in reshard.json.

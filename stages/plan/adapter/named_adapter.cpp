@@ -21,9 +21,9 @@ class NamedMerger {
  public:
   NamedMerger(Checkpoint const& source, JobPlan& job)
       : source_(source),
-        adapter_(*source.adapter),
+        adapter_(*source.others.adapter),
         job_(job),
-        config_(adapter_.beside->adapter, adapter_.place, huggingface::LoraUse::merge) {}
+        config_(adapter_.model.beside->adapter, adapter_.place, huggingface::LoraUse::merge) {}
 
   Json run() {
     LowRankPairs pairs(*job_.model);
@@ -143,7 +143,7 @@ void check_wrapped(Checkpoint const& source, PlanRequest const& request, bool na
       (named && request.target.format != FormatId::huggingface))  // a state dict as it was
     return;
   std::string const wrapped = wrapped_weight(source);
-  if (wrapped.empty() || (source.beside && !source.beside->adapter.is_null())) return;
+  if (wrapped.empty() || (source.model.beside && !source.model.beside->adapter.is_null())) return;
   fail(
       ErrorKind::usage,
       "[model] adapter = \"keep\": {} holds a model that peft has wrapped an adapter around ('{}'). "

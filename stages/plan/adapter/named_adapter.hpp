@@ -6,7 +6,7 @@
 
 namespace reshard {
 
-/// Merges the adapter of a model that peft has wrapped (Checkpoint::adapter) into weights that keep
+/// Merges the adapter of a model that peft has wrapped (JoinedCheckpoints::adapter) into weights that keep
 /// their names, without a map; does nothing where there is none. `job` has model and source. Errors
 /// of kind source: what cannot be merged, or not without a map.
 void merge_named_adapter(Checkpoint const& source, PlanRequest const& request, JobPlan& job);

@@ -24,8 +24,9 @@ std::string bridge_family(PlanRequest const& request, SourceModel const& read, J
 
 /// Whether the source has settings of Megatron-Bridge that describe its model.
 bool has_run_config(Checkpoint const& source) {
-  return source.shape && source.format->id() == FormatId::torch_dist &&
-         source.shape->settings.ends_with(run_config_name) && !source.shape->facts.is_null();
+  return source.shares.shape && source.format->id() == FormatId::torch_dist &&
+         source.shares.shape->settings.ends_with(run_config_name) &&
+         !source.shares.shape->facts.is_null();
 }
 
 }  // namespace
@@ -67,7 +68,7 @@ void add_run_config(Checkpoint const& source, PlanRequest const& request, Source
   });
   std::string text;
   if (kept) {
-    text = revised_run_config(read_text_file(source.shape->settings, largest_yaml_bytes),
+    text = revised_run_config(read_text_file(source.shares.shape->settings, largest_yaml_bytes),
                               target.args, target.layers_apart, request.target.cast.has_value());
   } else if (!job.model->adapter_ranks().empty()) {
     fail(ErrorKind::usage,

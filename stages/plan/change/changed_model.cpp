@@ -50,16 +50,16 @@ class ModelChanger {
 
  private:
   void check() const {
-    if (source_.adapter || !model_.adapter_ranks().empty())
+    if (source_.others.adapter || !model_.adapter_ranks().empty())
       fail(ErrorKind::usage,
            "{}: holds an adapter, whose matrices are those of the complete model. Remove {}.",
            source_.place, keys());
     bool const rows = changes_.new_rows != NewRows::refuse;
-    if (rows && source_.new_rows)
+    if (rows && source_.others.new_rows)
       fail(ErrorKind::usage,
            "[target] rows_from: target.new_rows says that rows are alike, and they are those of a "
            "file. Remove one of the keys.");
-    if (changes_.vocab_size == 0 && (rows || source_.new_rows))
+    if (changes_.vocab_size == 0 && (rows || source_.others.new_rows))
       fail(ErrorKind::usage,
            "[target] {}: no rows are added. Set target.vocab_size, or remove the key.",
            rows ? "new_rows" : "rows_from");
@@ -288,7 +288,7 @@ class ModelChanger {
 
 void change_model(Checkpoint const& source, PlanRequest const& request, SourceModel& read) {
   ModelChanges const& changes = request.changes;
-  if (changes.any() || changes.new_rows != NewRows::refuse || source.new_rows)
+  if (changes.any() || changes.new_rows != NewRows::refuse || source.others.new_rows)
     ModelChanger(source, request, read).run();
 }
 

@@ -31,7 +31,7 @@ class RowChanger {
         target_(target),
         read_(read),
         model_(*read.model),
-        used_(source.new_rows ? source.new_rows->stored.tensors.size() : 0) {}
+        used_(source.others.new_rows ? source.others.new_rows->stored.tensors.size() : 0) {}
 
   void run() {
     auto const vocab = axis_of(model_, "vocab");
@@ -41,11 +41,11 @@ class RowChanger {
     check_stated_shapes(*vocab);
     Index const held = model_.axes()[*vocab].size;
     if (changes_.vocab_size <= held) {
-      if (changes_.new_rows != NewRows::refuse || source_.new_rows)
+      if (changes_.new_rows != NewRows::refuse || source_.others.new_rows)
         fail(ErrorKind::usage,
              "[target] {}: the source has {} rows and target.vocab_size is {}, so none are "
              "added. Remove the key.",
-             source_.new_rows ? "rows_from" : "new_rows", held, changes_.vocab_size);
+             source_.others.new_rows ? "rows_from" : "new_rows", held, changes_.vocab_size);
       std::vector<Index> kept(static_cast<std::size_t>(changes_.vocab_size));
       std::iota(kept.begin(), kept.end(), Index{0});
       each_catalog(read_, [&](Catalog& catalog) { select_indices(model_, catalog, *vocab, kept); });
@@ -84,12 +84,12 @@ class RowChanger {
   }
 
   void check_new_rows(Index held) const {
-    if (changes_.new_rows == NewRows::refuse && !source_.new_rows)
+    if (changes_.new_rows == NewRows::refuse && !source_.others.new_rows)
       fail(ErrorKind::usage,
            "[target] vocab_size = {}: the source has {} rows. Say with target.new_rows what the {} "
            "new ones hold, or name a file of them with target.rows_from.",
            changes_.vocab_size, held, changes_.vocab_size - held);
-    if (!source_.averaged.empty())
+    if (!source_.others.averaged.empty())
       fail(ErrorKind::usage,
            "[target] vocab_size = {}: rows are added to one checkpoint, not to a mean. Write the "
            "mean of source.average first.",
@@ -147,7 +147,7 @@ class RowChanger {
            "size.",
            std::string_view(blob.name), name(blob.dtype));
     bool const moment = is_moment(model_.tensor(tensor));
-    if (source_.new_rows && !moment) from_file(catalog, tensor, view);
+    if (source_.others.new_rows && !moment) from_file(catalog, tensor, view);
     if (changes_.new_rows == NewRows::mean && !moment) {
       auto rows = std::make_shared<GatheredTensor>();
       rows->dtype = blob.dtype;
@@ -193,7 +193,7 @@ class RowChanger {
 
   /// Makes the view one of rows of the file, in the dtype of the weight.
   void from_file(Catalog const& catalog, TensorId tensor, SourceView& view) {
-    Checkpoint const& rows = *source_.new_rows;
+    Checkpoint const& rows = *source_.others.new_rows;
     std::vector<std::string> const names = names_of(catalog, tensor);
     auto const& held = rows.stored.tensors;
     auto const found = std::ranges::find_if(held, [&](StoredTensor const& one) {
@@ -233,7 +233,8 @@ class RowChanger {
       if (!used_[i])
         fail(ErrorKind::source,
              "{}: '{}' is no weight of this model with a row for each token. Leave it out.",
-             source_.new_rows->place, std::string_view(source_.new_rows->stored.tensors.name(i)));
+             source_.others.new_rows->place,
+             std::string_view(source_.others.new_rows->stored.tensors.name(i)));
   }
 
   /// Optimizer state of rows that were never trained is zero, except for master weights.

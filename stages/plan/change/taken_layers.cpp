@@ -46,13 +46,14 @@ class LayerTaker {
     count(theirs);
     for (std::string const& name : named(source_).names) own.names.insert(name);
     join(own.names, theirs.names);
-    source_.taken_files = from_.files.size();
+    source_.others.taken_files = from_.files.size();
     note_differences();
   }
 
  private:
   static void check_folder(Checkpoint const& one, std::string const& place) {
-    if (one.format->id() != FormatId::huggingface || one.config.is_null() || !one.beside)
+    if (one.format->id() != FormatId::huggingface || one.model.config.is_null() ||
+        !one.model.beside)
       fail(ErrorKind::source,
            "[target] mtp_from: {} is {}, and layers are taken from one Hugging Face folder with a "
            "config.json into another. Convert it to huggingface first.",
@@ -60,14 +61,14 @@ class LayerTaker {
   }
 
   static bool is_quantised(Checkpoint const& one) {
-    Json const* const settings = one.config.find("quantization_config");
+    Json const* const settings = one.model.config.find("quantization_config");
     return settings != nullptr && !settings->is_null();
   }
 
   PredictionNames named(Checkpoint const& one) const {
     Names stored;
     for (StoredTensor const& tensor : one.stored.tensors) stored.emplace(tensor.name);
-    auto names = prediction_names(one.config, stored, library_);
+    auto names = prediction_names(one.model.config, stored, library_);
     if (!names)
       fail(ErrorKind::source,
            "[target] mtp_from: no map describes the model of {}, so it is not known which tensors "
@@ -78,11 +79,11 @@ class LayerTaker {
 
   /// Lets the source's config.json count the layers of the other.
   void count(PredictionNames const& theirs) {
-    std::string const place = config_name_of(*source_.beside);
-    source_.config = huggingface::patched_config(source_.config, theirs.counts);
-    source_.beside->config = source_.config;
-    source_.beside->config_text = huggingface::patched_config_text(
-        std::move(source_.beside->config_text), theirs.counts, place);
+    std::string const place = config_name_of(*source_.model.beside);
+    source_.model.config = huggingface::patched_config(source_.model.config, theirs.counts);
+    source_.model.beside->config = source_.model.config;
+    source_.model.beside->config_text = huggingface::patched_config_text(
+        std::move(source_.model.beside->config_text), theirs.counts, place);
   }
 
   void join(Names const& left_out, Names const& taken) {
@@ -107,16 +108,16 @@ class LayerTaker {
     }
     joined.objects = std::move(source_.stored.objects);
     source_.stored = std::move(joined);
-    std::erase_if(source_.promised, [&](SharedText const& name) {
+    std::erase_if(source_.index.promised, [&](SharedText const& name) {
       return left_out.contains(std::string_view(name));
     });
     for (std::size_t f = 0; f < from_.files.size(); ++f) {
       source_.files.push_back(from_.files[f]);
-      source_.stamps.push_back(from_.stamps[f]);
-      source_.stamped_by.push_back(from_.stamped_by[f]);
+      source_.stamps.taken.push_back(from_.stamps.taken[f]);
+      source_.stamps.rank.push_back(from_.stamps.rank[f]);
     }
-    source_.beside->indexed = false;  // its index is of other tensors
-    source_.beside->further.assign(taken.begin(), taken.end());
+    source_.model.beside->indexed = false;  // its index is of other tensors
+    source_.model.beside->further.assign(taken.begin(), taken.end());
   }
 
   void note_differences() {

@@ -217,7 +217,7 @@ ConfigComparison compare(ModelDescription const& a, ModelDescription const& b,
 ModelDescription describe_model(Checkpoint const& checkpoint, fs::path const& config,
                                 MapLibrary const& library) {
   ModelDescription result;
-  if (checkpoint.config_inside) result.config = checkpoint.config;
+  if (checkpoint.model.config_inside) result.config = checkpoint.model.config;
   if (auto const files = files_of(checkpoint, config);
       files && (result.config.is_null() || !config.empty())) {
     result.config = files->config;

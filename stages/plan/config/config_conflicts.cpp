@@ -88,7 +88,7 @@ std::vector<std::string> config_warnings(Checkpoint const& source, Json const& a
     std::string text = contradiction(counts, other, outcome, request);
     if (!text.empty()) result.push_back(std::move(text));
   };
-  bool const inside_counts = source.config_inside && !source.config.is_null();
+  bool const inside_counts = source.model.config_inside && !source.model.config.is_null();
   if (request.read.config.empty() && !inside_counts) return result;
   auto const own = files_of(source);
   if (!own || own->config.is_null()) return result;
@@ -99,7 +99,7 @@ std::vector<std::string> config_warnings(Checkpoint const& source, Json const& a
     return result;
   }
   if (auto const beside = model_files_beside(source.folder))
-    compare({{source.config, args}, "the config.json inside the HDF5 container"},
+    compare({{source.model.config, args}, "the config.json inside the HDF5 container"},
             {{beside->config, args}, config_name_of(*beside)},
             fmt::format("The one inside is used: if the other is right, name it with {}",
                         format_of(request.target.format).target().names == NameOwner::family

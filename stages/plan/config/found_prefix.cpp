@@ -29,8 +29,8 @@ struct NamedConfig {
 };
 
 NamedConfig config_of(Checkpoint const& source, PlanRequest const& request) {
-  if (request.read.config.empty() && !source.config.is_null())
-    return {source.config, "its config.json"};
+  if (request.read.config.empty() && !source.model.config.is_null())
+    return {source.model.config, "its config.json"};
   if (auto const files = files_of(source, request.read.config); files && !files->config.is_null())
     return {files->config, config_name_of(*files)};
   if (request.options.huggingface.reference.empty()) return {};

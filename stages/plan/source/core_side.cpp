@@ -37,7 +37,7 @@ SideOptions chunk_options(SourceModel const& read) {
 SideOptions share_options(Checkpoint const& source, NameTraits const& traits) {
   SideOptions options;
   options.local = true;
-  options.mesh = source.mesh;
+  options.mesh = source.shares.mesh;
   options.options = {{"form", traits.form},
                      {"spec", traits.spec},
                      {"mtp_block", traits.mtp_block},

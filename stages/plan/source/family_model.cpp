@@ -20,7 +20,7 @@ void add_divisor(ModelFacts& facts, Json const& args) {
 /// The place of the facts, for messages: without any config.json one is made from the args.
 std::string origin_of(Checkpoint const& source, SourceModel const& read) {
   bool const made =
-      source.config.is_null() && !read.files && !read.reference && !read.args.is_null();
+      source.model.config.is_null() && !read.files && !read.reference && !read.args.is_null();
   return made ? "args" : "config.json";
 }
 
@@ -69,7 +69,7 @@ class FamilyModel {
 
   /// Layers for multi-token prediction that the checkpoint has.
   Index layers_there(Index stated) const {
-    if (logical()) return source_.prediction_layers;
+    if (logical()) return source_.logical.prediction_layers;
     if (!read_.args.is_null()) {
       Json const by_args = Model(read_.maps.core, read_.maps.core,
                                  {read_.args, "args", request_.read.true_vocab_size})
@@ -138,7 +138,7 @@ void make_family_model(Checkpoint const& source, PlanRequest const& request, Map
 
 void carry_vocab_rows(Checkpoint const& source, PlanRequest const& request, SourceModel& read) {
   Json const vocab = read.model->value("vocab");
-  if (!request.read.carries_rows || source.adapter || source.names != NameOwner::megatron ||
+  if (!request.read.carries_rows || source.others.adapter || source.names != NameOwner::megatron ||
       to_huggingface(request) ||
       format_of(request.target.format).target().names != NameOwner::megatron ||
       read.traits.padded_vocab == 0 || vocab.integer() == nullptr)

@@ -60,7 +60,7 @@ class FlatStates {
         frozen_(frozen),
         read_(read),
         model_(*read.model),
-        sizes_(source.storage == Storage::shares ? megatron::sizes_of(source.mesh)
+        sizes_(source.storage == Storage::shares ? megatron::sizes_of(source.shares.mesh)
                                                  : sizes_of_args(read.args, source.place)),
         experts_apart_(megatron::are_experts_apart(sizes_, megatron::release_of(read.args))),
         dense_(read.view.state_tables.empty() ? 0 : 1),

@@ -92,7 +92,7 @@ class Settler {
 
   /// A trainer may have names of its own for layers of a language model alone.
   void name_layers() {
-    bool const swift = source_.shape && source_.shape->program == "ms-swift";
+    bool const swift = source_.shares.shape && source_.shares.shape->program == "ms-swift";
     result_.source.trainer = swift ? "swift" : view_.traits.names.trainer;
     source_trainer_ = trainer_called(result_.source.trainer);
   }

@@ -44,16 +44,17 @@ Catalog logical_catalog(Model& model, Checkpoint const& checkpoint, bool paired,
   for (std::size_t t = 0; t < model.tensors().size(); ++t) model.set_exists(TensorId(t), false);
   for (std::size_t i = 0; i < checkpoint.stored.tensors.size(); ++i) {
     StoredTensor const& found = checkpoint.stored.tensors[i];
-    LogicalLabels const& labels = checkpoint.labels[i];
+    LogicalLabels const& labels = checkpoint.logical.labels[i];
     ItemPlace const& item = checkpoint.stored.chunks[found.first_chunk].item;
     std::string const& file = catalog.files[item.file];
-    if (model.slots().size() == 1 && is_state(found.name, checkpoint.state.slots)) continue;
+    if (model.slots().size() == 1 && is_state(found.name, checkpoint.state.inventory.slots))
+      continue;
     std::optional<TensorId> const known = model.find_tensor(found.name);
     if (!known)
       fail(ErrorKind::source,
            "{}: holds '{}', a tensor that the map '{}' does not define. Use the map that wrote the "
            "file, or model.map = \"none\".",
-           file, found.name, checkpoint.map);
+           file, found.name, checkpoint.logical.map);
     TensorId const tensor = *known;
     model.set_exists(tensor, true);
     std::vector<Index> shape = logical_shape(model, tensor);
@@ -61,10 +62,11 @@ Catalog logical_catalog(Model& model, Checkpoint const& checkpoint, bool paired,
     // fewer.
     bool const padded = !shape.empty() && labels.axes.size() == shape.size() &&
                         labels.axes.front() == "vocab" && found.shape.size() == shape.size() &&
-                        found.shape.front() == checkpoint.vocab && shape.front() < checkpoint.vocab;
-    if (padded && !is_state(found.name, checkpoint.state.slots))
+                        found.shape.front() == checkpoint.logical.vocab &&
+                        shape.front() < checkpoint.logical.vocab;
+    if (padded && !is_state(found.name, checkpoint.state.inventory.slots))
       padding.push_back(rows_behind(tensor, found, item, shape.front()));
-    if (padded) shape.front() = checkpoint.vocab;
+    if (padded) shape.front() = checkpoint.logical.vocab;
     if (found.shape != shape || labels.axes != axis_labels(model, tensor) ||
         !has_domain(model, tensor, labels, paired))
       fail(ErrorKind::source,
@@ -83,9 +85,9 @@ Catalog logical_catalog(Model& model, Checkpoint const& checkpoint, bool paired,
 }  // namespace
 
 void read_logical_facts(Checkpoint const& checkpoint, SourceModel& result) {
-  result.config = checkpoint.config;
-  result.config_text = checkpoint.config_text;
-  result.args = checkpoint.args;
+  result.config = checkpoint.model.config;
+  result.config_text = checkpoint.model.config_text;
+  result.args = checkpoint.run.args;
   if (Json const stated = fact(result.args, "transformer_impl"); !result.args.is_null())
     result.traits.spec = stated.text() != nullptr && *stated.text() == "local" ? "local" : "te";
   if (result.config.is_null() && result.args.is_null())

@@ -14,7 +14,8 @@ namespace {
 /// token more. 0: as args say.
 Index counted_vocab(Checkpoint const& source, PlanRequest const& request, SourceModel const& read) {
   if (request.read.true_vocab_size > 0) return request.read.true_vocab_size;
-  return source.names == NameOwner::logical ? source.vocab : read.recorded_vocab.value_or(0);
+  return source.names == NameOwner::logical ? source.logical.vocab
+                                            : read.recorded_vocab.value_or(0);
 }
 
 Model described_by_args(SourceModel const& read, Index vocab) {

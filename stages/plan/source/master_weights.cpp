@@ -230,7 +230,7 @@ void settle_masters(Checkpoint const& source, PlanRequest const& request, Source
   if (auto const masters = master_slot(*read.model)) check_masters(source, read, *masters);
   bool const held_alone = holds_masters_alone(source, read.view);
   // A target that is made of another program's checkpoint says in args what its run computes in.
-  bool const made = source.torch_optimizer != nullptr;
+  bool const made = source.state.torch_optimizer != nullptr;
   if (held_alone && made) check_dtypes(source, read);
   if (!alone || made) split_masters(source, read, made && !alone);
   if (alone && (!held_alone || made)) put_masters_in_place(read);

@@ -30,7 +30,7 @@ class Settler {
       : source_(source), request_(request), tensors_(tensors) {}
 
   void run() {
-    if (!source_.deepspeed) {
+    if (!source_.state.deepspeed) {
       check_prefix();
       rename_states();
     }
@@ -41,7 +41,7 @@ class Settler {
         trained.emplace(state->parameter);
         if (state->slot == master_word) held.emplace(state->parameter);
       }
-    if (!source_.deepspeed) check_steps(trained);
+    if (!source_.state.deepspeed) check_steps(trained);
     std::size_t const count = tensors_.size();
     for (std::size_t t = 0; t < count; ++t) {
       NamedTensor const& weight = tensors_[t];
@@ -81,7 +81,8 @@ class Settler {
   }
 
   bool is_second_name(std::string const& name) const {
-    return source_.deepspeed && std::ranges::count(source_.deepspeed->second_names, name) > 0;
+    return source_.state.deepspeed &&
+           std::ranges::count(source_.state.deepspeed->second_names, name) > 0;
   }
 
   /// They are a tensor for each parameter, as torch.optim has them.
@@ -134,7 +135,7 @@ class Settler {
 std::map<std::size_t, std::string> named_states_of(Checkpoint const& source,
                                                    PlanRequest const& request) {
   std::map<std::size_t, std::string> names;
-  if (!format_of(request.target.format).target().needs_masters || source.deepspeed ||
+  if (!format_of(request.target.format).target().needs_masters || source.state.deepspeed ||
       source.format->id() == FormatId::huggingface)  // has none
     return names;
   StoredView const view = source.format->view(source, request.read.prefix);

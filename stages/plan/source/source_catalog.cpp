@@ -242,20 +242,21 @@ class CatalogBuilder {
              share.where, name.name, entry, found);
       case Storage::whole: break;
     }
-    if (std::ranges::count(source_.unlisted, SharedText(name.name)) > 0)
+    if (std::ranges::count(source_.index.unlisted, SharedText(name.name)) > 0)
       fail(ErrorKind::source,
            "{}: '{}', which {} expects, is in a file, and the index does not list it. Fetch the "
            "index again, or set source.index = \"rebuild\".",
            share.where, name.name, entry);
-    if (source_.beside && !source_.beside->unindexed.empty())
+    if (source_.model.beside && !source_.model.beside->unindexed.empty())
       fail(ErrorKind::source,
            "{}: lacks '{}', which {} expects. The index does not name {}, which {} in the folder: "
            "if {} of this model, set source.index = \"rebuild\".",
-           share.where, name.name, entry, listed(source_.beside->unindexed, 4),
-           agreeing(source_.beside->unindexed.size(), "is", "are"),
-           agreeing(source_.beside->unindexed.size(), "it is", "they are"));
+           share.where, name.name, entry, listed(source_.model.beside->unindexed, 4),
+           agreeing(source_.model.beside->unindexed.size(), "is", "are"),
+           agreeing(source_.model.beside->unindexed.size(), "it is", "they are"));
     // Only an index can say that a tensor should be there.
-    if (std::binary_search(source_.promised.begin(), source_.promised.end(), SharedText(name.name)))
+    if (std::binary_search(source_.index.promised.begin(), source_.index.promised.end(),
+                           SharedText(name.name)))
       fail(ErrorKind::source,
            "{}: lacks '{}', which {} expects. The index lists it, and its file does not hold it: "
            "the two are of different saves. Restore the folder from the original.",

@@ -27,7 +27,7 @@ class FactsReader {
     else
       adapter_ = holds_adapter(source_, result_.view);
     if (source_.names == NameOwner::megatron) find_args();
-    if (!source_.config.is_null()) result_.config = source_.config;
+    if (!source_.model.config.is_null()) result_.config = source_.model.config;
     if (!request_.read.config.empty()) result_.config = result_.files->config;
     if (adapter_)
       find_base();

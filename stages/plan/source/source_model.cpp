@@ -86,10 +86,11 @@ class SourceReader {
   void make_model() {
     bool const named = request_.read.map != "auto" && request_.read.map != "mcore";
     bool const need_family = to_huggingface() || family_names() || result_.args.is_null() ||
-                             (logical() && !source_.map.empty()) || source_.adapter;
+                             (logical() && !source_.logical.map.empty()) || source_.others.adapter;
     auto const choose = [&](bool need) {
-      result_.maps = request_.read.library.choose(request_.read.map, result_.config, result_.args,
-                                                  need, source_.shape ? source_.shape->origin : "");
+      result_.maps =
+          request_.read.library.choose(request_.read.map, result_.config, result_.args, need,
+                                       source_.shares.shape ? source_.shares.shape->origin : "");
     };
     choose(need_family);
     bool const parts = take_config_of_parts();
@@ -126,7 +127,7 @@ class SourceReader {
     // From Megatron to Megatron args describe the model; the family was named for what its map
     // keeps.
     if (maps.family && result_.config.is_null() && maps.family->config.empty() &&
-        !to_huggingface() && !family_names() && !source_.adapter) {
+        !to_huggingface() && !family_names() && !source_.others.adapter) {
       if (named && maps.family->keep.empty()) {
         ignored_map_ = fmt::format(
             "model.map = \"{}\" is not used: {} has no [config], so only the checkpoint's args "
@@ -160,7 +161,7 @@ class SourceReader {
       return;
     FamilyChoice choice =
         settled_family(result_.maps, request_, args_that_say(source_, result_.args),
-                       source_.shape ? source_.shape->origin : "");
+                       source_.shares.shape ? source_.shares.shape->origin : "");
     if (choice.family) result_.maps.family = std::move(choice.family);
     if (!choice.warning.empty()) result_.warnings.push_back(std::move(choice.warning));
   }

@@ -118,13 +118,13 @@ class Policy {
 }  // namespace
 
 bool carries_state(Checkpoint const& source, PlanRequest const& request) {
-  bool const any = source.rank_states || source.format->target().carries_state;
+  bool const any = source.state.rank_states || source.format->target().carries_state;
   return any && format_of(request.target.format).target().rank_states;
 }
 
 void check_unread_state(Checkpoint const& source, PlanRequest const& request,
                         std::vector<std::string>& warnings) {
-  HeldState const& state = source.state.optimizer;
+  HeldState const& state = source.state.inventory.optimizer;
   if (state.fault.empty()) return;
   Policy const policy(source, request, warnings);
   policy.refuse(optimizer, state, request.read.drop_optimizer);
@@ -133,13 +133,13 @@ void check_unread_state(Checkpoint const& source, PlanRequest const& request,
 
 void check_state(Checkpoint const& source, StoredView const& view, PlanRequest const& request,
                  std::vector<std::string>& warnings) {
-  if (!source.defects.empty()) throw Error(ErrorKind::source, source.defects.front());
+  if (!source.shares.defects.empty()) throw Error(ErrorKind::source, source.shares.defects.front());
   StateInventory const state = source.format->inventory(source, view);
   Policy const policy(source, request, warnings);
   // Generators go along as objects. With the optimizer in a new layout there is nothing to decide.
   bool const loses_rng = carries_state(source, request) && state.optimizer &&
                          !request.read.drop_optimizer &&
-                         (source.rank_states || source.format->id() != request.target.format);
+                         (source.state.rank_states || source.format->id() != request.target.format);
   policy.refuse(optimizer, state.optimizer, request.read.drop_optimizer);
   policy.refuse(rng, state.rng, request.read.drop_rng || loses_rng);
   policy.warn(optimizer, state.optimizer, request.read.drop_optimizer);

@@ -55,7 +55,7 @@ void refuse_special_numbers(MapFile const& table, Model const& settings,
         fail(
             ErrorKind::source,
             "{}: {} is {}, and must be a finite number (as YAML 1.1 has it: 1.0e+6, 10_000). Correct it there. {}.",
-            checkpoint.shape->settings, key, shown(value), way_to_a_config(checkpoint));
+            checkpoint.shares.shape->settings, key, shown(value), way_to_a_config(checkpoint));
 }
 
 /// Where the settings state how large the model is, but with something else than an integer.
@@ -64,7 +64,7 @@ void refuse_odd_sizes(MapFile const& table, Json const& made, Checkpoint const& 
     Json const value = fact(made, word);
     if (value.is_null() || value.integer() != nullptr) continue;
     fail(ErrorKind::source, "{}: {} is {}, and must be an integer. Correct it there. {}.",
-         checkpoint.shape->settings, setting_of(table, word), shown(value),
+         checkpoint.shares.shape->settings, setting_of(table, word), shown(value),
          way_to_a_config(checkpoint));
   }
 }
@@ -87,14 +87,14 @@ Json default_of(MapFile const& family, std::string const& member) {
 }  // namespace
 
 bool from_settings(Checkpoint const& checkpoint) {
-  return checkpoint.shape && !checkpoint.shape->facts.is_null() &&
+  return checkpoint.shares.shape && !checkpoint.shares.shape->facts.is_null() &&
          !describe_a_model(args_of(checkpoint));
 }
 
 void check_settings(Checkpoint const& checkpoint, MapFile const& family, Model const& described,
                     MapLibrary const& library) {
   if (!from_settings(checkpoint)) return;
-  MapFile const table = library.settings(checkpoint.shape->table);
+  MapFile const table = library.settings(checkpoint.shares.shape->table);
   for (auto const& [member, value] : described.evaluate(family.config)) {
     auto const entry = std::ranges::find(family.config, member, &NamedExpression::name);
     std::string const& text = entry->expression.text();
@@ -108,7 +108,7 @@ void check_settings(Checkpoint const& checkpoint, MapFile const& family, Model c
     fail(ErrorKind::source,
          "{}: {} is {}, and models of {} need a {} there ({} of config.json). Correct that file. "
          "{}.",
-         checkpoint.shape->settings, key, odd ? shown(value) : "not stated", family.name,
+         checkpoint.shares.shape->settings, key, odd ? shown(value) : "not stated", family.name,
          odd ? "number" : "value", member, way_to_a_config(checkpoint));
   }
 }
@@ -117,8 +117,8 @@ Json stated_args(Checkpoint const& checkpoint, MapLibrary const& library) {
   Json stored = args_of(checkpoint);
   if (describe_a_model(stored)) return stored;
   // Settings that a run of another program leaves beside its state describe no model.
-  if (!checkpoint.shape) return checkpoint.names == NameOwner::megatron ? stored : Json();
-  FoundShape const& shape = *checkpoint.shape;
+  if (!checkpoint.shares.shape) return checkpoint.names == NameOwner::megatron ? stored : Json();
+  FoundShape const& shape = *checkpoint.shares.shape;
   if (shape.facts.is_null()) return stored.is_null() ? stored : Json();
   MapFile const table = library.settings(shape.table);
   Model const settings(table, table, {shape.facts, shape.settings});
@@ -131,8 +131,8 @@ Json stated_args(Checkpoint const& checkpoint, MapLibrary const& library) {
 
 std::string way_to_a_config(Checkpoint const& checkpoint) {
   std::string text = "Set source.config to the config.json of the same model";
-  if (checkpoint.shape && !checkpoint.shape->origin.empty())
-    text += fmt::format(" ({})", checkpoint.shape->origin);
+  if (checkpoint.shares.shape && !checkpoint.shares.shape->origin.empty())
+    text += fmt::format(" ({})", checkpoint.shares.shape->origin);
   return text;
 }
 

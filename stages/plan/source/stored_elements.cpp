@@ -108,7 +108,7 @@ class TableMaker {
   }
 
   Index rank_of(AxisRule const& rule, StoredShare const& share) const {
-    return checkpoint_.mesh.coordinate(share.place.at, rule.mesh);
+    return checkpoint_.shares.mesh.coordinate(share.place.at, rule.mesh);
   }
 
   void add_named(StoredShare const& share, StoredName const& name, SideEntry const& entry,
@@ -125,8 +125,8 @@ class TableMaker {
       Index value = name.positions[i];
       AxisRule const* const cut = local() ? side_.rank_rule(name.entry, axis.axis) : nullptr;
       if (cut != nullptr)
-        value +=
-            table_.axes[axis.axis].size / checkpoint_.mesh.size(cut->mesh) * rank_of(*cut, share);
+        value += table_.axes[axis.axis].size / checkpoint_.shares.mesh.size(cut->mesh) *
+                 rank_of(*cut, share);
       rule.named.push_back({axis.axis, 0, 1, value});
     }
   }
@@ -140,7 +140,7 @@ class TableMaker {
       AxisRule const* const cut = side_.rank_rule(number, axis);
       if (cut == nullptr || !(local() || in_front())) continue;
       Index const size = table_.axes[axis].size;
-      Index const ranks = local() ? checkpoint_.mesh.size(cut->mesh) : 1;
+      Index const ranks = local() ? checkpoint_.shares.mesh.size(cut->mesh) : 1;
       if (cut->cut_rows && ranks > size && size % ranks != 0) {
         rule.rows = rows_of(entry.expr, rule, table_.axes[axis].name, ranks, rank_of(*cut, share));
         continue;

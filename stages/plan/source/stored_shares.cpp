@@ -18,23 +18,24 @@ StoredShares::StoredShares(Checkpoint const& source, StoredView const& view,
 
 void StoredShares::check_chunks() const {
   std::vector<std::size_t> counts(source_.files.size(), 0);
-  for (SharePlace const& place : source_.places) ++counts[place.file];
+  for (SharePlace const& place : source_.shares.places) ++counts[place.file];
   for (std::size_t f = 0; f < counts.size(); ++f)
-    if (counts[f] > 0 && counts[f] != source_.chunks_per_file)
+    if (counts[f] > 0 && counts[f] != source_.shares.chunks_per_file)
       fail(ErrorKind::source,
            "{}: holds {}, the args give {} per pipeline rank. The file belongs to "
            "another run: restore this run's own.",
-           source_.files[f].string(), counted(counts[f], "model chunk"), source_.chunks_per_file);
+           source_.files[f].string(), counted(counts[f], "model chunk"),
+           source_.shares.chunks_per_file);
 }
 
 std::size_t StoredShares::size() const {
-  return source_.storage == Storage::shares ? source_.places.size() : 1;
+  return source_.storage == Storage::shares ? source_.shares.places.size() : 1;
 }
 
 void StoredShares::find_alike() {
   std::map<std::pair<std::size_t, std::size_t>, std::size_t> first;  // by table and chunk
-  for (std::size_t p = 0; p < source_.places.size(); ++p) {
-    SharePlace const& place = source_.places[p];
+  for (std::size_t p = 0; p < source_.shares.places.size(); ++p) {
+    SharePlace const& place = source_.shares.places[p];
     alike_.push_back(
         first.emplace(std::pair(place.alike.value_or(p), place.chunk), p).first->second);
   }
@@ -50,7 +51,7 @@ StoredShare StoredShares::without_names(std::size_t number) const {
     share.where = source_.place;
     return share;
   }
-  SharePlace const& at = source_.places[number];
+  SharePlace const& at = source_.shares.places[number];
   share.chunk = at.chunk;
   share.place = {at.at, &chunks_[share.chunk]};
   share.where = source_.files[at.file].string();
@@ -65,7 +66,7 @@ StoredShare StoredShares::operator[](std::size_t number) const {
     for (auto const& [name, at] : view_.weights) share.tensors.emplace(name, at);
     return share;
   }
-  SharePlace const& at = source_.places[number];
+  SharePlace const& at = source_.shares.places[number];
   for (std::size_t t = at.first_tensor; t < at.first_tensor + at.tensor_count; ++t)
     share.tensors.emplace(source_.stored.tensors.name(t), t);
   return share;
@@ -91,7 +92,7 @@ FindTensor finder_over(NameTable const& table, StoredTable const& stored) {
 
 std::vector<PipelineChunk> source_chunks(Checkpoint const& source, Json const& args,
                                          Index decoder_layers, Index mtp_layers) {
-  PipelineSpec spec = megatron::pipeline_spec(args, megatron::sizes_of(source.mesh));
+  PipelineSpec spec = megatron::pipeline_spec(args, megatron::sizes_of(source.shares.mesh));
   spec.decoder_layers = static_cast<int>(decoder_layers);
   spec.mtp_layers = static_cast<int>(mtp_layers);
   try {

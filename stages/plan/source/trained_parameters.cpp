@@ -18,7 +18,10 @@ namespace {
 class TrainedCheck {
  public:
   TrainedCheck(Checkpoint const& source, PlanRequest const& request, SourceModel const& read)
-      : source_(source), request_(request), read_(read), optimizer_(*source.torch_optimizer) {}
+      : source_(source),
+        request_(request),
+        read_(read),
+        optimizer_(*source.state.torch_optimizer) {}
 
   void run(std::vector<std::string>& warnings) {
     for (auto const& members : optimizer_.members)

@@ -83,7 +83,7 @@ std::optional<Index> vocab_of_args(SourceModel const& read) {
 }  // namespace
 
 std::optional<Index> recorded_vocab(Checkpoint const& source, SourceModel const& read) {
-  Index const own = source.vocab;
+  Index const own = source.logical.vocab;
   if (own > 0 && own < read.traits.padded_vocab) return own;
   std::optional<Index> const stated = vocab_of_args(read);
   // Args may agree by chance with rows that the job of the record took for vocabulary, all of them.
@@ -92,8 +92,9 @@ std::optional<Index> recorded_vocab(Checkpoint const& source, SourceModel const&
 
 Index carried_vocab(Checkpoint const& source, PlanRequest const& request, SourceModel const& read) {
   if (source.names == NameOwner::logical)
-    return request.read.true_vocab_size > 0 ? std::min(source.vocab, request.read.true_vocab_size)
-                                            : source.vocab;
+    return request.read.true_vocab_size > 0
+               ? std::min(source.logical.vocab, request.read.true_vocab_size)
+               : source.logical.vocab;
   if (request.read.true_vocab_size > 0) {
     Json const stated = fact(read.args, "vocab_size");
     if (stated.integer() != nullptr && request.read.true_vocab_size < *stated.integer())

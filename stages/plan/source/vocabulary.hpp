@@ -8,7 +8,7 @@
 namespace reshard {
 
 /// The vocabulary's rows that mean something. Those of the source's own record
-/// (Checkpoint::vocab), where some of the rows that are there are padding by it; else those of
+/// (LogicalTable::vocab), where some of the rows that are there are padding by it; else those of
 /// args, when they agree with the rows that are there; else nothing. An Error of kind source: sizes
 /// whose product no program has.
 std::optional<Index> recorded_vocab(Checkpoint const& source, SourceModel const& read);

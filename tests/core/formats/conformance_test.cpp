@@ -32,8 +32,9 @@ std::string text_of(Checkpoint const& c) {
                   static_cast<int>(c.storage), c.root.string(), c.folder.string(), c.place,
                   c.summary, fmt::join(c.warnings, "; "));
   for (std::size_t f = 0; f < c.files.size(); ++f)
-    text += fmt::format("{} {} {} {} {}\n", c.files[f].string(), c.stamps.at(f).bytes,
-                        c.stamps.at(f).mtime_ns, c.stamps.at(f).ctime_ns, c.stamps.at(f).inode);
+    text += fmt::format("{} {} {} {} {}\n", c.files[f].string(), c.stamps.taken.at(f).bytes,
+                        c.stamps.taken.at(f).mtime_ns, c.stamps.taken.at(f).ctime_ns,
+                        c.stamps.taken.at(f).inode);
   for (StoredRecord const& r : c.records)
     text += fmt::format("{} {} {} {} {} {}\n", r.file, r.offset_bytes, r.size_bytes,
                         r.archive_offset_bytes, r.archive_bytes, r.crc32.value_or(0));
@@ -53,24 +54,25 @@ std::string text_of(Checkpoint const& c) {
     text += fmt::format("{}: {}\n", chunk, fmt::join(strides, " "));
   for (StoredObject const& object : c.stored.objects)
     text += fmt::format("{} {} {}\n", object.name, object.item.file, object.item.offset_bytes);
-  text += fmt::format("{} | {} | {} | {}\n", c.mesh.text(), c.file_mesh.text(), c.layout,
-                      c.chunks_per_file);
-  for (SharePlace const& p : c.places)
+  text += fmt::format("{} | {} | {} | {}\n", c.shares.mesh.text(), c.shares.file_mesh.text(),
+                      c.shares.layout, c.shares.chunks_per_file);
+  for (SharePlace const& p : c.shares.places)
     text += fmt::format("{} [{}] [{}] {} {} {} {} {} {}\n", p.file, fmt::join(p.at, " "),
                         fmt::join(p.file_at, " "), p.chunk, p.chunk_in_file, p.label,
-                        p.first_tensor, p.tensor_count, p.alike.value_or(c.places.size()));
-  for (LogicalLabels const& labels : c.labels)
+                        p.first_tensor, p.tensor_count, p.alike.value_or(c.shares.places.size()));
+  for (LogicalLabels const& labels : c.logical.labels)
     text += fmt::format("{} {}\n", fmt::join(labels.axes, " "), labels.domain);
-  text += fmt::format("{} {} {} {} [{}] [{}] [{}]\n", c.args.dump(), c.config.dump(),
-                      c.iteration.value_or(-1), c.stated_iteration, fmt::join(c.side_files, " "),
-                      fmt::join(c.promised, " "), fmt::join(c.state.others, " "));
-  return text + fmt::format("{} {} {}\n", c.state.optimizer.example, c.state.rng.example,
-                            fmt::join(c.defects, "; "));
+  text += fmt::format("{} {} {} {} [{}] [{}] [{}]\n", c.run.args.dump(), c.model.config.dump(),
+                      c.run.iteration.value_or(-1), c.run.stated_iteration,
+                      fmt::join(c.chunked.side_files, " "), fmt::join(c.index.promised, " "),
+                      fmt::join(c.state.inventory.others, " "));
+  return text + fmt::format("{} {} {}\n", c.state.inventory.optimizer.example,
+                            c.state.inventory.rng.example, fmt::join(c.shares.defects, "; "));
 }
 
 /// Of a place with a table that another one has.
 void expect_alike(Checkpoint const& checkpoint, SharePlace const& place) {
-  SharePlace const& first = checkpoint.places.at(*place.alike);
+  SharePlace const& first = checkpoint.shares.places.at(*place.alike);
   EXPECT_FALSE(first.alike);
   ASSERT_EQ(first.tensor_count, place.tensor_count);
   StoredTable const& stored = checkpoint.stored;
@@ -144,7 +146,7 @@ TEST_P(Conformance, IsFoundBelowARootWithATracker) {
   EXPECT_EQ(checkpoint.format, &format());
   EXPECT_EQ(checkpoint.root, root);
   EXPECT_EQ(checkpoint.folder, root / "iter_0000007");
-  EXPECT_EQ(checkpoint.iteration, 7);
+  EXPECT_EQ(checkpoint.run.iteration, 7);
   test::expect_same(test::contents(checkpoint), test::by_name(sample.tensors));
 }
 
@@ -165,7 +167,7 @@ TEST_P(Conformance, IsTheSameForAnyNumberOfRanks) {
     auto const errors = test::RankThreads(count).run([&](HeaderExchange const& exchange) {
       Checkpoint const checkpoint = open_checkpoint(folder(), FormatId::automatic, {}, exchange);
       seen[static_cast<std::size_t>(exchange.rank())] = text_of(checkpoint);
-      readers[static_cast<std::size_t>(exchange.rank())] = checkpoint.stamped_by;
+      readers[static_cast<std::size_t>(exchange.rank())] = checkpoint.stamps.rank;
     });
     for (auto const& error : errors) ASSERT_FALSE(error) << error->sentence();
     for (std::string const& text : seen) EXPECT_EQ(text, alone) << count << " ranks";
@@ -180,10 +182,10 @@ TEST_P(Conformance, StampsItsFiles) {
   SampleCheckpoint const sample = make();
   Checkpoint const checkpoint = test::opened(folder());
   std::vector<fs::path> files = checkpoint.files;
-  ASSERT_EQ(checkpoint.stamps.size(), files.size());
-  ASSERT_EQ(checkpoint.stamped_by.size(), files.size());
+  ASSERT_EQ(checkpoint.stamps.taken.size(), files.size());
+  ASSERT_EQ(checkpoint.stamps.rank.size(), files.size());
   for (std::size_t f = 0; f < files.size(); ++f)
-    EXPECT_EQ(checkpoint.stamps[f], File::open_for_reading(files[f]).stamp());
+    EXPECT_EQ(checkpoint.stamps.taken[f], File::open_for_reading(files[f]).stamp());
   std::ranges::sort(files);
   EXPECT_EQ(files, sample.files);
 }
@@ -195,27 +197,28 @@ TEST_P(Conformance, SaysWhatItsStorageSays) {
   ASSERT_TRUE(stored.payload_offsets.empty() ||
               stored.payload_offsets.size() == stored.chunks.size());
   bool const shares = checkpoint.storage == Storage::shares;
-  EXPECT_EQ(checkpoint.mesh.axes().empty(), !shares);
-  EXPECT_EQ(checkpoint.file_mesh.axes().empty(), !shares);
-  EXPECT_EQ(checkpoint.layout.empty(), !shares);
-  EXPECT_EQ(checkpoint.places.empty(), !shares);
-  EXPECT_EQ(checkpoint.labels.size(),
+  EXPECT_EQ(checkpoint.shares.mesh.axes().empty(), !shares);
+  EXPECT_EQ(checkpoint.shares.file_mesh.axes().empty(), !shares);
+  EXPECT_EQ(checkpoint.shares.layout.empty(), !shares);
+  EXPECT_EQ(checkpoint.shares.places.empty(), !shares);
+  EXPECT_EQ(checkpoint.logical.labels.size(),
             checkpoint.names == NameOwner::logical ? stored.tensors.size() : 0U);
   for (StoredTensor const& tensor : stored.tensors)
     EXPECT_TRUE(tensor.chunk_count == 1 || checkpoint.storage == Storage::chunks)
         << tensor.name.text();
   std::size_t next = 0;
   std::set<std::string> labels;
-  for (SharePlace const& place : checkpoint.places) {
+  for (SharePlace const& place : checkpoint.shares.places) {
     EXPECT_EQ(place.first_tensor, next);
     next += place.tensor_count;
     EXPECT_TRUE(labels.insert(place.label).second) << place.label;
-    EXPECT_EQ(checkpoint.mesh.place(checkpoint.mesh.number(place.at)), place.at);
-    EXPECT_LT(checkpoint.file_mesh.number(place.file_at), checkpoint.file_mesh.places());
-    for (MeshAxis const& axis : checkpoint.file_mesh.axes())
-      EXPECT_EQ(checkpoint.file_mesh.coordinate(place.file_at, axis.name),
-                checkpoint.mesh.coordinate(place.at, axis.name));
-    EXPECT_LT(place.chunk_in_file, static_cast<int>(checkpoint.chunks_per_file));
+    EXPECT_EQ(checkpoint.shares.mesh.place(checkpoint.shares.mesh.number(place.at)), place.at);
+    EXPECT_LT(checkpoint.shares.file_mesh.number(place.file_at),
+              checkpoint.shares.file_mesh.places());
+    for (MeshAxis const& axis : checkpoint.shares.file_mesh.axes())
+      EXPECT_EQ(checkpoint.shares.file_mesh.coordinate(place.file_at, axis.name),
+                checkpoint.shares.mesh.coordinate(place.at, axis.name));
+    EXPECT_LT(place.chunk_in_file, static_cast<int>(checkpoint.shares.chunks_per_file));
     for (std::size_t t = place.first_tensor; t < next; ++t)
       EXPECT_EQ(stored.chunks_of(stored.tensors[t]).front().item.file, place.file);
     if (place.alike) expect_alike(checkpoint, place);
@@ -305,7 +308,7 @@ TEST_P(Conformance, GivesAPlanTheConfigOfTheModel) {
   make();
   Checkpoint checkpoint = test::opened(folder());
   if (checkpoint.names != NameOwner::family) GTEST_SKIP() << "it describes its model itself";
-  if (!GetParam().config_inside) checkpoint.config = Json();
+  if (!GetParam().config_inside) checkpoint.model.config = Json();
   SourceModel facts;
   read_facts(checkpoint, {}, facts);
   EXPECT_EQ(facts.config.dump(), R"({"model_type": "sample"})");

@@ -19,7 +19,7 @@ inline Checkpoint opened(std::filesystem::path const& path) {
 
 /// As a sample names a tensor: of a share, with the share's label in front.
 inline std::string sample_name(Checkpoint const& checkpoint, std::size_t tensor) {
-  for (SharePlace const& place : checkpoint.places)
+  for (SharePlace const& place : checkpoint.shares.places)
     if (tensor >= place.first_tensor && tensor < place.first_tensor + place.tensor_count)
       return place.label + "/" + checkpoint.stored.tensors[tensor].name;
   return checkpoint.stored.tensors[tensor].name;

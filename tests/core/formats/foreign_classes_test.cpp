@@ -114,7 +114,7 @@ class Gate : public testing::Test {
     source.files = {"a.distcp"};
     source.stored.objects = {
         {"plain", {0, 0, 9}}, {"ours", {0, 9, 9}}, {"evil", {0, 18, 9}}, {"broken", {0, 27, 9}}};
-    source.looks = {
+    source.chunked.looks = {
         {}, {{"our.C", true}, ""}, {{"os.system", false}, ""}, {{}, "it is not a zip archive."}};
   }
   /// What each object meets: "in", "out" or the refusal.

@@ -48,7 +48,7 @@ class RawFormat final : public test::ReadOnlyFormat {
     for (auto const& [name, tensor] : *index.find("tensors")->members()) {
       std::vector<Index> shape;
       for (Json const& extent : *tensor.find("shape")->items()) shape.push_back(*extent.integer());
-      auto const bytes = static_cast<std::uint64_t>(checkpoint.stamps[file].bytes);
+      auto const bytes = static_cast<std::uint64_t>(checkpoint.stamps.taken[file].bytes);
       checkpoint.stored.add_whole(name, DType::bf16, shape, {file++, 0, bytes});
     }
     return checkpoint;
@@ -157,8 +157,8 @@ TEST_F(OwnFormat, IsReadByAnyNumberOfRanks) {
   Checkpoint const alone = opened();
   auto const errors = test::RankThreads(3).run([&](HeaderExchange const& exchange) {
     Checkpoint const together = opened(exchange);
-    EXPECT_EQ(together.stamps, alone.stamps);
-    EXPECT_EQ(together.stamped_by, (std::vector<int>{0, 1, 2, 0}));
+    EXPECT_EQ(together.stamps.taken, alone.stamps.taken);
+    EXPECT_EQ(together.stamps.rank, (std::vector<int>{0, 1, 2, 0}));
   });
   for (auto const& error : errors) EXPECT_FALSE(error);
 }

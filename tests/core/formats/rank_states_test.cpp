@@ -17,25 +17,25 @@ struct Folders {
   std::vector<std::size_t> shards;
 
   Folders(MeshSizes const& sizes, std::vector<ShardPlace> const& places) {
-    checkpoint.mesh = mesh_of(sizes);
+    checkpoint.shares.mesh = mesh_of(sizes);
     checkpoint.place = "/ckpt";
-    checkpoint.state.optimizer = {StateForm::in_model_files, "optimizer"};
+    checkpoint.state.inventory.optimizer = {StateForm::in_model_files, "optimizer"};
     for (std::string const file : {"model_optim_rng.pt", "distrib_optim.pt"})
       for (std::size_t s = 0; s < places.size(); ++s) {
         checkpoint.files.push_back("/ckpt/" + std::to_string(s) + "/" + file);
         files.emplace_back();
         shards.push_back(s);
       }
-    checkpoint.stamps.resize(files.size());
+    checkpoint.stamps.taken.resize(files.size());
     for (std::size_t s = 0; s < places.size(); ++s) {
-      checkpoint.places.push_back({static_cast<std::uint32_t>(s),
-                                   place_of(checkpoint.mesh, places[s]),
-                                   {},
-                                   0,
-                                   0,
-                                   "",
-                                   0,
-                                   0});
+      checkpoint.shares.places.push_back({static_cast<std::uint32_t>(s),
+                                          place_of(checkpoint.shares.mesh, places[s]),
+                                          {},
+                                          0,
+                                          0,
+                                          "",
+                                          0,
+                                          0});
       files[s].settings = "settings";
     }
   }
@@ -56,7 +56,7 @@ struct Folders {
       all.own.push_back({{}, file.torch_steps});
     }
     add_rank_states(checkpoint, all, shards);
-    return *checkpoint.rank_states;
+    return *checkpoint.state.rank_states;
   }
 
   std::string refused() {
@@ -90,7 +90,7 @@ TEST(RankStates, BuffersAreOfTheGroupsOfTheirFolders) {
     EXPECT_TRUE(states.buffers[b].joined);
   }
   EXPECT_EQ(folders.checkpoint.stored.tensors.size(), 24U);
-  EXPECT_EQ(folders.checkpoint.state.optimizer.form, StateForm::in_buffers);
+  EXPECT_EQ(folders.checkpoint.state.inventory.optimizer.form, StateForm::in_buffers);
 }
 
 TEST(RankStates, ALostFileOfDenseWeightsIsNamedByItsRank) {
@@ -123,7 +123,7 @@ TEST(RankStates, StateInModelFilesMayLackSlots) {
   ASSERT_EQ(states.lists[0].groups.size(), 2U);
   EXPECT_EQ(states.lists[0].groups[0].members,
             (std::vector<std::vector<std::size_t>>{{no_tensor}, {0}}));
-  EXPECT_EQ(folders.checkpoint.state.optimizer.form, StateForm::by_weight);
+  EXPECT_EQ(folders.checkpoint.state.inventory.optimizer.form, StateForm::by_weight);
 }
 
 TEST(RankStates, OfMastersAloneAreRefused) {
@@ -187,7 +187,7 @@ TEST(RankSettings, OfAnotherNumberOfOptimizersAreRefused) {
   states->settings = {pickle::dump(others)};
   states->places = {"/ckpt/1"};
   Checkpoint source;
-  source.rank_states = states;
+  source.state.rank_states = states;
   test::expect_refused(ErrorKind::source,
                        "/ckpt/1: 'optimizer' is of 2 optimizers, and 1 in another rank's file",
                        [&] { rank_settings(source, record); });

@@ -162,8 +162,8 @@ TEST(CommonHeaders, TravelOnceFromEachRank) {
         EXPECT_EQ(headers.own(f), "own " + std::to_string(f));
         EXPECT_EQ(headers.commons().at(headers.common_of(f)),
                   std::string(1000, static_cast<char>('a' + f % 3)));
-        EXPECT_EQ(source.stamps[f].bytes, static_cast<std::int64_t>(f));
-        EXPECT_EQ(source.stamped_by[f], static_cast<int>(f) % size);
+        EXPECT_EQ(source.stamps.taken[f].bytes, static_cast<std::int64_t>(f));
+        EXPECT_EQ(source.stamps.rank[f], static_cast<int>(f) % size);
       }
     });
     for (auto const& error : errors) EXPECT_FALSE(error);

@@ -18,17 +18,18 @@ TEST(LogicalHdf5, SaysWhatModelItHolds) {
   maker->make(scratch.path() / "sample");
   Checkpoint const checkpoint = opened(scratch.path() / "sample");
   EXPECT_EQ(checkpoint.names, NameOwner::logical);
-  EXPECT_EQ(checkpoint.map, "sample");
-  EXPECT_EQ(checkpoint.vocab, 50);
-  EXPECT_EQ(checkpoint.prediction_layers, 1);
-  EXPECT_EQ(checkpoint.config_text, "{\"model_type\": \"sample\"}\n");
-  EXPECT_TRUE(checkpoint.config_inside);
+  EXPECT_EQ(checkpoint.logical.map, "sample");
+  EXPECT_EQ(checkpoint.logical.vocab, 50);
+  EXPECT_EQ(checkpoint.logical.prediction_layers, 1);
+  EXPECT_EQ(checkpoint.model.config_text, "{\"model_type\": \"sample\"}\n");
+  EXPECT_TRUE(checkpoint.model.config_inside);
   EXPECT_EQ(args_of(checkpoint).dump(), R"({"num_layers": 2})");
-  EXPECT_EQ(checkpoint.recorded.size(), checkpoint.stored.tensors.size());
-  for (std::size_t t = 0; t < checkpoint.labels.size(); ++t)
-    EXPECT_EQ(checkpoint.labels[t].axes.size(),
+  EXPECT_EQ(checkpoint.logical.digests.size(), checkpoint.stored.tensors.size());
+  for (std::size_t t = 0; t < checkpoint.logical.labels.size(); ++t)
+    EXPECT_EQ(checkpoint.logical.labels[t].axes.size(),
               checkpoint.stored.tensors[t].shape.size() == 2 ? 2U : 0U);
-  EXPECT_EQ(format_of(FormatId::hdf5).model_files(checkpoint)->config_text, checkpoint.config_text);
+  EXPECT_EQ(format_of(FormatId::hdf5).model_files(checkpoint)->config_text,
+            checkpoint.model.config_text);
 }
 
 /// Files of other programs beside the items travel along, what the format itself puts there does
@@ -43,10 +44,10 @@ TEST(DcpSource, KnowsWhatLiesBesideItsItems) {
     write_text_file(folder / "notes.txt", "text");
     write_text_file(folder / "integrity.json", "{}");
     Checkpoint const checkpoint = opened(folder);
-    EXPECT_EQ(checkpoint.side_files,
+    EXPECT_EQ(checkpoint.chunked.side_files,
               (std::vector<std::string>{megatrons ? "huggingface" : "config.json", "notes.txt"}));
-    EXPECT_EQ(checkpoint.has_common_file, megatrons);
-    EXPECT_EQ(checkpoint.common != nullptr, megatrons);
+    EXPECT_EQ(checkpoint.chunked.has_common_file, megatrons);
+    EXPECT_EQ(checkpoint.chunked.common != nullptr, megatrons);
     EXPECT_EQ(format_of(FormatId::torch_dist).run_record(checkpoint).has_value(), megatrons);
     EXPECT_EQ(args_of(checkpoint).find("num_layers") != nullptr, megatrons);
   }
@@ -100,7 +101,7 @@ TEST(HuggingFaceSource, HoldsWhatItsIndexNames) {
   expect_same(contents(checkpoint), expected);
   ASSERT_EQ(checkpoint.warnings.size(), 1U);
   EXPECT_NE(checkpoint.warnings.front().find(left_out), std::string::npos);
-  EXPECT_EQ(checkpoint.promised.size(), expected.size());
+  EXPECT_EQ(checkpoint.index.promised.size(), expected.size());
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ Checkpoint source_in(std::filesystem::path const& folder) {
   for (char const* name : {"a", "b"}) {
     write_text_file(folder / name, "bytes");
     source.files.push_back(folder / name);
-    source.stamps.push_back(stamp_of(source.files.back()));
+    source.stamps.taken.push_back(stamp_of(source.files.back()));
   }
   return source;
 }

@@ -70,7 +70,7 @@ TEST(KeepsNames, NotWhereAConfigSaysWhatTheNamesMean) {
   request.read.config = "/somewhere/config.json";
   EXPECT_FALSE(keeps_names(two_tensors().value, request));
   MadeCheckpoint described = two_tensors();
-  described.value.config = sample_model("llama").config;
+  described.value.model.config = sample_model("llama").config;
   EXPECT_FALSE(keeps_names(described.value, request_for(FormatId::hdf5)));
 }
 
@@ -182,12 +182,13 @@ TEST(IdentityPlan, PathsOfTheNestedDictFollowTheirKeys) {
   using Path = dcp::Path;
   MadeCheckpoint source = two_tensors();
   source.add_file({{"model.blocks.0.w", {2}}});
-  source.value.paths = {{"model.a", {"model", "a"}},
-                        {"model.b", {"model", "b"}},
-                        {"model.blocks.0.w", {"model", "blocks", std::int64_t{0}, "w"}}};
+  source.value.chunked.paths = {{"model.a", {"model", "a"}},
+                                {"model.b", {"model", "b"}},
+                                {"model.blocks.0.w", {"model", "blocks", std::int64_t{0}, "w"}}};
   PlanRequest request = kept(FormatId::dcp);
   EXPECT_EQ(nested(source, request),
-            (std::map<std::string, Path>(source.value.paths->begin(), source.value.paths->end())));
+            (std::map<std::string, Path>(source.value.chunked.paths->begin(),
+                                         source.value.chunked.paths->end())));
   request.read.prefix = "model.";
   request.options.dcp.prefix = "ema.net.";
   EXPECT_EQ(nested(source, request),
@@ -244,7 +245,7 @@ TEST(IdentityPlan, ObjectsGoAlongToDcp) {
 TEST(IdentityPlan, ObjectsThatWouldRunCodeAreRefused) {
   MadeCheckpoint source = two_tensors();
   source.add_object("step");
-  source.value.looks.back() = {{"os.system", false}, ""};
+  source.value.chunked.looks.back() = {{"os.system", false}, ""};
   std::string const sentence =
       refused(ErrorKind::source, [&] { identity(source, kept(FormatId::dcp)); });
   EXPECT_NE(sentence.find("\"os.system\""), std::string::npos) << sentence;
@@ -302,8 +303,8 @@ TEST(IdentityPlan, NamesOfOtherFormatsNeedAMap) {
 /// A DCP folder with llama's config beside it.
 MadeCheckpoint beside_llama(std::vector<MadeTensor> const& tensors) {
   MadeCheckpoint source = made_dcp(tensors);
-  source.value.beside = made_huggingface(sample_model("llama")).value.beside;
-  source.value.beside->sidecars = {"tokenizer.json"};
+  source.value.model.beside = made_huggingface(sample_model("llama")).value.model.beside;
+  source.value.model.beside->sidecars = {"tokenizer.json"};
   return source;
 }
 
@@ -373,7 +374,7 @@ TEST(IdentityNames, OfAModelThatPeftHasWrappedAreRefused) {
   request = request_for(FormatId::torch_dist);
   request.read.map = "llama";
   MadeCheckpoint described = source;
-  described.value.config = described.value.beside->config;
+  described.value.model.config = described.value.model.beside->config;
   expect_refused(described, request, ErrorKind::usage, words);
 }
 
@@ -388,7 +389,7 @@ TEST(IdentityNames, OfATiedHeadAreACopy) {
   };
   PlanRequest request = request_for(FormatId::huggingface);
   EXPECT_EQ(copies(source, request), Lines());
-  source.value.beside->config.set("tie_word_embeddings", true);
+  source.value.model.beside->config.set("tie_word_embeddings", true);
   EXPECT_EQ(copies(source, request), Lines{"lm_head.weight of model.embed_tokens.weight"});
   EXPECT_EQ(copies(source, request_for(FormatId::dcp)), Lines()) << "it holds both";
 }
@@ -397,7 +398,7 @@ TEST(IdentityNames, OfAFolderAsItIsAreItsOwnMatter) {
   MadeCheckpoint source = made_huggingface(sample_model("llama"));
   source.value.stored.tensors.keep_if(
       [kept = 0](StoredTensor const&) mutable { return kept++ < 3; });
-  source.value.beside->sidecars = {"tokenizer.json"};
+  source.value.model.beside->sidecars = {"tokenizer.json"};
   PlanRequest request = kept(FormatId::huggingface);
   EXPECT_EQ(identity(source, request).warnings, Lines());
   request.options.dcp.prefix = "ema.";

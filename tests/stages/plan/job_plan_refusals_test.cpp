@@ -54,15 +54,15 @@ TEST(JobPlanRefuses, AnotherShape) {
 
 TEST(JobPlanRefuses, SharesThatDoNotMakeAWhole) {
   MadeCheckpoint source = made_megatron(sample_model("llama"), {{.tp = 2, .etp = 2}});
-  SharePlace& last = source.value.places.back();
-  last.at = source.value.places.front().at;  // both files are of the first rank
+  SharePlace& last = source.value.shares.places.back();
+  last.at = source.value.shares.places.front().at;  // both files are of the first rank
   expect_refused(source, request_for(FormatId::megatron), ErrorKind::source, "");
 }
 
 TEST(JobPlanRefuses, AMatrixOfAnAdapterWithoutTheOther) {
   MadeCheckpoint source(FormatId::huggingface);
   source.add_file({{"base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight", {8, 24}}});
-  source.value.config = sample_model("llama").config;
+  source.value.model.config = sample_model("llama").config;
   expect_refused(source, request_for(FormatId::megatron), ErrorKind::source, "lora_B");
 }
 
@@ -108,21 +108,21 @@ TEST(JobPlanRefuses, MegatronWhereTheMapSaysThatTheModelHasNoFormThere) {
 
 TEST(JobPlanRefuses, ASourceWithADefect) {
   MadeCheckpoint source = made_megatron(sample_model("llama"));
-  source.value.defects = {"a tensor is not there."};
+  source.value.shares.defects = {"a tensor is not there."};
   expect_refused(source, request_for(FormatId::megatron), ErrorKind::source,
                  "a tensor is not there.");
 }
 
 TEST(JobPlanRefuses, ASourceThatDoesNotSayWhatModelItHolds) {
   MadeCheckpoint source = made_huggingface(sample_model("llama"));
-  source.value.config = Json();
-  source.value.beside.reset();
+  source.value.model.config = Json();
+  source.value.model.beside.reset();
   expect_refused(source, request_for(FormatId::megatron), ErrorKind::source, "has no config.json");
   MadeCheckpoint megatron = made_megatron(sample_model("llama"));
-  megatron.value.args = Json();
+  megatron.value.run.args = Json();
   expect_refused(megatron, request_for(FormatId::megatron), ErrorKind::source, "has no args");
   MadeCheckpoint distributed = made_torch_dist(sample_model("llama"), true);
-  distributed.value.args = Json();
+  distributed.value.run.args = Json();
   expect_refused(
       distributed, request_for(FormatId::megatron), ErrorKind::source,
       "has neither common.pt nor args in another place, so nothing here describes the model");

@@ -25,7 +25,7 @@ TEST(JobPlan, FromHuggingFaceToMegatron) {
                                    "release/mp_rank_00_001/model_optim_rng.pt",
                                    "release/mp_rank_01_001/model_optim_rng.pt"}));
   EXPECT_EQ(text_named(plan, "latest_checkpointed_iteration.txt"), "release");
-  EXPECT_EQ(text_named(plan, "config.json"), source.value.beside->config_text);
+  EXPECT_EQ(text_named(plan, "config.json"), source.value.model.beside->config_text);
   EXPECT_EQ(plan.map_name, "llama.toml");
   EXPECT_FALSE(plan.stored_names);
   EXPECT_EQ(plan.plan.source_bytes, bytes_of(source.value));
@@ -175,7 +175,7 @@ TEST(Catalogue, ListsTheModelOfASource) {
 
 TEST(Catalogue, StateIsNoObstacle) {
   MadeCheckpoint source = made_megatron(sample_model("llama"));
-  source.value.state.optimizer = {StateForm::in_model_files, "optimizer"};
+  source.value.state.inventory.optimizer = {StateForm::in_model_files, "optimizer"};
   EXPECT_NO_THROW(catalogue(source.value, request_for(FormatId::megatron)));
 }
 
@@ -259,8 +259,8 @@ TEST(JobPlanState, InAnUnknownFormIsRefusedEverywhere) {
 
 TEST(JobPlanState, OfModelFilesIsRefusedKindByKind) {
   MadeCheckpoint source = made_megatron(sample_model("llama"));
-  source.value.state.optimizer = {StateForm::in_model_files, "optimizer"};
-  source.value.state.rng = {StateForm::in_model_files, "rng_state"};
+  source.value.state.inventory.optimizer = {StateForm::in_model_files, "optimizer"};
+  source.value.state.inventory.rng = {StateForm::in_model_files, "rng_state"};
   PlanRequest request = request_for(FormatId::megatron);
   expect_refused(source, request, ErrorKind::source, "source.optimizer = \"drop\"");
   request.read.drop_optimizer = true;
@@ -276,7 +276,7 @@ TEST(JobPlanState, OfModelFilesIsRefusedKindByKind) {
 
 TEST(JobPlanState, OfARunAloneIsDroppedWithAWarning) {
   MadeCheckpoint source = made_megatron(sample_model("llama"));
-  source.value.state.others = {"dataloader"};
+  source.value.state.inventory.others = {"dataloader"};
   JobPlan const plan = planned(source, request_for(FormatId::megatron));
   EXPECT_EQ(std::ranges::count(plan.warnings,
                                "dropped, because it belongs to one run or layout: dataloader"),
@@ -303,14 +303,14 @@ TEST(JobPlanWarns, OfATargetForTransformersWithoutTokenizer) {
   EXPECT_EQ(told(made_megatron(sample), to_huggingface), lacking);
   MadeCheckpoint bare = made_huggingface(sample);
   EXPECT_EQ(told(bare, to_huggingface), lacking);
-  bare.value.beside->sidecars = {"generation_config.json", "special_tokens_map.json"};
+  bare.value.model.beside->sidecars = {"generation_config.json", "special_tokens_map.json"};
   EXPECT_EQ(told(bare, to_huggingface), lacking);
   for (char const* file : {"tokenizer_config.json", "tokenizer.model", "vocab.txt", "spiece.model",
                            "qwen.tiktoken", "tekken.json", "source.spm"}) {
-    bare.value.beside->sidecars = {"generation_config.json", file};
+    bare.value.model.beside->sidecars = {"generation_config.json", file};
     EXPECT_EQ(told(bare, to_huggingface), Lines()) << file;
   }
-  bare.value.beside->sidecars.clear();
+  bare.value.model.beside->sidecars.clear();
   EXPECT_EQ(told(bare, request_for(FormatId::megatron)), Lines()) << "it is no folder to load from";
   EXPECT_EQ(told(bare, request_for(FormatId::hdf5)), Lines());
 }
@@ -357,8 +357,8 @@ TEST(JobPlanWarns, OfTensorsThatAreTakenForCopies) {
 MadeCheckpoint with_config_beside(char const* key, Json value) {
   SampleModel const sample = sample_model("llama");
   MadeCheckpoint source = made_megatron(sample);
-  source.value.args.set("rotary_base", 10000).set("norm_epsilon", 1e-5);
-  huggingface::Folder& beside = source.value.beside.emplace();
+  source.value.run.args.set("rotary_base", 10000).set("norm_epsilon", 1e-5);
+  huggingface::Folder& beside = source.value.model.beside.emplace();
   beside.path = "/made/huggingface";
   beside.config = sample.config;
   beside.config.set("rope_theta", 10000).set("rms_norm_eps", 1e-5).set(key, std::move(value));

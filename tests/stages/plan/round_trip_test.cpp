@@ -150,7 +150,7 @@ TEST_P(RoundTrip, BringsEveryByteBack) {
   if (GetParam().format != FormatId::dcp) back.read.map = GetParam().family;
   Checkpoint const returned = write(target, bytes_of_files(target.files), back, "back");
   EXPECT_EQ(contents(returned, bytes_of_files(returned.files)), contents(source.value, bytes));
-  EXPECT_EQ(returned.config, source.value.config);
+  EXPECT_EQ(returned.model.config, source.value.model.config);
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, RoundTrip, testing::ValuesIn(ways()), [](auto const& way) {

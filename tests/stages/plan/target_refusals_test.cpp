@@ -64,9 +64,9 @@ MadeCheckpoint changed(SampleModel const& sample,
   }
   MadeCheckpoint result(FormatId::huggingface);
   result.add_file(tensors);
-  result.value.config = from.value.config;
-  result.value.config_text = from.value.config_text;
-  result.value.beside = from.value.beside;
+  result.value.model.config = from.value.model.config;
+  result.value.model.config_text = from.value.model.config_text;
+  result.value.model.beside = from.value.model.beside;
   return result;
 }
 

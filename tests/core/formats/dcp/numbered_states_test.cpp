@@ -26,7 +26,7 @@ class TwoGroups {
     document.root = document.add_dict();
     document.set(document.root, "optimizer", optimizer);
     common->root = document.root;
-    checkpoint.common = std::move(common);
+    checkpoint.chunked.common = std::move(common);
   }
 
   bool add() { return add_numbered_states(checkpoint, tensors, view); }
@@ -66,7 +66,7 @@ TEST(NumberedStates, ThatDoNotFitTheGroupsAreNone) {
     EXPECT_FALSE(given.add()) << other;
   }
   TwoGroups without_settings(all);
-  without_settings.checkpoint.common = nullptr;
+  without_settings.checkpoint.chunked.common = nullptr;
   EXPECT_FALSE(without_settings.add());
   EXPECT_TRUE(without_settings.view.states.empty() && without_settings.view.lists.empty());
 }

@@ -58,7 +58,7 @@ TEST(Unflatten, EveryElementStandsWhereTheModelHasIt) {
   Flattened flattened;
   Checkpoint& checkpoint = flattened.made.value;
   unflatten(checkpoint, {{"w", {4, 6}}});
-  EXPECT_TRUE(checkpoint.flattened);
+  EXPECT_TRUE(checkpoint.chunked.flattened);
   EXPECT_EQ(checkpoint.stored.tensors.front().shape, (Shape{4, 6}));
   test::GatheredTensor const found = test::gathered(checkpoint.stored, 0, {flattened.bytes});
   EXPECT_TRUE(found.once);
@@ -89,7 +89,7 @@ TEST(Unflatten, OtherTensorsStayAsTheyAre) {
 TEST(Unflatten, NothingIsFlatWhereNothingIsSaid) {
   Flattened flattened;
   unflatten(flattened.made.value, {});
-  EXPECT_FALSE(flattened.made.value.flattened);
+  EXPECT_FALSE(flattened.made.value.chunked.flattened);
   EXPECT_EQ(flattened.made.value.stored.tensors.front().shape, (Shape{2, 3, 4}));
 }
 

@@ -358,7 +358,7 @@ TEST(DeepSpeedTarget, StandInsOfAFrozenParameterAreNamedAndNotRead) {
   auto const names = [](Checkpoint const& checkpoint) {
     std::set<std::string> found;
     for (StoredTensor const& one : checkpoint.stored.tensors) found.insert(one.name.text());
-    for (StoredScalar const& one : checkpoint.scalars) found.insert(one.name);
+    for (StoredScalar const& one : checkpoint.state.scalars) found.insert(one.name);
     return found;
   };
   std::set<std::string> const before = names(opened());

@@ -212,7 +212,7 @@ TEST_F(FsdpRanks, ValuesThatAreNoTensorsAreNamedOrRefused) {
     };
   };
   write(1, fill(nullptr, nullptr));
-  EXPECT_EQ(test::opened(folder()).state.others, std::vector<std::string>{"_extra"});
+  EXPECT_EQ(test::opened(folder()).state.inventory.others, std::vector<std::string>{"_extra"});
   write(1, fill("torch._utils", "_rebuild_sparse_tensor"));
   expect_refused("'q' is made by torch._utils._rebuild_sparse_tensor");
   write(1, fill("torch._tensor", "_rebuild_from_type_v2"));
@@ -288,9 +288,9 @@ TEST_F(FsdpRanksOptimizer, NumbersFollowTheModel) {
   write({4, 2}, {{0, 1}});
   EXPECT_EQ(held().form, StateForm::by_weight);
   Checkpoint const checkpoint = test::opened(folder());
-  EXPECT_EQ(checkpoint.torch_optimizer->members,
+  EXPECT_EQ(checkpoint.state.torch_optimizer->members,
             (std::vector<std::vector<std::string>>{{"w", "v"}}));
-  EXPECT_EQ(checkpoint.torch_optimizer->steps, 3);
+  EXPECT_EQ(checkpoint.state.torch_optimizer->steps, 3);
   EXPECT_TRUE(test::contents(checkpoint).contains("optimizer.state.v.exp_avg"));
   write({2, 4}, {{0, 1}}, {"v", "w"});
   EXPECT_EQ(held().form, StateForm::by_weight);
@@ -361,7 +361,7 @@ TEST_F(FsdpRanks, FlatVectorsOfBlocksAreTakenApart) {
   write_states(false, 0);
   expect_refused("holds no 1 elements of 'exp_avg_sq' for b.1.w");
   write_states(true, 1);
-  EXPECT_NE(test::opened(folder()).state.optimizer.fault.find("is in flat vectors"),
+  EXPECT_NE(test::opened(folder()).state.inventory.optimizer.fault.find("is in flat vectors"),
             std::string::npos);
 }
 
@@ -385,7 +385,7 @@ TEST_F(FsdpRanks, StepsOfAnotherSaveAreRefused) {
 TEST_F(FsdpRanksOptimizer, StepsThatDifferAreNamed) {
   steps_ = {3, 4};
   write({4, 2}, {{0, 1}});
-  EXPECT_NE(test::opened(folder()).torch_optimizer->fault.find(
+  EXPECT_NE(test::opened(folder()).state.torch_optimizer->fault.find(
                 "parameter 0 has done 3 steps and parameter 1 4"),
             std::string::npos);
 }

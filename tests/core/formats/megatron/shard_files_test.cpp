@@ -51,13 +51,13 @@ class SmallTarget {
   void take_states(std::vector<ExpertState> const& states) {
     auto const held = static_cast<Index>(experts()) / 2;
     Checkpoint source;
-    source.mesh = test::MeshSizes{.ep = 2}.mesh();
+    source.shares.mesh = test::MeshSizes{.ep = 2}.mesh();
     source.files = {"rank 0", "rank 1"};
     for (std::uint32_t rank = 0; rank < 2; ++rank) {
       SharePlace place;
       place.file = rank;
-      place.at = source.mesh.at({{"ep", rank}});
-      source.places.push_back(place);
+      place.at = source.shares.mesh.at({{"ep", rank}});
+      source.shares.places.push_back(place);
       std::vector<ExtraEntry> entries;
       for (ExpertState const& state : states) {
         if (state.expert / held != rank) continue;
@@ -71,7 +71,7 @@ class SmallTarget {
         entries.push_back(std::move(entry));
       }
       if (entries.empty()) continue;
-      ModuleStates& stored = source.module_states.emplace_back();
+      ModuleStates& stored = source.shares.module_states.emplace_back();
       stored.place = rank;
       stored.entries = std::make_shared<std::vector<ExtraEntry> const>(std::move(entries));
     }

@@ -24,8 +24,8 @@ MadeCheckpoint peft(std::vector<MadeTensor> const& tensors,
                     FormatId format = FormatId::huggingface) {
   MadeCheckpoint made(format);
   made.add_file(tensors);
-  made.value.config = sample.config;
-  huggingface::Folder& beside = made.value.beside.emplace();
+  made.value.model.config = sample.config;
+  huggingface::Folder& beside = made.value.model.beside.emplace();
   beside.path = made.value.folder;
   beside.config = sample.config;
   beside.config_text = sample.config.dump();
@@ -43,16 +43,16 @@ MadeCheckpoint bridge(SampleModel const& sample, Index layers, DType dtype = DTy
   std::string const name = "decoder.layers.mlp.linear_fc1.adapter.linear_";
   made.add_file({{name + "in.weight", {layers, 2, 24}, dtype},
                  {name + "out.weight", {layers, 96, 2}, dtype}});
-  made.value.args = sample.args;
-  made.value.iteration = made.value.stated_iteration = 7;
+  made.value.run.args = sample.args;
+  made.value.run.iteration = made.value.run.stated_iteration = 7;
   return made;
 }
 
 MadeCheckpoint with_adapter(MadeCheckpoint base, MadeCheckpoint const& adapter) {
-  base.value.adapter = std::make_shared<Checkpoint const>(adapter.value);
+  base.value.others.adapter = std::make_shared<Checkpoint const>(adapter.value);
   for (std::size_t f = 0; f < adapter.value.files.size(); ++f) {
     base.value.files.push_back(adapter.value.files[f]);
-    base.value.stamps.push_back(adapter.value.stamps[f]);
+    base.value.stamps.taken.push_back(adapter.value.stamps.taken[f]);
   }
   return base;
 }
@@ -121,8 +121,8 @@ TEST(AdapterRefuses, MatricesOfOneTensorThatAreCutDifferently) {
                  {name + "gate.linear_out.weight", {6, 48, 2}},
                  {name + "up.linear_out.weight", {6, 48, 2}}});
   made.add_cut({name + "up.linear_in.weight", {6, 2, 24}}, {1, 2, 1});
-  made.value.args = sample_model("llama").args;
-  made.value.iteration = made.value.stated_iteration = 7;
+  made.value.run.args = sample_model("llama").args;
+  made.value.run.iteration = made.value.run.stated_iteration = 7;
   PlanRequest request = request_for(FormatId::megatron);
   request.options.named.adapter.form = "bridge";
   request.options.named.adapter.apart = false;
@@ -196,7 +196,7 @@ TEST(AdapterRefuses, MagnitudesThatDoNotLieBesideTheirMatrix) {
   cut.add_cut({up + ".lora_B.weight", {48, 2}}, {2, 1});
   MadeCheckpoint const base = made_huggingface(sample_model("llama"));
   auto const refuse = [&](MadeCheckpoint adapter, bool dora, std::string const& words) {
-    adapter.value.beside->adapter.set("use_dora", dora);
+    adapter.value.model.beside->adapter.set("use_dora", dora);
     expect_refused(with_adapter(base, adapter), request_for(FormatId::megatron), ErrorKind::source,
                    words);
   };
@@ -213,7 +213,7 @@ TEST(AdapterRefuses, MagnitudesThatDoNotLieBesideTheirMatrix) {
 TEST(AdapterRefuses, MergingWhatIsMoreThanAnAdapter) {
   MadeCheckpoint adapter = peft(up_pair());
   adapter.add_file({{"model.norm.weight", {24}}});
-  adapter.value.beside.reset();
+  adapter.value.model.beside.reset();
   PlanRequest request = request_for(FormatId::megatron);
   request.read.lora_alpha = "4";
   expect_refused(with_adapter(made_huggingface(sample_model("llama")), adapter), request,
@@ -227,7 +227,7 @@ TEST(AdapterRefuses, MergingIntoWeightsWithOptimizerState) {
     states.push_back(
         {fmt::format("optimizer.state.exp_avg.{}", tensor.name), tensor.shape, DType::f32});
   base.add_file(states);
-  base.value.beside.emplace().config = sample_model("llama").config;
+  base.value.model.beside.emplace().config = sample_model("llama").config;
   expect_refused(with_adapter(base, peft(up_pair())), request_for(FormatId::torch_dist),
                  ErrorKind::source,
                  "holds optimizer state, which belongs to the weights before the adapter");

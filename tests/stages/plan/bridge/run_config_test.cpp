@@ -25,10 +25,10 @@ Json args_of_settings(Json const& config) {
   Checkpoint checkpoint;
   checkpoint.format = &format_of(FormatId::torch_dist);
   checkpoint.names = NameOwner::megatron;
-  checkpoint.shape.emplace();
-  checkpoint.shape->settings = run_config_name;
-  checkpoint.shape->facts = *config.find("model");
-  checkpoint.shape->table = "megatron_bridge";
+  checkpoint.shares.shape.emplace();
+  checkpoint.shares.shape->settings = run_config_name;
+  checkpoint.shares.shape->facts = *config.find("model");
+  checkpoint.shares.shape->table = "megatron_bridge";
   return stated_args(checkpoint, MapLibrary({maps_folder()}));
 }
 

@@ -17,7 +17,7 @@ MadeCheckpoint nested(std::vector<std::string> const& prefixes,
       tensors.push_back({prefix + tensor.name.text(), tensor.shape.sizes(), tensor.dtype});
   std::ranges::move(others, std::back_inserter(tensors));
   MadeCheckpoint made = made_dcp(tensors);
-  made.value.config = sample_model("llama").config;
+  made.value.model.config = sample_model("llama").config;
   return made;
 }
 
@@ -38,7 +38,7 @@ TEST(FoundPrefix, IsNotLookedForWhereNamesFitOrNothingIsKnown) {
   EXPECT_EQ(found(nested({""})), "none");
   EXPECT_EQ(found(nested({"", "ema."})), "none");
   MadeCheckpoint unknown = nested({"model."});
-  unknown.value.config = Json();
+  unknown.value.model.config = Json();
   EXPECT_EQ(found(unknown), "none");
   PlanRequest stated = request_for(FormatId::torch_dist);
   stated.read.prefix = "model.";

@@ -91,8 +91,8 @@ MadeCheckpoint numbered(bool columns) {
   MadeCheckpoint const dist = made_torch_dist(sample_model("llama"), false);
   MadeCheckpoint made(FormatId::dcp);
   made.value.names = NameOwner::megatron;
-  made.value.args = dist.value.args;
-  made.value.common = two_groups();
+  made.value.run.args = dist.value.run.args;
+  made.value.chunked.common = two_groups();
   made.begin_file();
   std::map<std::string, std::vector<Index>> shapes;
   for (StoredTensor const& weight : dist.value.stored.tensors) {

@@ -13,7 +13,7 @@ struct Read {
       : source(std::move(made)),
         family(map_file("llama")),
         core(map_file("mcore")),
-        model(family, core, {source.value.config, "config.json", 0}),
+        model(family, core, {source.value.model.config, "config.json", 0}),
         side(model, family, {}) {
     apply_family(model, side);
   }
@@ -70,7 +70,7 @@ TEST(SourceCatalog, HasABlobForEachChunk) {
   for (StoredTensor const& tensor : whole.value.stored.tensors)
     cut.add_cut({tensor.name, tensor.shape},
                 tensor.shape.size() == 2 ? std::vector<Index>{2, 1} : std::vector<Index>{1});
-  cut.value.config = whole.value.config;
+  cut.value.model.config = whole.value.model.config;
   Read read(std::move(cut));
   EXPECT_EQ(read.catalog().blobs.size(), read.source.value.stored.chunks.size());
 }
@@ -129,12 +129,12 @@ TEST(SourceCatalog, OfEqualTablesIsTheSameAsOfEachTable) {
                  scratch.path() / "folders");
     Checkpoint source =
         open_checkpoint(scratch.path() / "folders", FormatId::megatron, {}, LoneReader());
-    ASSERT_TRUE(
-        std::ranges::any_of(source.places, [](auto const& one) { return one.alike.has_value(); }));
+    ASSERT_TRUE(std::ranges::any_of(source.shares.places,
+                                    [](auto const& one) { return one.alike.has_value(); }));
     PlanRequest const request = request_for(FormatId::megatron);
     Lines const together = lines_of(catalogue(source, request).source);
     NameTraits const traits = source.format->view(source, "").traits;
-    for (SharePlace& place : source.places) place.alike.reset();
+    for (SharePlace& place : source.shares.places) place.alike.reset();
     EXPECT_EQ(lines_of(catalogue(source, request).source), together);
     EXPECT_EQ(source.format->view(source, "").traits.form, traits.form);
     EXPECT_EQ(source.format->view(source, "").traits.padded_vocab, traits.padded_vocab);

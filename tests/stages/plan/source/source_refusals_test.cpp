@@ -36,7 +36,7 @@ std::vector<MadeTensor> changed(MadeCheckpoint const& made, Change&& change) {
 MadeCheckpoint made_of(FormatId format, std::vector<MadeTensor> const& tensors, Json config) {
   MadeCheckpoint made(format);
   made.add_file(tensors);
-  made.value.config = std::move(config);
+  made.value.model.config = std::move(config);
   return made;
 }
 
@@ -49,7 +49,7 @@ TEST(SourceRefuses, NamesThatAreLackingOrOfAnotherForm) {
                                               if (one.name == "model.norm.weight") one.name = "";
                                             }),
                                     sample_model("llama").config);
-  promised.value.promised = {SharedText("model.norm.weight")};
+  promised.value.index.promised = {SharedText("model.norm.weight")};
   expect_refused(promised, request_for(FormatId::megatron), ErrorKind::source,
                  "lacks 'model.norm.weight', which decoder.toml");
   expect_refused(promised, request_for(FormatId::megatron), ErrorKind::source,
@@ -152,7 +152,7 @@ TEST(SourceRefuses, DequantisingBoxes) {
 MadeCheckpoint with_more(MadeCheckpoint made, std::vector<MadeTensor> const& tensors,
                          char const* without) {
   made.add_file(tensors);
-  made.value.args.set(without, Json());
+  made.value.run.args.set(without, Json());
   return made;
 }
 
@@ -202,10 +202,10 @@ TEST(SourceRefuses, AContainerThatItsConfigDoesNotDescribe) {
         family, core, ModelFacts{sample_model("llama").config, "config.json", 0});
     with_logical_catalogue(std::move(read), container.value);
   };
-  made.value.map = "llama.toml";
+  made.value.logical.map = "llama.toml";
   expect_refused(ErrorKind::source, "lacks '", [&] { catalogued(made); });
   made.add_file({{"strange", {3}}});
-  made.value.labels.push_back({{"hidden"}, ""});
+  made.value.logical.labels.push_back({{"hidden"}, ""});
   expect_refused(ErrorKind::source,
                  "holds 'strange', a tensor that the map 'llama.toml' does not define",
                  [&] { catalogued(made); });
@@ -329,8 +329,8 @@ TEST(SourceRefuses, AWeightThatIsNoRoundedMaster) {
     }
   MadeCheckpoint source(FormatId::torch_dist);
   source.add_file(tensors);
-  source.value.args = made.value.args;
-  source.value.iteration = source.value.stated_iteration = 7;
+  source.value.run.args = made.value.run.args;
+  source.value.run.iteration = source.value.run.stated_iteration = 7;
   expect_refused(source, request_for(FormatId::fsdp_dtensor), ErrorKind::source,
                  "'final_norm' is F64, and cannot be compared with its master weight");
 }
@@ -356,7 +356,7 @@ TEST(SourceRefuses, FlatStateThatItsArgsDoNotDescribe) {
     source.place = "/ckpt";
     expect_refused(ErrorKind::source, words, [&] { add_flat_states(source, {}, read); });
   };
-  Json const args = made_torch_dist(sample_model("llama"), true).value.args;
+  Json const args = made_torch_dist(sample_model("llama"), true).value.run.args;
   FlatBuffer buffer;
   buffer.weights = "bfloat16";
   buffer.buckets = {{0, 1}};

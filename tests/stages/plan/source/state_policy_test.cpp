@@ -31,7 +31,7 @@ Verdict judged(FormatId from, FormatId to, StateInventory const& state, bool dro
   Checkpoint source;
   source.format = &format;
   source.folder = "/ckpt";
-  source.state = state;
+  source.state.inventory = state;
   PlanRequest request;
   request.target.format = to;
   request.read.drop_optimizer = drop_optimizer;
@@ -174,7 +174,7 @@ TEST(StatePolicy, WhichFormatsTakeStateOfRankFiles) {
   for (Format const* to : all_formats()) {
     Checkpoint source;
     source.format = &format_of(shares);
-    source.rank_states = std::make_shared<megatron::RankStates>();
+    source.state.rank_states = std::make_shared<megatron::RankStates>();
     PlanRequest request;
     request.target.format = to->id();
     EXPECT_EQ(carries_state(source, request), std::ranges::count(with_room, to->id()) == 1)
@@ -196,9 +196,9 @@ TEST(StatePolicy, GeneratorsOfRankFilesStayBehindWhenTheirOptimizerGoes) {
   Checkpoint source;
   source.format = &format;
   source.storage = Storage::shares;
-  source.state = rng(StateForm::in_model_files);
-  source.state.optimizer = {StateForm::in_buffers, "distrib_optim.pt"};
-  source.rank_states = std::make_shared<megatron::RankStates>();
+  source.state.inventory = rng(StateForm::in_model_files);
+  source.state.inventory.optimizer = {StateForm::in_buffers, "distrib_optim.pt"};
+  source.state.rank_states = std::make_shared<megatron::RankStates>();
   PlanRequest request;
   request.target.format = dist;
   Lines warnings;

@@ -17,10 +17,10 @@ Checkpoint with_settings(std::string const& yaml) {
   Checkpoint checkpoint;
   checkpoint.format = &format_of(FormatId::torch_dist);
   checkpoint.names = NameOwner::megatron;
-  checkpoint.shape.emplace();
-  checkpoint.shape->settings = "run_config.yaml";
-  checkpoint.shape->facts = parse_yaml(yaml, "run_config.yaml");
-  checkpoint.shape->table = "megatron_bridge";
+  checkpoint.shares.shape.emplace();
+  checkpoint.shares.shape->settings = "run_config.yaml";
+  checkpoint.shares.shape->facts = parse_yaml(yaml, "run_config.yaml");
+  checkpoint.shares.shape->table = "megatron_bridge";
   return checkpoint;
 }
 
@@ -111,9 +111,9 @@ rotary_base: [10000.0, 1000000.0]
 TEST(StatedArgs, SettingsThatDescribeNoModelAreNone) {
   EXPECT_TRUE(stated_args(with_settings("{language_model: {num_layers: 2}}"), library).is_null());
   Checkpoint trainer = with_settings("{}");
-  trainer.shape->facts = {};
-  trainer.shape->origin = "args.json: model = m";
-  trainer.args.set("tuner_type", "full");
+  trainer.shares.shape->facts = {};
+  trainer.shares.shape->origin = "args.json: model = m";
+  trainer.run.args.set("tuner_type", "full");
   EXPECT_TRUE(stated_args(trainer, library).is_null());
   EXPECT_EQ(way_to_a_config(trainer),
             "Set source.config to the config.json of the same model (args.json: model = m)");
@@ -121,7 +121,7 @@ TEST(StatedArgs, SettingsThatDescribeNoModelAreNone) {
 
 TEST(StatedArgs, ArgsOfTheCheckpointCountFirst) {
   Checkpoint checkpoint = with_settings(dense);
-  checkpoint.args.set("num_layers", 7).set("hidden_size", 16);
+  checkpoint.run.args.set("num_layers", 7).set("hidden_size", 16);
   EXPECT_EQ(shown(stated_args(checkpoint, library), "num_layers"), "7");
 }
 

@@ -9,21 +9,21 @@ namespace {
 /// Two stages of two chunks each, one tensor in each chunk.
 MadeCheckpoint of_chunks() {
   MadeCheckpoint made(FormatId::megatron);
-  made.value.mesh = MeshSizes{.pp = 2, .vpp = 2};
-  made.value.chunks_per_file = 2;
+  made.value.shares.mesh = MeshSizes{.pp = 2, .vpp = 2};
+  made.value.shares.chunks_per_file = 2;
   for (int const pp : {0, 1}) {
     made.begin_file();
     for (int const chunk : {0, 1}) {
       SharePlace place;
       place.file = static_cast<std::uint32_t>(pp);
-      place.at = made.value.mesh.at({{"pp", pp}});
+      place.at = made.value.shares.mesh.at({{"pp", pp}});
       place.chunk = static_cast<std::size_t>(chunk * 2 + pp);
       place.chunk_in_file = chunk;
       place.first_tensor = made.value.stored.tensors.size();
       place.tensor_count = 1;
       made.value.stored.add_whole("w", DType::bf16, {static_cast<Index>(10 * pp + chunk)},
                                   {place.file, 0, 2});
-      made.value.places.push_back(place);
+      made.value.shares.places.push_back(place);
     }
   }
   return made;
@@ -51,7 +51,7 @@ TEST(StoredShares, AreNumberedInModelOrder) {
 
 TEST(StoredShares, AFileOfAnotherRunIsRefused) {
   MadeCheckpoint source = of_chunks();
-  source.value.places.pop_back();
+  source.value.shares.places.pop_back();
   StoredView const view;
   std::string const sentence =
       refused(ErrorKind::source, [&] { StoredShares(source.value, view, {}); });
@@ -62,17 +62,17 @@ TEST(StoredShares, AFileOfAnotherRunIsRefused) {
 
 TEST(StoredShares, ThoseOfEqualTablesAreOneInEachChunk) {
   MadeCheckpoint source(FormatId::megatron);
-  source.value.mesh = MeshSizes{.tp = 2, .pp = 2};
+  source.value.shares.mesh = MeshSizes{.tp = 2, .pp = 2};
   for (int const pp : {0, 1})
     for (int const tp : {0, 1}) {
       SharePlace place;
-      place.at = source.value.mesh.at({{"tp", tp}, {"pp", pp}});
+      place.at = source.value.shares.mesh.at({{"tp", tp}, {"pp", pp}});
       place.chunk = static_cast<std::size_t>(pp);
-      if (source.value.places.size() > 0) place.alike = 0;
+      if (source.value.shares.places.size() > 0) place.alike = 0;
       source.add_share(place, {{"a", {2}}, {"b", {3}}});
     }
-  source.add_share(source.value.places.back(), {{"c", {2}}});
-  source.value.places.back().alike.reset();
+  source.add_share(source.value.shares.places.back(), {{"c", {2}}});
+  source.value.shares.places.back().alike.reset();
   source.value.stored.add_whole("state", DType::f32, {4}, {0, 0, 16});
   PipelineSpec spec;
   spec.ranks = 2;
@@ -118,10 +118,10 @@ TEST(StoredShares, OfAWholeSourceAreOne) {
 
 TEST(SourceChunks, FollowArgsAndNameThem) {
   MadeCheckpoint source = of_chunks();
-  source.value.args = Json().set("num_layers", 4);
-  EXPECT_EQ(source_chunks(source.value, source.value.args, 4, 0).size(), 4U);
+  source.value.run.args = Json().set("num_layers", 4);
+  EXPECT_EQ(source_chunks(source.value, source.value.run.args, 4, 0).size(), 4U);
   std::string const sentence =
-      refused(ErrorKind::source, [&] { source_chunks(source.value, source.value.args, 5, 0); });
+      refused(ErrorKind::source, [&] { source_chunks(source.value, source.value.run.args, 5, 0); });
   EXPECT_TRUE(sentence.starts_with("/made, args")) << sentence;
 }
 

@@ -14,7 +14,7 @@ namespace {
 /// multiple of 128 for each rank.
 MadeCheckpoint without_vocabulary(int tp) {
   MadeCheckpoint source = made_megatron(sample_model("llama"), {{.tp = tp, .etp = tp}});
-  source.value.args.set("vocab_size", Json()).set("make_vocab_size_divisible_by", 128);
+  source.value.run.args.set("vocab_size", Json()).set("make_vocab_size_divisible_by", 128);
   return source;
 }
 
@@ -26,7 +26,8 @@ bool warns_of_padding(JobPlan const& plan) {
 
 /// The rows that the embedding has in the first file.
 std::uint64_t padded_rows(MadeCheckpoint const& source, JobPlan const& plan) {
-  auto const hidden = static_cast<std::uint64_t>(*source.value.args.find("hidden_size")->integer());
+  auto const hidden =
+      static_cast<std::uint64_t>(*source.value.run.args.find("hidden_size")->integer());
   for (Blob const& blob : plan.target.blobs)
     if (blob.file == 0 && blob.name.ends_with("word_embeddings.weight"))
       for (SummedRecord const& record : plan.files.front().frame->records())
@@ -75,7 +76,7 @@ Rows rows_of(MadeCheckpoint const& source, PlanRequest request, std::string cons
 /// 50 tokens in 128 rows for each rank of the source.
 MadeCheckpoint padded_source(int tp, Index vocab, Index divisor) {
   MadeCheckpoint source = made_megatron(sample_model("llama"), {{.tp = tp, .etp = tp}});
-  source.value.args.set("vocab_size", vocab)
+  source.value.run.args.set("vocab_size", vocab)
       .set("make_vocab_size_divisible_by", divisor)
       .set("padded_vocab_size", 128 * tp);
   return source;
@@ -115,8 +116,8 @@ TEST(JobPlanVocabulary, OfUnknownSizeIsKeptWhetherOrNotAFamilyIsNamed) {
 /// where `recorded` is not 0 with a record of so many rows.
 MadeCheckpoint of_null_tokenizer(Index vocab, Index recorded = 0) {
   MadeCheckpoint source = padded_source(2, vocab, 128);
-  source.value.args.set("tokenizer_type", "NullTokenizer");
-  source.value.vocab = recorded;
+  source.value.run.args.set("tokenizer_type", "NullTokenizer");
+  source.value.logical.vocab = recorded;
   return source;
 }
 
@@ -135,7 +136,7 @@ TEST(JobPlanVocabulary, OfARecordOfAllRowsIsNotShortenedByArgs) {
   MadeCheckpoint source = padded_source(2, 250, 128);
   PlanRequest const request = request_for(FormatId::megatron);
   EXPECT_EQ(rows_of(source, request, "auto").meant, 250);
-  source.value.vocab = 256;
+  source.value.logical.vocab = 256;
   EXPECT_EQ(rows_of(source, request, "auto").meant, 256);
 }
 
@@ -154,7 +155,7 @@ TEST(JobPlanVocabulary, OfAMadeConfigCountsTheTokenOfTheNullTokenizer) {
 
 TEST(JobPlanVocabulary, OfAModelsOwnConfigMayLeaveThatTokenOut) {
   MadeCheckpoint source = of_null_tokenizer(50);
-  huggingface::Folder& beside = source.value.beside.emplace();
+  huggingface::Folder& beside = source.value.model.beside.emplace();
   beside.path = "/made/huggingface";
   beside.config = sample_model("llama").config;
   beside.config_text = beside.config.dump(2) + "\n";
@@ -178,8 +179,8 @@ TEST(JobPlanVocabulary, OfATorchDistTargetIsThatOfArgs) {
 TEST(JobPlanVocabulary, WithoutArgsIsThatOfTheConfigAndKeepsItsPadding) {
   SampleModel const sample = sample_model("llama");
   MadeCheckpoint source = made_torch_dist(sample, true);
-  source.value.args = Json();
-  huggingface::Folder& beside = source.value.beside.emplace();
+  source.value.run.args = Json();
+  huggingface::Folder& beside = source.value.model.beside.emplace();
   beside.config = sample.config;
   beside.config_text = sample.config.dump(2) + "\n";
   JobPlan const plan = planned(source, request_for(FormatId::megatron));
@@ -204,7 +205,7 @@ PlanRequest with_rows(FormatId format, Index rows, std::string const& map = "aut
 /// As padded_source(), with the folder `huggingface` of the model beside.
 MadeCheckpoint with_config(Json config) {
   MadeCheckpoint source = padded_source(2, 50, 128);
-  huggingface::Folder& beside = source.value.beside.emplace();
+  huggingface::Folder& beside = source.value.model.beside.emplace();
   beside.path = "/made/huggingface";
   beside.config_text = config.dump(2) + "\n";
   beside.config = std::move(config);
@@ -291,7 +292,8 @@ TEST(RowsLeftOut, AreThoseBehindTheVocabulary) {
 TEST(RowsLeftOut, LieBehindThoseThatAreRead) {
   MadeCheckpoint const source = padded_source(2, 50, 128);
   JobPlan const plan = planned(source, with_rows(FormatId::huggingface, 0, "llama"));
-  auto const hidden = static_cast<std::uint64_t>(*source.value.args.find("hidden_size")->integer());
+  auto const hidden =
+      static_cast<std::uint64_t>(*source.value.run.args.find("hidden_size")->integer());
   for (PaddingRows const& one : plan.padding) {
     EXPECT_EQ(one.row_bytes, 2 * hidden);
     if (one.first_row != 50) continue;
