@@ -35,7 +35,6 @@ std::vector<Exception> const folders = {
     {"core/containers/torch", 50, "zip and pickle, each a parser and a writer"},
     {"core/device", 30, "programs of copies, values and digests"},
     {"core/formats", 50, "the interface of formats and what several of them use"},
-    {"core/formats/dcp", 40, "three formats in one folder"},
     {"core/formats/megatron", 63, "rank files, args and flat optimizer state"},
     {"core/layout", 40, "expressions, pieces, mesh: the layout algebra"},
     {"core/mapping", 61, "maps, expressions and the sides of a mapping"},
@@ -64,7 +63,6 @@ std::vector<Exception> const files = {
 };
 
 std::vector<Exception> const structs = {
-    {"Checkpoint", 53, "the one value that all formats give"},
     {"JobPlan", 27, "what all later phases need of a plan"},
     {"MapFile", 40, "the keys of a model map"},
     {"SourceModel", 32, "the plan's facts about a source"},

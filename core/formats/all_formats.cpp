@@ -6,22 +6,51 @@
 #include "core/formats/huggingface/source.hpp"
 #include "core/formats/megatron/source.hpp"
 #include "core/formats/mistral/source.hpp"
+#include "core/formats/torch_dist/formats.hpp"
 
 namespace reshard {
+namespace {
+
+struct DcpFormats {
+  dcp::DcpFormat plain;
+  dcp::TorchDistFormat torch_dist;
+  dcp::FsdpDtensorFormat fsdp_dtensor;
+  dcp::TorchDcpFormat torch_dcp;
+};
+
+DcpFormats const& dcp_formats() {
+  static DcpFormats const formats;
+  return formats;
+}
+
+}  // namespace
+
+dcp::DcpFormat const& dcp::format_of(Flavour flavour) {
+  switch (flavour) {
+    case Flavour::plain: break;
+    case Flavour::torch_dist: return dcp_formats().torch_dist;
+    case Flavour::fsdp_dtensor: return dcp_formats().fsdp_dtensor;
+    case Flavour::torch_dcp: return dcp_formats().torch_dcp;
+  }
+  return dcp_formats().plain;
+}
 
 std::span<Format const* const> all_formats() {
   static megatron::MegatronFormat const megatron;
   static huggingface::HuggingFaceFormat const huggingface;
   static mistral::MistralFormat const mistral;
-  static dcp::DcpFormat const plain_dcp(dcp::Flavour::plain);
-  static dcp::DcpFormat const torch_dist(dcp::Flavour::torch_dist);
-  static dcp::DcpFormat const fsdp_dtensor(dcp::Flavour::fsdp_dtensor);
   static hdf5::Hdf5Format const hdf5;
   static deepspeed::DeepSpeedFormat const deepspeed;
   static fsdp_ranks::FsdpRanksFormat const fsdp_ranks;
-  static Format const* const formats[] = {&megatron,   &huggingface,  &mistral,
-                                          &torch_dist, &fsdp_dtensor, &plain_dcp,
-                                          &hdf5,       &deepspeed,    &fsdp_ranks};
+  static Format const* const formats[] = {&megatron,
+                                          &huggingface,
+                                          &mistral,
+                                          &dcp_formats().torch_dist,
+                                          &dcp_formats().fsdp_dtensor,
+                                          &dcp_formats().plain,
+                                          &hdf5,
+                                          &deepspeed,
+                                          &fsdp_ranks};
   return formats;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -87,6 +88,14 @@ struct StoredView {
                             ///< without its dot
   std::vector<std::string> unread;  ///< weights whose keys do not begin with the prefix asked for
   NameTraits traits;                ///< of Megatron's names; not meaningful for others
+
+  /// The table of a slot, which `states` has from now on.
+  Table& table_of(std::string_view slot) {
+    auto const at = static_cast<std::size_t>(std::ranges::find(states, slot) - states.begin());
+    if (at == states.size()) states.emplace_back(slot);
+    state_tables.resize(states.size());
+    return state_tables[at];
+  }
 };
 
 }  // namespace reshard

@@ -2,7 +2,6 @@
 #include <map>
 #include <set>
 
-#include "core/formats/dcp/dist_files.hpp"
 #include "core/formats/dcp/grid_files.hpp"
 #include "core/formats/dcp/item_layout.hpp"
 #include "core/formats/dcp/source.hpp"
@@ -17,12 +16,10 @@ namespace fs = std::filesystem;
 /// A target in chunks under the source's keys.
 class KeptKeys {
  public:
-  KeptKeys(NamedTarget const& job, Flavour flavour, TargetDraft& draft)
-      : job_(job), flavour_(flavour), draft_(draft), grid_(grid_of(job.request.options.dcp)) {}
+  KeptKeys(NamedTarget const& job, KeptKeysTarget const& target, TargetDraft& draft)
+      : job_(job), target_(target), draft_(draft), grid_(grid_of(job.request.options.dcp)) {}
 
   void run() {
-    bool const dist = flavour_ == Flavour::torch_dist;
-    bool const fsdp = flavour_ == Flavour::fsdp_dtensor;
     auto const files = files_of(job_.source);
     // Files next to the items stay there.
     if (files && !(job_.source.chunked.item_files && files->path == job_.source.folder))
@@ -33,11 +30,7 @@ class KeptKeys {
           job_.tensors.front().key +
           ", …), which other programs do not know. For Hugging Face or Megatron, convert the "
           "container itself");
-    std::optional<RunRecord> found =
-        dist || fsdp ? job_.source.format->run_record(job_.source) : std::nullopt;
-    if (found) settle_foreign_classes(*found, job_.request.read.foreign_classes, draft_.warnings);
-    RunRecord const* record = found ? &*found : nullptr;
-    DcpTarget target(draft_, dist || record != nullptr ? run_folder(record) : fs::path());
+    DcpTarget target(draft_, target_.folder);
     for (StoredObject const* object : job_.objects)
       target.add_object(job_.renamed(object->name),
                         grid_.kind == ChunkGrid::Kind::source ? object->item.file : 0,
@@ -51,10 +44,7 @@ class KeptKeys {
       target.add_tensor(tensors[t].key, tensors[t].dtype, tensors[t].shape, boxes[t], false);
     }
     draft_.opaque = target.finish(planner_data());
-    if (dist) add_dist_files(draft_, {record, {}}, job_.source);
-    if (fsdp && record != nullptr) add_tracker(draft_, record);
-    if (job_.source.storage == Storage::chunks && !dist)
-      copy_side_files(record != nullptr ? run_folder(record) : fs::path());
+    if (job_.source.storage == Storage::chunks && target_.side_files) copy_side_files();
   }
 
  private:
@@ -88,22 +78,32 @@ class KeptKeys {
   }
 
   /// Copies the files next to the items.
-  void copy_side_files(fs::path const& folder) {
-    if (job_.source.chunked.has_common_file) copy_common(folder);
+  void copy_side_files() {
+    if (job_.source.chunked.has_common_file) copy_common();
     for (std::string const& name : job_.source.chunked.side_files)
       if (name != huggingface::carried_name || !draft_.reference)
-        draft_.side_copies.push_back({job_.source.folder / name, folder / name});
+        draft_.side_copies.push_back({job_.source.folder / name, target_.folder / name});
   }
 
-  void copy_common(fs::path const& folder) {
+  void copy_common() {
     fs::path const file = job_.source.folder / common_name;
     RunRecord record = common_record(read_common_file(file));
     settle_foreign_classes(record, job_.request.read.foreign_classes, draft_.warnings);
     check_carried(record, record.document().root, "common state");
     if (may_copy_file(record))
-      draft_.side_copies.push_back({file, folder / common_name});
+      draft_.side_copies.push_back({file, target_.folder / common_name});
     else
-      draft_.texts.push_back({folder / common_name, common_text(record), false, {}});
+      draft_.texts.push_back({target_.folder / common_name, copied(record), false, {}});
+  }
+
+  /// common.pt with the complete content of a record.
+  static std::string copied(RunRecord const& record) {
+    pickle::Document copy;
+    copy.root = copy.add_copy(record.document(), record.document().root);
+    std::vector<pickle::TensorRef> const tensors = copy.tensors;
+    return torch_file_bytes(copy, "common", [&](std::size_t tensor) {
+      return tensor_bytes(record, tensors.at(tensor));
+    });
   }
 
   /// The path that a renamed key has in the nested state dict: the steps of the old prefix are
@@ -135,7 +135,7 @@ class KeptKeys {
   }
 
   std::optional<std::vector<std::pair<std::string, Path>>> planner_data() const {
-    if (flavour_ == Flavour::torch_dist) return std::nullopt;
+    if (!target_.nested) return std::nullopt;
     std::map<std::string_view, Path const*> known;
     if (job_.source.chunked.paths)
       for (auto const& [key, path] : *job_.source.chunked.paths) known.emplace(key, &path);
@@ -160,7 +160,7 @@ class KeptKeys {
   }
 
   NamedTarget const& job_;
-  Flavour flavour_;
+  KeptKeysTarget const& target_;
   TargetDraft& draft_;
   ChunkGrid grid_;
   std::vector<std::string> made_;  ///< names of objects that no file of the source contains
@@ -168,8 +168,8 @@ class KeptKeys {
 
 }  // namespace
 
-void DcpFormat::lay_out_named(NamedTarget const& job, TargetDraft& draft) const {
-  KeptKeys(job, flavour_, draft).run();
+void lay_out_kept_keys(NamedTarget const& job, KeptKeysTarget const& target, TargetDraft& draft) {
+  KeptKeys(job, target, draft).run();
 }
 
 }  // namespace reshard::dcp

@@ -14,10 +14,6 @@
 #include "core/containers/saves.hpp"
 #include "core/formats/copied_files.hpp"
 #include "core/formats/dcp/describe.hpp"
-#include "core/formats/dcp/flat_keys.hpp"
-#include "core/formats/dcp/flat_state.hpp"
-#include "core/formats/dcp/fsdp_record.hpp"
-#include "core/formats/dcp/gathered_state.hpp"
 #include "core/formats/dcp/keys.hpp"
 #include "core/formats/dcp/named_settings.hpp"
 #include "core/formats/dcp/named_states.hpp"
@@ -155,21 +151,11 @@ StateInventory state_beside(Directory const& directory) {
   return state;
 }
 
-Format const& format_of(Flavour flavour) {
-  switch (flavour) {
-    case Flavour::plain:
-    case Flavour::torch_dcp: break;
-    case Flavour::torch_dist: return reshard::format_of(FormatId::torch_dist);
-    case Flavour::fsdp_dtensor: return reshard::format_of(FormatId::fsdp_dtensor);
-  }
-  return reshard::format_of(FormatId::dcp);
-}
-
 /// A folder with its `.metadata`.
 struct Opened {
   Directory directory;
   Metadata metadata;
-  Flavour flavour = Flavour::plain;
+  DcpFormat const* format = nullptr;
 };
 
 Opened read_names(fs::path const& path, bool names_alone) {
@@ -179,14 +165,15 @@ Opened read_names(fs::path const& path, bool names_alone) {
   if (fs::path const& states = opened.directory.states; !states.empty())
     join_metadata(opened.metadata, read_metadata(File::open_for_reading(states / metadata_name)),
                   (states / metadata_name).string());
-  if (!names_alone) opened.flavour = flavour_of(opened.directory, opened.metadata);
+  opened.format =
+      &format_of(names_alone ? Flavour::plain : flavour_of(opened.directory, opened.metadata));
   return opened;
 }
 
 Checkpoint checkpoint_of(Opened opened, std::vector<fs::path> files) {
   Checkpoint checkpoint;
-  checkpoint.format = &format_of(opened.flavour);
-  checkpoint.names = opened.flavour == Flavour::plain ? NameOwner::family : NameOwner::megatron;
+  checkpoint.format = opened.format;
+  checkpoint.names = opened.format->names();
   checkpoint.storage = Storage::chunks;
   checkpoint.chunked.item_files = true;
   Directory const& directory = opened.directory;
@@ -207,23 +194,10 @@ Checkpoint checkpoint_of(Opened opened, std::vector<fs::path> files) {
 
 }  // namespace
 
-FormatId DcpFormat::id() const {
-  switch (flavour_) {
-    case Flavour::plain:
-    case Flavour::torch_dcp: break;
-    case Flavour::torch_dist: return FormatId::torch_dist;
-    case Flavour::fsdp_dtensor: return FormatId::fsdp_dtensor;
-  }
-  return FormatId::dcp;
-}
-
 FormatWords DcpFormat::words() const {
-  FormatWords words{.help = "PyTorch distributed checkpoint, names kept",
-                    .sign = ".metadata (torch_dist, DCP)",
-                    .remains = {backend_name, common_name, "*.distcp"}};
-  if (flavour_ == Flavour::torch_dist) words.help = "Megatron-Core";
-  if (flavour_ == Flavour::fsdp_dtensor) words.help = "Megatron-FSDP";
-  return words;
+  return {.help = "PyTorch distributed checkpoint, names kept",
+          .sign = ".metadata (torch_dist, DCP)",
+          .remains = {backend_name, common_name, "*.distcp"}};
 }
 
 bool DcpFormat::probe(fs::path const& path) const { return looks_like_dcp(path); }
@@ -250,32 +224,29 @@ Checkpoint DcpFormat::open(fs::path const& path, OpenChoice const& choice,
     opened = read_names(path, choice.names_alone);
     paths = item_paths(opened.directory, opened.metadata);
   });
+  DcpFormat const& format = *opened.format;
   if (choice.without_heads) return checkpoint_of(std::move(opened), std::move(paths));
   StampedFiles files(paths);
   exchange.together([&] {
     if (exchange.rank() == 0) check_objects(opened.metadata, files);
   });
-  std::shared_ptr<CommonState> common;
-  exchange.together_seeing([&] {
-    if (opened.flavour != Flavour::torch_dist) return;
-    if (auto found = read_common(opened.directory, opened.metadata))
-      common = std::make_shared<CommonState>(std::move(*found));
-  });
+  std::shared_ptr<CommonState const> common;
+  exchange.together_seeing(
+      [&] { common = format.stored_common(opened.directory, opened.metadata); });
   auto const flattened = std::move(opened.metadata.flattened);
   Checkpoint checkpoint = checkpoint_of(std::move(opened), paths);
   checkpoint.chunked.common = std::move(common);
   read_item_heads(checkpoint, files, exchange);
   if (choice.compare_files) refuse_copied_boxes(checkpoint, files, exchange);
-  if (checkpoint.format->id() == FormatId::torch_dist)
-    add_gathered_states(checkpoint, files, exchange);
+  format.add_states(checkpoint, files, exchange);
   if (checkpoint.names == NameOwner::family && choice.rank_states)
     checkpoint.state.torch_optimizer =
         read_named_settings(checkpoint, choice.prefix, files, exchange);
   files.give_stamps(checkpoint, exchange);
   exchange.together([&] { unflatten(checkpoint, flattened); });
   exchange.together_seeing([&] {
-    if (checkpoint.chunked.common == nullptr && checkpoint.names == NameOwner::megatron)
-      checkpoint.chunked.common = read_fsdp_common(checkpoint);
+    if (checkpoint.chunked.common == nullptr)
+      checkpoint.chunked.common = format.made_common(checkpoint);
     for (std::string const& absent : absent_parts(checkpoint))
       checkpoint.warnings.push_back(fmt::format("{}: {}", checkpoint.folder.string(), absent));
   });
@@ -291,49 +262,26 @@ Inspection DcpFormat::describe(fs::path const& path, megatron::UserSizes const& 
         opened.metadata.files[f]);
   bool const by_backend = opened.directory.has_backend_file;
   fs::path const folder = opened.directory.folder;
+  DcpFormat const& format = *opened.format;
   Json args;
-  if (opened.flavour == Flavour::torch_dist)
-    if (auto const common = read_common(opened.directory, opened.metadata)) {
-      RunRecord const record = common_record(*common);
-      args = megatron::args_as_json(record.document(), megatron::find_args(record.document()));
-    }
-  bool const numbered = opened.flavour == Flavour::torch_dcp;
+  if (auto const common = format.stored_common(opened.directory, opened.metadata)) {
+    RunRecord const record = common_record(*common);
+    args = megatron::args_as_json(record.document(), megatron::find_args(record.document()));
+  }
   Checkpoint checkpoint = checkpoint_of(std::move(opened), std::move(files));
-  if (numbered) checkpoint.chunked.common = read_fsdp_common(checkpoint);
+  if (format.view_needs_common()) checkpoint.chunked.common = format.made_common(checkpoint);
   Inspection result = inspection(path, checkpoint, by_backend, args);
   result.folder = folder;
   result.args = std::move(args);
   return result;
 }
 
-Flavour DcpFormat::flavour_in(Checkpoint const& checkpoint) const {
-  bool const plain = flavour_ == Flavour::plain;
-  return plain && checkpoint.names == NameOwner::megatron ? Flavour::torch_dcp : flavour_;
-}
-
 StoredView DcpFormat::view(Checkpoint const& checkpoint, std::string const& prefix) const {
-  return sorted_keys(checkpoint, flavour_in(checkpoint), prefix);
+  return sorted_keys(checkpoint, prefix);
 }
 
 StateInventory DcpFormat::inventory(Checkpoint const& checkpoint, StoredView const& view) const {
-  if (flavour_in(checkpoint) == Flavour::plain) return named_inventory(checkpoint, view);
-  StateInventory result;
-  result.slots = view.states;
-  if (!view.states.empty())
-    result.optimizer = {view.buffers.empty() ? StateForm::by_weight : StateForm::in_buffers,
-                        view.states.front()};
-  if (has_gathered_states(checkpoint) && !result.optimizer)
-    result.optimizer = {StateForm::in_buffers, std::string(gathered_name)};
-  if (!view.fixed_state.empty())
-    result.optimizer = {StateForm::by_layout, view.fixed_state.front(), view.state_fault};
-  for (StoredObject const& object : checkpoint.stored.objects)
-    if (is_run_state(object.name) && !result.rng) result.rng = {StateForm::by_layout, object.name};
-  for (StoredTensor const& tensor : checkpoint.stored.tensors)
-    if (!result.rng && is_run_state(tensor.name.text()))
-      result.rng = {StateForm::by_layout, tensor.name};
-  if (!result.optimizer) result.optimizer = checkpoint.state.inventory.optimizer;
-  if (!result.rng) result.rng = checkpoint.state.inventory.rng;
-  return result;
+  return named_inventory(checkpoint, view);
 }
 
 std::optional<RunRecord> DcpFormat::run_record(Checkpoint const& checkpoint) const {
@@ -342,24 +290,36 @@ std::optional<RunRecord> DcpFormat::run_record(Checkpoint const& checkpoint) con
                                               whole_steps(*checkpoint.state.torch_optimizer)));
   if (checkpoint.chunked.common == nullptr) return std::nullopt;
   RunRecord record = common_record(*checkpoint.chunked.common);
-  record.all = flavour_ == Flavour::torch_dist;
-  record.edited = !record.all;  // no file holds it
+  record.edited = true;  // no file holds it
   record.folder_iteration = checkpoint.run.iteration;
   record.iteration =
       stated_iteration(record.document()).value_or(checkpoint.run.iteration.value_or(0));
   return record;
 }
 
-void DcpFormat::add_optimizer_settings(Checkpoint const& checkpoint, RunRecord& record) const {
-  if (flavour_ == Flavour::torch_dist) gather_settings(checkpoint, record);
-}
-
 std::optional<huggingface::Folder> DcpFormat::model_files(Checkpoint const& checkpoint) const {
   auto found = carried_in(checkpoint.folder, checkpoint.root);
-  if (found || flavour_ != Flavour::plain) return found;
+  if (found) return found;
   found = model_files_beside(checkpoint.folder);
   bool const of_accelerate = checkpoint.folder.filename() == accelerate_weights;
   return found || !of_accelerate ? found : model_files_beside(checkpoint.folder.parent_path());
+}
+
+TargetTraits DcpFormat::target() const {
+  return {.storage = Storage::chunks,
+          .mapped = false,
+          .any_names = true,
+          .objects = true,
+          .carries_state = true,
+          .masters_alone = true};
+}
+
+void DcpFormat::lay_out(MappedTarget const& job, TargetDraft& draft) const {
+  lay_out_mapped(job, draft);
+}
+
+void DcpFormat::lay_out_named(NamedTarget const& job, TargetDraft& draft) const {
+  lay_out_kept_keys(job, {}, draft);
 }
 
 }  // namespace reshard::dcp

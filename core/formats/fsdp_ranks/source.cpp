@@ -269,7 +269,7 @@ Inspection FsdpRanksFormat::describe(fs::path const& path,
 }
 
 StoredView FsdpRanksFormat::view(Checkpoint const& checkpoint, std::string const& prefix) const {
-  return dcp::sorted_keys(checkpoint, dcp::Flavour::plain, prefix);
+  return dcp::sorted_keys(checkpoint, prefix);
 }
 
 StateInventory FsdpRanksFormat::inventory(Checkpoint const& checkpoint,

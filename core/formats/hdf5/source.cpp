@@ -311,7 +311,7 @@ Inspection Hdf5Format::describe(fs::path const& path, megatron::UserSizes const&
 }
 
 StoredView Hdf5Format::view(Checkpoint const& checkpoint, std::string const& prefix) const {
-  if (may_name_states(checkpoint)) return dcp::sorted_keys(checkpoint, dcp::Flavour::plain, prefix);
+  if (may_name_states(checkpoint)) return dcp::sorted_keys(checkpoint, prefix);
   StoredView view = Format::view(checkpoint, prefix);
   view.states = checkpoint.state.inventory.slots;
   return view;

@@ -8,7 +8,6 @@
 
 #include "core/base/crc64.hpp"
 #include "core/containers/hdf5/keys.hpp"
-#include "core/formats/dcp/dist_files.hpp"
 #include "core/formats/hdf5/parts.hpp"
 #include "core/formats/hdf5/source.hpp"
 #include "core/formats/huggingface/config_dtype.hpp"
@@ -18,6 +17,7 @@
 #include "core/formats/megatron/rank_settings.hpp"
 #include "core/formats/model_files.hpp"
 #include "core/formats/target_parts.hpp"
+#include "core/formats/torch_dist/dist_files.hpp"
 #include "core/plan/digest_work.hpp"
 
 namespace reshard {

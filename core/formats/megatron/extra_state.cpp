@@ -6,8 +6,8 @@
 
 #include "core/base/json.hpp"
 #include "core/containers/torch/carried_calls.hpp"
-#include "core/formats/dcp/dist_objects.hpp"
 #include "core/formats/megatron/root.hpp"
+#include "core/formats/torch_dist/dist_objects.hpp"
 
 namespace reshard {
 namespace {

@@ -1,7 +1,7 @@
 #include "stages/plan/check/core_forms.hpp"
 
-#include "core/formats/dcp/dist_tensors.hpp"
 #include "core/formats/megatron/mesh.hpp"
+#include "core/formats/torch_dist/dist_tensors.hpp"
 
 namespace reshard {
 namespace {

@@ -1,3 +1,4 @@
+#include "core/formats/dcp/source.hpp"
 #include "tests/stages/plan/planning.hpp"
 #include "tests/support/decay_groups.hpp"
 
@@ -90,6 +91,7 @@ std::shared_ptr<dcp::CommonState const> two_groups() {
 MadeCheckpoint numbered(bool columns) {
   MadeCheckpoint const dist = made_torch_dist(sample_model("llama"), false);
   MadeCheckpoint made(FormatId::dcp);
+  made.value.format = &dcp::format_of(dcp::Flavour::torch_dcp);
   made.value.names = NameOwner::megatron;
   made.value.run.args = dist.value.run.args;
   made.value.chunked.common = two_groups();

@@ -6,11 +6,11 @@
 #include <gtest/gtest.h>
 
 #include "core/containers/dcp/directory.hpp"
-#include "core/formats/dcp/flat_state.hpp"
-#include "core/formats/dcp/fsdp_record.hpp"
-#include "core/formats/dcp/keys.hpp"
 #include "core/formats/dcp/named_settings.hpp"
 #include "core/formats/megatron/extra_state.hpp"
+#include "core/formats/torch_dist/fsdp_record.hpp"
+#include "core/formats/torch_dist/keys.hpp"
+#include "core/formats/torch_dist/state/flat_state.hpp"
 #include "tests/support/expect_refused.hpp"
 #include "tests/support/scratch_folder.hpp"
 
@@ -102,7 +102,7 @@ TEST(FlatStateDamage, UnderNumbersIsThatOfOneAdam) {
        {"model.decoder.final_layernorm.weight", "optimizer.fp32_from_fp16_params.0.0",
         "optimizer.optimizer.state.0.step"})
     checkpoint.stored.add_whole(name, DType::f32, std::vector<Index>{4}, {0, 0, 16});
-  StoredView const view = sorted_keys(checkpoint, Flavour::torch_dcp, "");
+  StoredView const view = torch_dcp_keys(checkpoint, "");
   EXPECT_EQ(view.fixed_state.size(), 2U);
   EXPECT_NE(view.state_fault.find("--ckpt-format torch_dcp"), std::string::npos);
 }

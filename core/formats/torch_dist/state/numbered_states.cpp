@@ -1,11 +1,11 @@
-#include "core/formats/dcp/numbered_states.hpp"
+#include "core/formats/torch_dist/state/numbered_states.hpp"
 
 #include <algorithm>
 #include <map>
 
-#include "core/formats/dcp/dist_objects.hpp"
 #include "core/formats/megatron/optimizer_groups.hpp"
 #include "core/formats/megatron/rank_state.hpp"
+#include "core/formats/torch_dist/dist_objects.hpp"
 
 namespace reshard::dcp {
 namespace {

@@ -1,12 +1,12 @@
-#include "core/formats/dcp/gathered_state.hpp"
+#include "core/formats/torch_dist/state/gathered_state.hpp"
 
 #include <algorithm>
 
 #include "core/base/capture.hpp"
 #include "core/base/wire.hpp"
 #include "core/containers/torch/torch_file.hpp"
-#include "core/formats/dcp/flat_keys.hpp"
 #include "core/formats/megatron/rank_state.hpp"
+#include "core/formats/torch_dist/state/flat_keys.hpp"
 
 namespace reshard::dcp {
 namespace {

@@ -1,4 +1,4 @@
-#include "core/formats/dcp/dist_objects.hpp"
+#include "core/formats/torch_dist/dist_objects.hpp"
 
 #include <algorithm>
 #include <charconv>
@@ -6,8 +6,8 @@
 
 #include <fmt/ranges.h>
 
-#include "core/formats/dcp/flat_keys.hpp"
 #include "core/formats/megatron/root.hpp"
+#include "core/formats/torch_dist/state/flat_keys.hpp"
 
 namespace reshard {
 namespace {

@@ -1,4 +1,4 @@
-#include "core/formats/dcp/numbered_states.hpp"
+#include "core/formats/torch_dist/state/numbered_states.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,15 +1,15 @@
 #include <algorithm>
 
-#include "core/formats/dcp/dist_files.hpp"
-#include "core/formats/dcp/dist_objects.hpp"
-#include "core/formats/dcp/dist_tensors.hpp"
-#include "core/formats/dcp/source.hpp"
 #include "core/formats/megatron/args.hpp"
 #include "core/formats/megatron/mesh.hpp"
 #include "core/formats/megatron/named_target.hpp"
 #include "core/formats/megatron/rank_settings.hpp"
 #include "core/formats/megatron/rank_states.hpp"
 #include "core/formats/megatron/traits.hpp"
+#include "core/formats/torch_dist/dist_files.hpp"
+#include "core/formats/torch_dist/dist_objects.hpp"
+#include "core/formats/torch_dist/dist_tensors.hpp"
+#include "core/formats/torch_dist/formats.hpp"
 #include "core/mapping/config_defaults.hpp"
 #include "core/mapping/quant_finder.hpp"
 
@@ -315,24 +315,8 @@ FormatOptions<DistOptions> dist_options() {
   };
 }
 
-TargetTraits DcpFormat::target() const {
-  bool const plain = flavour_ == Flavour::plain;
-  bool const dist = flavour_ == Flavour::torch_dist;
-  return {.names = plain ? NameOwner::family : NameOwner::megatron,
-          .storage = Storage::chunks,
-          .mapped = !plain,
-          .any_names = plain,
-          .keeps_own = flavour_ == Flavour::fsdp_dtensor,
-          .objects = true,
-          .carries_state = true,
-          .rank_states = !plain,
-          .masters_alone = !dist,
-          .checksums = dist};
-}
-
-void DcpFormat::lay_out(MappedTarget const& job, TargetDraft& draft) const {
-  if (flavour_ == Flavour::plain) return lay_out_mapped(job, draft);
-  DistTarget(job, flavour_ == Flavour::fsdp_dtensor, draft).run();
+void lay_out_dist(MappedTarget const& job, bool fsdp, TargetDraft& draft) {
+  DistTarget(job, fsdp, draft).run();
 }
 
 }  // namespace reshard::dcp

@@ -1,4 +1,4 @@
-#include "core/formats/dcp/flat_state.hpp"
+#include "core/formats/torch_dist/state/flat_state.hpp"
 
 #include <algorithm>
 #include <map>
@@ -9,8 +9,8 @@
 
 #include "core/base/text.hpp"
 #include "core/containers/torch/torch_file.hpp"
-#include "core/formats/dcp/flat_keys.hpp"
 #include "core/formats/megatron/optimizer_groups.hpp"
+#include "core/formats/torch_dist/state/flat_keys.hpp"
 
 namespace reshard::dcp {
 namespace {

@@ -1,14 +1,14 @@
-#include "core/formats/dcp/fsdp_settings.hpp"
+#include "core/formats/torch_dist/fsdp_settings.hpp"
 
 #include <algorithm>
 #include <map>
 #include <set>
 
 #include "core/containers/dcp/directory.hpp"
-#include "core/formats/dcp/fsdp_record.hpp"
 #include "core/formats/megatron/buffer_shares.hpp"
 #include "core/formats/megatron/optimizer_groups.hpp"
 #include "core/formats/megatron/rank_state.hpp"
+#include "core/formats/torch_dist/fsdp_record.hpp"
 
 namespace reshard::dcp {
 namespace {

@@ -1,4 +1,4 @@
-#include "core/formats/dcp/fsdp_record.hpp"
+#include "core/formats/torch_dist/fsdp_record.hpp"
 
 #include <algorithm>
 #include <array>
@@ -8,10 +8,10 @@
 
 #include "core/base/file.hpp"
 #include "core/containers/torch/torch_file.hpp"
-#include "core/formats/dcp/dist_objects.hpp"
-#include "core/formats/dcp/numbered_states.hpp"
 #include "core/formats/megatron/optimizer_groups.hpp"
 #include "core/formats/megatron/rank_state.hpp"
+#include "core/formats/torch_dist/dist_objects.hpp"
+#include "core/formats/torch_dist/state/numbered_states.hpp"
 
 namespace reshard::dcp {
 namespace {

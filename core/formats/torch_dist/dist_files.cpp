@@ -1,4 +1,4 @@
-#include "core/formats/dcp/dist_files.hpp"
+#include "core/formats/torch_dist/dist_files.hpp"
 
 #include "core/base/file.hpp"
 #include "core/formats/dcp/keys.hpp"
@@ -178,12 +178,6 @@ void add_dist_files(TargetDraft& job, DistRecord const& dist, Checkpoint const& 
 void add_tracker(TargetDraft& job, RunRecord const* record, bool numbered) {
   job.texts.push_back(
       {std::string(megatron::tracker_name), run_tracker(record, numbered), true, {}});
-}
-
-std::string common_text(RunRecord const& record) {
-  DistRecord dist;
-  dist.record = &record;
-  return CommonBuilder(dist, true).build();
 }
 
 std::string made_common_text(DistRecord const& dist) { return CommonBuilder(dist, false).build(); }

@@ -1,4 +1,4 @@
-#include "core/formats/dcp/flat_keys.hpp"
+#include "core/formats/torch_dist/state/flat_keys.hpp"
 
 #include <gtest/gtest.h>
 

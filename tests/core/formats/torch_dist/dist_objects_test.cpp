@@ -1,4 +1,4 @@
-#include "core/formats/dcp/dist_objects.hpp"
+#include "core/formats/torch_dist/dist_objects.hpp"
 
 #include <gtest/gtest.h>
 

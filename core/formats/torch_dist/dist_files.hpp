@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "core/formats/checkpoint.hpp"
-#include "core/formats/dcp/fsdp_settings.hpp"
 #include "core/formats/run_record.hpp"
 #include "core/formats/target.hpp"
+#include "core/formats/torch_dist/fsdp_settings.hpp"
 
 namespace reshard {
 
@@ -33,9 +33,6 @@ struct DistRecord {
 /// The objects of a Megatron-FSDP checkpoint that describe it: args, checkpoint_version, iteration
 /// and the other values of a record, each as its torch.save'd bytes; of a dict each value.
 std::vector<dcp::PlacedObject> fsdp_objects(DistRecord const& dist);
-
-/// common.pt with the complete content of a record.
-std::string common_text(RunRecord const& record);
 
 /// common.pt of a source in another format: args, counters, scheduler and the optimizer's settings.
 std::string made_common_text(DistRecord const& dist);

@@ -1,13 +1,13 @@
-#include "core/formats/dcp/dist_tensors.hpp"
+#include "core/formats/torch_dist/dist_tensors.hpp"
 
 #include <algorithm>
 #include <map>
 #include <set>
 #include <tuple>
 
-#include "core/formats/dcp/keys.hpp"
 #include "core/formats/megatron/mesh.hpp"
 #include "core/formats/megatron/root.hpp"
+#include "core/formats/torch_dist/keys.hpp"
 
 namespace reshard {
 namespace {
