@@ -63,9 +63,7 @@ std::vector<Exception> const files = {
 };
 
 std::vector<Exception> const structs = {
-    {"JobPlan", 27, "what all later phases need of a plan"},
     {"MapFile", 40, "the keys of a model map"},
-    {"SourceModel", 32, "the plan's facts about a source"},
     {"StreamThreads", 30, "what three threads share"},
 };
 

@@ -189,7 +189,7 @@ void add_reading(Inspection& result, CheckpointQuery const& query) {
   for (std::size_t t = 0; t < plan.model->tensors().size(); ++t)
     tensors += plan.model->exists(TensorId(t)) ? 1U : 0U;
   std::string text = fmt::format("{}, {}", plan.map_name, counted(tensors, "logical tensor"));
-  if (!plan.prefix_note.empty()) text += "; " + plan.prefix_note;
+  if (!plan.listing.prefix_note.empty()) text += "; " + plan.listing.prefix_note;
   result.json.set("read_as", text);
   add_line(result, "read as", text);
 }

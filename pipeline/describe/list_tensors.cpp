@@ -183,7 +183,7 @@ TensorList list_tensors(ListQuery const& query, Comm const& comm) {
   std::vector<std::string> ignored;  // `digest` explains what is not followed
   (void)follow_own_manifest(logical, source, ignored, comm);
   JobPlan const plan = open_logical(source, logical, comm);
-  if (!plan.prefix_note.empty()) lister.note(plan.prefix_note);
+  if (!plan.listing.prefix_note.empty()) lister.note(plan.listing.prefix_note);
   for (std::size_t t = 0; t < plan.model->tensors().size(); ++t)
     if (plan.model->exists(TensorId(t))) lister.add_logical(*plan.model, plan.source, t);
   return lister.take(query.path, format, "logical");

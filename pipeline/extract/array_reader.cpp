@@ -52,7 +52,7 @@ std::string const& ArrayReader::axis_name(DomainAxis const& axis) const {
 }
 
 int ArrayReader::add_of(ChosenTensor const& tensor) const {
-  return reshard::add_of(catalogue_.adds, tensor.id);
+  return reshard::add_of(catalogue_.listing.adds, tensor.id);
 }
 
 /// Description of the arrays, for readers of the file.

@@ -61,7 +61,7 @@ ExtractReport report(ArrayReader const& reader, ArrayFile const& arrays,
                      ExtractQuery const& query) {
   ExtractReport result;
   for (std::string const* note :
-       {&reader.checkpoint().run.newer_saves, &reader.catalogue().prefix_note})
+       {&reader.checkpoint().run.newer_saves, &reader.catalogue().listing.prefix_note})
     if (!note->empty()) result.notes.push_back(*note);
   Json rows = Json::array();
   std::uint64_t bytes = 0;

@@ -102,7 +102,7 @@ class Server {
     begin_phase("answering requests");
     Json notes = Json::array();
     std::string const& newer = headed_.checkpoint.run.newer_saves;
-    for (std::string const* note : {&newer, &logical_.catalogue().prefix_note})
+    for (std::string const* note : {&newer, &logical_.catalogue().listing.prefix_note})
       if (!note->empty()) notes.push(*note);
     for (std::string const& note : logical_.ignored()) notes.push(note);
     Json hello;

@@ -265,7 +265,7 @@ std::string plan_digest(JobPlan const& plan) {
   }
   add_blobs(digest, plan.source.blobs);
   add_blobs(digest, plan.target.blobs);
-  digest.add_all(plan.adds);
+  digest.add_all(plan.listing.adds);
   digest.add_all(plan.target_adds);
   digest.add(plan.plan.cells);
   digest.add_all(plan.plan.shape_regions);

@@ -129,9 +129,10 @@ void add_missing(Manifest const& manifest, JobPlan const& plan, std::vector<std:
   std::set<std::string> const left_out = schemes_left_out(*plan.model);
   for (TensorDigest const& recorded : manifest.tensors) {
     std::optional<TensorId> const t = plan.model->find_tensor(recorded.name);
-    if (!t && (plan.left_out.tensors > 0 || plan.left_out_by_prefix)) continue;
+    if (!t && (plan.absent.left_out.tensors > 0 || plan.absent.by_prefix)) continue;
     if (t && !plan.source.tensors[index(*t)].empty()) continue;
-    if (t && std::ranges::any_of(plan.same_as, [&](auto const& one) { return one.first == *t; }))
+    if (t &&
+        std::ranges::any_of(plan.copies.same_as, [&](auto const& one) { return one.first == *t; }))
       continue;  // compared with the tensor whose bytes it shares in the target
     if (!is_state(plan, recorded.name) && !is_part_of_computed(plan, recorded.name, left_out))
       faults.push_back(fmt::format("'{}' is recorded, but missing", recorded.name));

@@ -35,7 +35,7 @@ Json file_names(JobPlan const& plan, std::span<FileRecord const> small_files) {
 
 /// Gives tensors that the target holds in the bytes of another one its digest: readers see both.
 void add_shared(JobPlan const& plan, std::vector<TensorDigest>& tensors) {
-  for (auto const& [tensor, first] : plan.same_as) {
+  for (auto const& [tensor, first] : plan.copies.same_as) {
     auto const known =
         std::ranges::find(tensors, plan.model->tensor(first).name, &TensorDigest::name);
     RESHARD_EXPECT(known != tensors.end());

@@ -133,8 +133,9 @@ DigestedCheckpoint digest_opened(Checkpoint checkpoint, DigestQuery const& query
   together(comm, [&] {
     std::vector<std::uint64_t> const digests = tensor_digests(result.work, result.found.shares);
     note_failed(result, states, digests);
-    result.tensors = tensor_list(*result.catalogue.model, result.catalogue.source,
-                                 !result.catalogue.stored_names, digests, result.catalogue.adds);
+    result.tensors =
+        tensor_list(*result.catalogue.model, result.catalogue.source,
+                    !result.catalogue.stored_names, digests, result.catalogue.listing.adds);
     result.total = total_digest(result.tensors);
   });
   return result;
@@ -165,7 +166,7 @@ DigestedCheckpoint ordered_digests(Checkpoint checkpoint, DigestQuery const& que
     std::vector<std::uint64_t> digests;
     for (TensorHashes const& one : hashes) digests.push_back(one.crc64);
     result.tensors = tensor_list(model, result.catalogue.source, !result.catalogue.stored_names,
-                                 digests, result.catalogue.adds);
+                                 digests, result.catalogue.listing.adds);
     result.total = total_digest(result.tensors);
     for (std::size_t t = 0; t < hashes.size(); ++t) {
       auto const blobs = result.catalogue.source.tensors[t].blobs();
@@ -230,7 +231,8 @@ DigestReport digest_report(DigestQuery query, Comm const& comm) {
   DigestedCheckpoint const found = query.sha256 || merged
                                        ? ordered_digests(std::move(checkpoint), query, hashes, comm)
                                        : digest_opened(std::move(checkpoint), query, comm);
-  if (!found.catalogue.prefix_note.empty()) notes.push_back(found.catalogue.prefix_note);
+  if (!found.catalogue.listing.prefix_note.empty())
+    notes.push_back(found.catalogue.listing.prefix_note);
   if (manifest && query.weights_only) leave_states_out(*manifest, found.catalogue);
   if (manifest)
     if (std::string note = why_other_total(*manifest, found.tensors, std::string(manifest_name));

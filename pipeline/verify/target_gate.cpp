@@ -124,7 +124,7 @@ class Gate {
       fault = try_other(terms, *fault);
     }
     // No map takes what the source's program did not save for complete: the job said so.
-    if (fault && target_.plan.incomplete) fault = capture([&] { (void)opened({}); });
+    if (fault && target_.plan.absent.incomplete) fault = capture([&] { (void)opened({}); });
     return fault;
   }
 
@@ -165,7 +165,7 @@ class Gate {
       request.read.true_vocab_size = vocab_in(recorded_);
       request.read.prefix = reading.prefix;
       request.read.frozen = reading.frozen;
-      request.read.base_config = target_.plan.model_config;
+      request.read.base_config = target_.plan.configs.model;
       laid_out = catalogue(found, request);
       found.forget_tensors();
     });
@@ -175,7 +175,7 @@ class Gate {
       std::vector<std::uint64_t> const none(laid_out.model->tensors().size(), 0);
       std::string const difference = difference_of(
           recorded_.tensors, tensor_list(*laid_out.model, laid_out.source, !laid_out.stored_names,
-                                         none, laid_out.adds));
+                                         none, laid_out.listing.adds));
       if (!difference.empty())
         fail(ErrorKind::source, "{}: {}", (target_.folder / manifest_name).string(), difference);
     });

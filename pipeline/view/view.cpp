@@ -102,7 +102,7 @@ LayoutView checkpoint_view(ViewQuery const& query, Comm const& comm) {
     view.map = plan.map_name;
     view.stored_names = plan.stored_names;
     view.warnings = plan.warnings;
-    if (!plan.prefix_note.empty()) view.warnings.push_back(plan.prefix_note);
+    if (!plan.listing.prefix_note.empty()) view.warnings.push_back(plan.listing.prefix_note);
     if (!source.run.newer_saves.empty() &&
         std::ranges::find(view.warnings, source.run.newer_saves) == view.warnings.end())
       view.warnings.push_back(source.run.newer_saves);

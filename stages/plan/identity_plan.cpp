@@ -251,8 +251,8 @@ class IdentityPlanner {
   /// Applies target.dtype to the tensors, which keep their names.
   void settle_dtypes(std::optional<huggingface::Folder> const& files) {
     NamedCasts const casts = cast_named(tensors_, source_, request_, files);
-    request_.target.cast = job_.cast = casts.dtype;
-    job_.dtype_changes = casts.changes;
+    request_.target.cast = job_.dtypes.cast = casts.dtype;
+    job_.dtypes.changes = casts.changes;
     job_.warnings.insert(job_.warnings.end(), casts.warnings.begin(), casts.warnings.end());
   }
 
@@ -295,7 +295,7 @@ class IdentityPlanner {
   }
 
   void note_config(std::optional<huggingface::Folder> const& files) {
-    if (files) job_.named_config = files->config;
+    if (files) job_.configs.named = files->config;
   }
 
   /// The source's own files, or those of target.reference, which say the same.
@@ -353,7 +353,7 @@ class IdentityPlanner {
     auto const a = number(copy);
     auto const b = number(of);
     if (a && b && tensors_[index(*a)].shape == tensors_[index(*b)].shape)
-      job_.declared_copies.emplace_back(*a, *b);
+      job_.copies.declared.emplace_back(*a, *b);
   }
 
   /// Objects that are in the way of a load must not be in the target; leaving them out is the job's

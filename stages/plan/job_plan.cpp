@@ -115,29 +115,30 @@ class JobPlanner {
     settle_configs(model_, source_, request_);
     state_vocabulary(request_, model_);
     job_.warnings.insert(job_.warnings.end(), model_.warnings.begin(), model_.warnings.end());
-    job_.map_name = model_.maps.family ? model_.maps.family->name : "";
+    job_.map_name = model_.names.maps.family ? model_.names.maps.family->name : "";
     bool const adapter = !model_.model->adapter_ranks().empty();
     if (adapter) check_adapter_target();
-    if (model_.maps.family && to_megatron())
-      require_megatron_form(*model_.model, model_.maps.family->name, "[target] format");
-    job_.parts = model_.parts;
-    job_.left_out = model_.left_out;
-    job_.left_out_by_prefix = !model_.view.unread.empty();
-    job_.padding = std::move(model_.padding);
-    if (model_.maps.family && to_megatron() && !adapter) plain_ = model_.as_it_is();
+    if (model_.names.maps.family && to_megatron())
+      require_megatron_form(*model_.model, model_.names.maps.family->name, "[target] format");
+    job_.absent.parts = model_.names.parts;
+    job_.absent.left_out = model_.stored.left_out;
+    job_.absent.by_prefix = !model_.facts.view.unread.empty();
+    job_.listing.padding = std::move(model_.stored.padding);
+    if (model_.names.maps.family && to_megatron() && !adapter) plain_ = model_.as_it_is();
     job_.model = std::move(model_.model);
     if (target_.target().names == NameOwner::logical) require_logical_form(*job_.model);
-    job_.source = std::move(model_.catalog);
-    job_.weights = std::move(model_.weights);
-    if (!model_.merged_adapter.is_null()) job_.made_with.set("adapter", model_.merged_adapter);
-    job_.model_config = model_.config;
-    job_.incomplete = model_.incomplete;
+    job_.source = std::move(model_.stored.catalog);
+    job_.weights = std::move(model_.stored.weights);
+    if (!model_.stored.merged_adapter.is_null())
+      job_.made_with.set("adapter", model_.stored.merged_adapter);
+    job_.configs.model = model_.facts.config;
+    job_.absent.incomplete = model_.names.incomplete;
     job_.changed = model_.changed;
     dtypes_ = dtypes_of(job_.source);
     settle_dtypes();
     int const vocab = job_.model->axes().find("vocab");
-    if (model_.recorded_vocab && vocab >= 0 && request_.read.true_vocab_size == 0)
-      job_.model->mean_only(static_cast<AxisId>(vocab), *model_.recorded_vocab);
+    if (model_.facts.recorded_vocab && vocab >= 0 && request_.read.true_vocab_size == 0)
+      job_.model->mean_only(static_cast<AxisId>(vocab), *model_.facts.recorded_vocab);
     bool const made = source_.state.torch_optimizer && states;
     if (!made && source_.names == NameOwner::family && states)
       fail(ErrorKind::source,
@@ -156,7 +157,7 @@ class JobPlanner {
     if (record_) settle_foreign_classes(*record_, request_.read.foreign_classes, job_.warnings);
     complete_request();
     settle_program(source_, request_);
-    model_.target_names = target_names(model_, *job_.model, request_);
+    model_.names.target_names = target_names(model_, *job_.model, request_);
     if (to_megatron()) carry_config();
     if (source_.others.averaged.empty()) tensors_read();
     job_.target.tensors.resize(job_.model->tensors().size());
@@ -166,13 +167,14 @@ class JobPlanner {
     add_run_config(source_, request_, model_, record_, job_);
     restate_vocabulary(request_.read.true_vocab_size, job_);
     job_.target.shrink();
-    if (adapter) check_adapter_places(*job_.model, model_.maps.core, job_.target);
+    if (adapter) check_adapter_places(*job_.model, model_.names.maps.core, job_.target);
     if (adapter || !job_.model->schemes().empty())
-      job_.same_as = share_matrices(*job_.model, job_.source, job_.target);
+      job_.copies.same_as = share_matrices(*job_.model, job_.source, job_.target);
     if (!adapter) check_reference_names();
     check_stated_args();
     note_casts();
-    change_values(*job_.model, job_.source, job_.target, {model_.adds, job_.target_adds}, cast_);
+    change_values(*job_.model, job_.source, job_.target, {model_.stored.adds, job_.target_adds},
+                  cast_);
     average_weights(source_, request_, job_);
     if (!source_.others.averaged.empty()) tensors_read();
     quantise(job_, request_, source_);
@@ -194,16 +196,17 @@ class JobPlanner {
     PlanRequest alone = request_;
     alone.options.huggingface.reference.clear();
     SourceModel own;
-    if (capture([&] { own = read(alone); }) || !own.maps.family) throw *failed;
+    if (capture([&] { own = read(alone); }) || !own.names.maps.family) throw *failed;
     huggingface::Folder const reference = described_by(request_.options.huggingface.reference);
     Json const type = fact(reference.config, "model_type");
-    if (type.text() == nullptr || std::ranges::count(own.maps.family->model_types, *type.text()))
+    if (type.text() == nullptr ||
+        std::ranges::count(own.names.maps.family->model_types, *type.text()))
       throw *failed;
     fail(
         ErrorKind::usage,
         "[target] reference: {} has the model_type '{}', and the source is a model of {}. Name the "
         "folder of this model, or leave the key out.",
-        config_name_of(reference), *type.text(), own.maps.family->name);
+        config_name_of(reference), *type.text(), own.names.maps.family->name);
   }
 
   static std::vector<std::optional<DType>> dtypes_of(Catalog const& catalog) {
@@ -247,7 +250,7 @@ class JobPlanner {
     request_.target.pipeline.decoder_layers = static_cast<int>(count("L"));
     request_.target.pipeline.mtp_layers = static_cast<int>(count("M"));
     check_pipeline(request_.target.pipeline);
-    std::string const of_experts = mesh_axis_of(model_.maps.core, "expert");
+    std::string const of_experts = mesh_axis_of(model_.names.maps.core, "expert");
     if (request_.target.mesh.size(of_experts) > 1 && !has_experts())
       fail(ErrorKind::usage,
            "[target] layout.{} = {}: the {} has 0 experts, so nothing can be cut along this axis. "
@@ -259,14 +262,15 @@ class JobPlanner {
   /// Where the source has no args, args state what they can; all of config.json is copied
   /// along.
   void carry_config() {
-    add_carried(job_, model_.files);
-    if (!model_.args.is_null() || !model_.maps.family || model_.config.is_null()) return;
+    add_carried(job_, model_.facts.files);
+    if (!model_.facts.args.is_null() || !model_.names.maps.family || model_.facts.config.is_null())
+      return;
     if (to_megatron())
       refuse_special_numbers(
-          *model_.maps.family,
-          args_from_config(*model_.maps.family, model_.maps.core, model_.config));
-    std::string const lost = unheld_warning(*model_.maps.family, model_.maps.core, model_.config,
-                                            job_.reference.has_value());
+          *model_.names.maps.family,
+          args_from_config(*model_.names.maps.family, model_.names.maps.core, model_.facts.config));
+    std::string const lost = unheld_warning(*model_.names.maps.family, model_.names.maps.core,
+                                            model_.facts.config, job_.reference.has_value());
     if (!lost.empty()) job_.warnings.push_back(lost);
   }
 
@@ -288,26 +292,28 @@ class JobPlanner {
     if (request_.options.huggingface.reference.empty() ||
         target_.target().names != NameOwner::family)
       return;
-    Json const type = fact(model_.reference->config, "model_type");
-    auto const& known = model_.maps.family->model_types;
+    Json const type = fact(model_.facts.reference->config, "model_type");
+    auto const& known = model_.names.maps.family->model_types;
     if (type.text() == nullptr ||
         std::find(known.begin(), known.end(), *type.text()) != known.end())
       return;
     std::set<std::string, std::less<>> names;
     for (Blob const& blob : job_.target.blobs) names.insert(blob.name);
-    auto const expected = expected_names(model_.reference->config, names, request_.read.library);
+    auto const expected =
+        expected_names(model_.facts.reference->config, names, request_.read.library);
     if (expected && !expected->lacking.empty())
       fail(ErrorKind::source, "target.reference: {}. Give the folder of this model.",
-           lacking_sentence(*expected, names, config_name_of(*model_.reference)));
+           lacking_sentence(*expected, names, config_name_of(*model_.facts.reference)));
   }
 
   /// Applies target.dtype to the logical tensors.
   void settle_dtypes() {
-    request_.target.cast = job_.cast = asked_dtype(request_, source_, model_);
+    request_.target.cast = job_.dtypes.cast = asked_dtype(request_, source_, model_);
     if (!request_.target.cast) return;
     for (std::string* const text :
-         {model_.reference ? &model_.reference->config_text : nullptr,
-          model_.files ? &model_.files->config_text : nullptr, &model_.config_text})
+         {model_.facts.reference ? &model_.facts.reference->config_text : nullptr,
+          model_.facts.files ? &model_.facts.files->config_text : nullptr,
+          &model_.facts.config_text})
       if (text != nullptr)
         *text =
             huggingface::config_with_dtype(std::move(*text), *request_.target.cast, source_.place);
@@ -322,8 +328,8 @@ class JobPlanner {
   /// Weights whose dtype becomes the one that a map states, or the job.
   void note_casts() {
     std::vector<std::string> notes;
-    job_.dtype_changes =
-        dtype_changes(*job_.model, job_.source, job_.target, cast_, job_.cast, notes);
+    job_.dtypes.changes =
+        dtype_changes(*job_.model, job_.source, job_.target, cast_, job_.dtypes.cast, notes);
     job_.warnings.insert(job_.warnings.end(), notes.begin(), notes.end());
   }
 
@@ -332,10 +338,10 @@ class JobPlanner {
   void check_stated_args() {
     if (!plain_ || !job_.stated) return;
     auto const& [args, options] = *job_.stated;
-    check_made_args(*plain_, model_.maps.core, model_.maps.family->name, args, options,
+    check_made_args(*plain_, model_.names.maps.core, model_.names.maps.family->name, args, options,
                     job_.warnings);
     if (model_.is_megatron()) return;  // its own Megatron has such layers
-    std::string note = strict_load_note(*plain_, model_.maps.core, args, options);
+    std::string note = strict_load_note(*plain_, model_.names.maps.core, args, options);
     if (!note.empty()) job_.warnings.push_back(std::move(note));
   }
 
@@ -412,7 +418,7 @@ JobPlan catalogue(Checkpoint const& source, PlanRequest const& request, Masters 
          request.read.prefix, source.folder.string(), source.format->name());
   if (auto const found = found_prefix(source, request, false, PrefixUse::look)) {
     JobPlan job = catalogue(source, behind(*found, request), masters);
-    job.prefix_note = found->note;
+    job.listing.prefix_note = found->note;
     return job;
   }
   check_wrapped(source, request, false);
@@ -421,13 +427,13 @@ JobPlan catalogue(Checkpoint const& source, PlanRequest const& request, Masters 
   if (masters != Masters::as_stored) split_masters(source, model, false, masters == Masters::apart);
   change_model(source, request, model);
   JobPlan job;
-  job.map_name = model.maps.family ? model.maps.family->name : "";
+  job.map_name = model.names.maps.family ? model.names.maps.family->name : "";
   job.warnings = std::move(model.warnings);
   job.model = std::move(model.model);
-  job.source = std::move(model.catalog);
-  job.adds = std::move(model.adds);
-  job.casts = std::move(model.casts);
-  job.padded_vocab = model.traits.padded_vocab;
+  job.source = std::move(model.stored.catalog);
+  job.listing.adds = std::move(model.stored.adds);
+  job.listing.casts = std::move(model.stored.casts);
+  job.listing.padded_vocab = model.facts.traits.padded_vocab;
   job.changed = std::move(model.changed);
   return job;
 }

@@ -15,49 +15,72 @@
 
 namespace reshard {
 
+/// Dtypes that a job changes.
+struct PlannedDtypes {
+  std::optional<DType> cast;         ///< by target.dtype; nothing: dtypes stay
+  std::vector<DTypeChange> changes;  ///< of weights, by target.dtype or by a map
+  DTypeChanges quantised;            ///< weights that target.quant makes codes of
+};
+
+/// Tensors with the bytes of others: pairs of a copy and that one.
+struct TensorCopies {
+  /// In the target (shared_matrices.hpp): they are no tensors of the plan.
+  std::vector<std::pair<TensorId, TensorId>> same_as;
+  /// Where names are kept: by the config beside the target (a tied output layer).
+  std::vector<std::pair<TensorId, TensorId>> declared;
+};
+
+/// Facts about a source's stored tensors, for listings (catalogue()).
+struct ListingFacts {
+  std::vector<int> adds;  ///< what stored values of the source have over logical ones (Side::adds);
+                          ///< empty: nothing
+  std::vector<std::optional<DType>> casts;  ///< dtypes that the source's map states (Side::casts);
+                                            ///< empty: none
+  Index padded_vocab = 0;  ///< rows that the files have of the vocabulary, padding included; 0
+                           ///< where no format pads
+  std::string prefix_note;           ///< FoundPrefix::note; "" where none was found
+  std::vector<PaddingRows> padding;  ///< rows behind the vocabulary
+};
+
+/// Parts of the family or of the source that the job does not have.
+struct AbsentParts {
+  bool incomplete = false;  ///< SourceNames::incomplete, and so is the target
+  std::string parts;        ///< SourceNames::parts
+  LeftOut left_out;         ///< of the source
+  bool by_prefix = false;   ///< so are stored tensors that source.prefix does not name
+};
+
+/// config.json of the two sides.
+struct PlannedConfigs {
+  Json named;  ///< with stored names: that of the target's reference, else the source's; null for
+               ///< none
+  Json model;  ///< of the source's model, stated or made from its args; null for none, and with
+               ///< stored names
+};
+
 /// Everything that is decided before data moves: the same on every rank.
 struct JobPlan : TargetDraft {
   std::unique_ptr<Model> model;
   std::string map_name;       ///< the family's map, "" for none
   bool stored_names = false;  ///< logical tensors are the source's stored ones
   Index vocab = 0;            ///< with stored names: LogicalTable::vocab of a Megatron source
-  Json named_config;          ///< with stored names: config.json of the target's reference, else
-                              ///< the source's; null for none
-  Json model_config;  ///< config.json of the source's model, stated or made from its args; null
-                      ///< for none, and with stored names
-  bool incomplete = false;               ///< SourceModel::incomplete, and so is the target
+  PlannedConfigs configs;
   std::optional<StatedChanges> changed;  ///< SourceModel::changed
+  AbsentParts absent;
   Catalog source;
   std::optional<Catalog> weights;  ///< the source before master weights took the place of weights
                                    ///< (Catalog::masters); nothing where they did not
   /// Inputs of computed weights beside the source, for records: members "adapter" and "average";
   /// null for none.
   Json made_with;
-  std::vector<int> adds;  ///< of catalogue(): what stored values of the source have over logical
-                          ///< ones (Side::adds); empty: nothing
-  std::vector<std::optional<DType>> casts;  ///< of catalogue(): dtypes that the source's map states
-                                            ///< (Side::casts); empty: none
-  Index padded_vocab = 0;  ///< of catalogue(): rows that the files have of the vocabulary, padding
-                           ///< included; 0 where no format pads
-  /// Tensors that the target holds in the bytes of another, and that one (shared_matrices.hpp):
-  /// they are no tensors of the plan.
-  std::vector<std::pair<TensorId, TensorId>> same_as;
-  /// Where names are kept: stored tensors that by the config beside the target are copies of others
-  /// (a tied output layer), and these.
-  std::vector<std::pair<TensorId, TensorId>> declared_copies;
-  std::optional<DType> cast;               ///< what target.dtype means; nothing: dtypes stay
-  std::vector<DTypeChange> dtype_changes;  ///< of weights, by target.dtype or by a map
-  DTypeChanges quantised;                  ///< weights that target.quant makes codes of
+  ListingFacts listing;
+  TensorCopies copies;
+  PlannedDtypes dtypes;
   Plan plan;
   /// Bytes that the plan leaves unread, and the digests of their tensors (Plan::unread), by
   /// DigestId.
   UnreadBytes unread;
   std::vector<std::uint64_t> recorded;
-  std::string parts;                 ///< SourceModel::parts
-  LeftOut left_out;                  ///< of the source
-  bool left_out_by_prefix = false;   ///< so are stored tensors that source.prefix does not name
-  std::string prefix_note;           ///< of catalogue(): FoundPrefix::note; "" where none was found
-  std::vector<PaddingRows> padding;  ///< likewise, behind the vocabulary
 };
 
 /// Finds the maps, builds both catalogues, joins them. Pure except for reading maps, the reference

@@ -152,13 +152,13 @@ std::optional<DType> stated_dtype(Json const& config, std::string const& place) 
 
 std::optional<DType> asked_dtype(PlanRequest const& request, Checkpoint const& source,
                                  SourceModel const& read) {
-  bool const own = !read.config.is_null();
-  Json const config = own || !read.files ? read.config : read.files->config;
+  bool const own = !read.facts.config.is_null();
+  Json const config = own || !read.facts.files ? read.facts.config : read.facts.files->config;
   std::string place = source.place;
-  if (own && !request.options.huggingface.reference.empty() && read.reference)
-    place = config_name_of(*read.reference);
-  else if (read.files && !read.files->config.is_null())
-    place = config_name_of(*read.files);
+  if (own && !request.options.huggingface.reference.empty() && read.facts.reference)
+    place = config_name_of(*read.facts.reference);
+  else if (read.facts.files && !read.facts.files->config.is_null())
+    place = config_name_of(*read.facts.files);
   auto const dtype = asked_dtype(request.target.dtype, config, place);
   if (dtype && request.read.dequantise && *dtype != DType::bf16)
     fail(
@@ -178,9 +178,9 @@ std::vector<bool> cast_weights(SourceModel const& read, Model const& model, Cata
     if (!dtypes[t] || tensor.slot != SlotId::weight || !quant::castable(*dtypes[t], wanted) ||
         is_part(model, tensor.name))
       continue;
-    bool const stated = t < read.casts.size() && read.casts[t].has_value();
+    bool const stated = t < read.stored.casts.size() && read.stored.casts[t].has_value();
     if (!only_widens(*dtypes[t], wanted) &&
-        (stated || read.maps.keeps_f32(tensor.name, wanted == DType::f16)))
+        (stated || read.names.maps.keeps_f32(tensor.name, wanted == DType::f16)))
       continue;
     auto const blobs = source.tensors[t].blobs();
     if (std::ranges::any_of(blobs, [&](std::uint32_t const blob) {

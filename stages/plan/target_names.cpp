@@ -66,7 +66,7 @@ std::optional<TargetNames> target_names(SourceModel const& read, Model const& mo
   auto const [key, map] = names_choice(request);
   if (map.empty()) return std::nullopt;
   TargetNames names{request.read.library.named(key, map)};
-  MapFile const& family = *read.maps.family;
+  MapFile const& family = *read.names.maps.family;
   bool const alone = names.map.axes.empty();
   if (alone) check_names_of(key, names.map, family);
   if (!alone && names.map.model_types != family.model_types)

@@ -62,11 +62,11 @@ class MappedKeys {
 
   /// Adds config.json and the files next to it: loaders of the target need the model's sizes.
   void add_model_files() {
-    if (job_.read.reference) return add_carried(draft_, job_.read.reference);
-    if (job_.read.config_text.empty()) return;
+    if (job_.read.facts.reference) return add_carried(draft_, job_.read.facts.reference);
+    if (job_.read.facts.config_text.empty()) return;
     draft_.texts.push_back(
         {std::filesystem::path(huggingface::carried_name) / huggingface::config_name,
-         job_.read.config_text,
+         job_.read.facts.config_text,
          false,
          {}});
   }
@@ -83,7 +83,7 @@ class MappedKeys {
 
 void lay_out_mapped(MappedTarget const& job, TargetDraft& draft) {
   bool const shares = job.source.storage == Storage::shares;
-  if (!job.read.target_names)
+  if (!job.read.names.target_names)
     fail(ErrorKind::usage,
          "[target] format = \"dcp\": a plain DCP target keeps the names of the source{}. Set "
          "target.map to a map that names the tensors, or {}.",
@@ -92,7 +92,7 @@ void lay_out_mapped(MappedTarget const& job, TargetDraft& draft) {
                             : "; model.map gives them others only on the way to target.map",
          shares || job.read.changed ? "choose torch_dist or huggingface"
                                     : "leave out model.map to keep the names");
-  MappedKeys(job, *job.read.target_names, draft).run();
+  MappedKeys(job, *job.read.names.target_names, draft).run();
 }
 
 }  // namespace reshard::dcp

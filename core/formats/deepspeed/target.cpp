@@ -105,9 +105,9 @@ class MappedTensors {
   MappedTensors(MappedTarget const& job, TargetDraft& draft)
       : job_(job),
         draft_(draft),
-        reference_(job.read.reference,
+        reference_(job.read.facts.reference,
                    job.read.changed ? job.read.changed->layers : std::vector<Index>()),
-        side_(job.model, *job.read.maps.family, options()),
+        side_(job.model, *job.read.names.maps.family, options()),
         parts_{&job.model, &side_, job.dtypes, &job.request} {}
 
   void run() {
@@ -161,7 +161,7 @@ class MappedTensors {
   void check_adds() const {
     for (std::size_t t = 0; t < draft_.target_adds.size(); ++t)
       if (job_.model.exists(TensorId(t)) &&
-          add_of(job_.read.adds, TensorId(t)) != add_of(draft_.target_adds, TensorId(t)))
+          add_of(job_.read.stored.adds, TensorId(t)) != add_of(draft_.target_adds, TensorId(t)))
         fail(ErrorKind::usage,
              "[target] format = \"deepspeed\": '{}' is stored without its one on one side of the "
              "job, and its master weight would have to change with it, which this version does "
@@ -228,7 +228,7 @@ class MappedTensors {
     std::int64_t samples = 0;
     if (job_.record != nullptr) {
       run_.iteration = job_.record->iteration;
-      Json const seen = fact(job_.read.args, "consumed_train_samples");
+      Json const seen = fact(job_.read.facts.args, "consumed_train_samples");
       samples = seen.integer() != nullptr ? *seen.integer() : job_.record->samples;
     }
     if (!holds_moments(tensors_))
@@ -249,16 +249,16 @@ class MappedTensors {
   }
 
   void add_model_files() {
-    std::optional<huggingface::Folder> files = job_.read.reference;
-    if (!files && !job_.read.config_text.empty()) {
+    std::optional<huggingface::Folder> files = job_.read.facts.reference;
+    if (!files && !job_.read.facts.config_text.empty()) {
       files.emplace();
-      files->config_text = job_.read.config_text;
+      files->config_text = job_.read.facts.config_text;
       files->config = huggingface::parse_config(files->config_text, huggingface::config_name);
     }
     if (!files) return;
-    if (!job_.read.config_changes.empty())
+    if (!job_.read.facts.config_changes.empty())
       files->config_text = huggingface::patched_config_text(
-          std::move(files->config_text), job_.read.config_changes, huggingface::config_name);
+          std::move(files->config_text), job_.read.facts.config_changes, huggingface::config_name);
     add_carried(draft_, files);
   }
 

@@ -260,15 +260,17 @@ Hdf5Target logical_hdf5_target(Model const& model, SourceModel const& source,
     return value.integer() == nullptr ? std::string("0") : std::to_string(*value.integer());
   };
   target.attributes.emplace_back(hdf5::names_key, hdf5::logical_names);
-  target.attributes.emplace_back(hdf5::map_key, source.maps.family ? source.maps.family->name : "");
+  target.attributes.emplace_back(hdf5::map_key,
+                                 source.names.maps.family ? source.names.maps.family->name : "");
   target.attributes.emplace_back(hdf5::vocab_key, number("vocab"));
   target.attributes.emplace_back(hdf5::prediction_layers_key, number("M"));
-  std::string const config = source.reference ? source.reference->config_text : source.config_text;
+  std::string const config =
+      source.facts.reference ? source.facts.reference->config_text : source.facts.config_text;
   if (!config.empty())
     target.objects.push_back({std::string(huggingface::config_name), config, {}});
-  if (!source.args.is_null())
+  if (!source.facts.args.is_null())
     target.objects.push_back(
-        {std::string(hdf5::args_name), args_without_layout(source.args).dump(2) + "\n", {}});
+        {std::string(hdf5::args_name), args_without_layout(source.facts.args).dump(2) + "\n", {}});
   return target;
 }
 
@@ -286,7 +288,7 @@ void add_run_state(MappedTarget const& job, Hdf5Target& target) {
   DistRecord record;
   record.record = job.record;
   record.settings = &settings;
-  record.args = class_args(job.read.args);  // as stated next to it
+  record.args = class_args(job.read.facts.args);  // as stated next to it
   target.objects.push_back({std::string(common_name), made_common_text(record), {}});
 }
 
@@ -317,8 +319,8 @@ void Hdf5Format::lay_out(MappedTarget const& job, TargetDraft& draft) const {
   target.part_bytes = job.request.options.hdf5.part_bytes;
   target.attributes.emplace_back(software_version_key, job.request.target.tool_version);
   if (job.model.slots().size() > 1 && job.record != nullptr) add_run_state(job, target);
-  if (job.read.reference || !job.read.config_text.empty())
-    add_sidecars(draft, {job.read.reference, job.read.config_text});
+  if (job.read.facts.reference || !job.read.facts.config_text.empty())
+    add_sidecars(draft, {job.read.facts.reference, job.read.facts.config_text});
   add_file_metadata(draft, files_of(job.source));
   draft.opaque = plan_hdf5_target(draft, job.model, std::move(target));
 }

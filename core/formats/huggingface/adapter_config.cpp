@@ -42,7 +42,7 @@ Found find(MappedTarget const& job, Side const& side, std::vector<StoredName> co
       ++depth;
     }
     std::set<std::string> words;
-    for (MapName const& stored : job.read.maps.family->stored)
+    for (MapName const& stored : job.read.names.maps.family->stored)
       for (MapEntry const& entry : stored.entries)
         for (std::string const& weight : parse_layout(entry.is).tensors())
           if (adapted_axes(job.model, weight, matrix->rank) &&
@@ -119,7 +119,7 @@ void check_terms(Folder const& folder, Found const& found) {
 std::string adapter_config_text(MappedTarget const& job, Side const& side,
                                 std::vector<StoredName> const& names) {
   Found const found = find(job, side, names);
-  for (auto const* folder : {&job.read.reference, &job.read.files})
+  for (auto const* folder : {&job.read.facts.reference, &job.read.facts.files})
     if (*folder && !(*folder)->adapter.is_null()) {
       check_terms(**folder, found);
       return (*folder)->adapter_text;

@@ -215,9 +215,9 @@ void lay_out_adapter(MappedTarget const& job, TargetDraft& draft) {
   SideOptions options;
   options.adapter = "peft";
   options.has = [&job](std::string_view name) {
-    return means_module_of(job.read.packed_parameters, name);
+    return means_module_of(job.read.facts.packed_parameters, name);
   };
-  Side const side(job.model, *job.read.maps.family, std::move(options));
+  Side const side(job.model, *job.read.names.maps.family, std::move(options));
   std::vector<StoredName> names = side.names(nullptr);
   std::ranges::sort(names, {}, &StoredName::name);  // as safetensors writes what peft gives it
   std::vector<TensorSpec> specs;
@@ -234,7 +234,7 @@ void lay_out_adapter(MappedTarget const& job, TargetDraft& draft) {
   draft.target.files.front() = adapter_file_name;
   draft.texts.push_back(
       {std::string(adapter_config_name), adapter_config_text(job, side, names), false, {}});
-  draft.reference = job.read.reference;
+  draft.reference = job.read.facts.reference;
   if (draft.reference) std::erase(draft.reference->sidecars, std::string(adapter_config_name));
 }
 
@@ -281,14 +281,14 @@ std::vector<FileMetadata> known_metadata(Checkpoint const& source,
 /// Whether config.json's description of quantised weights came with the source's: it is the
 /// source's own, or says the same.
 bool describes_source(MappedTarget const& job) {
-  if (job.request.options.huggingface.reference.empty() || !job.read.reference) return true;
+  if (job.request.options.huggingface.reference.empty() || !job.read.facts.reference) return true;
   auto const own = files_of(job.source, job.request.read.config);
   auto const said = [&](Json const& config) {
-    std::string const& inner = job.read.maps.family->facts;
+    std::string const& inner = job.read.names.maps.family->facts;
     Json const top = fact(config, "quantization_config");
     return top.is_null() && !inner.empty() ? fact(config, inner + ".quantization_config") : top;
   };
-  return own && said(own->config) == said(job.read.reference->config);
+  return own && said(own->config) == said(job.read.facts.reference->config);
 }
 
 }  // namespace
@@ -338,7 +338,7 @@ TargetTraits HuggingFaceFormat::target() const { return {.any_names = true, .pub
 
 void HuggingFaceFormat::lay_out(MappedTarget const& job, TargetDraft& draft) const {
   if (!job.model.adapter_ranks().empty()) return lay_out_adapter(job, draft);
-  ReferenceWeights reference(job.read.reference,
+  ReferenceWeights reference(job.read.facts.reference,
                              job.read.changed ? job.read.changed->layers : std::vector<Index>());
   SideOptions options;
   // Quantised experts have tensors of their own in every library, except those of gpt-oss.
@@ -349,10 +349,10 @@ void HuggingFaceFormat::lay_out(MappedTarget const& job, TargetDraft& draft) con
     return reference.has(name) && name.find("experts.gate_up_proj") == name.npos &&
            name != "*.input_linear.weight*";
   };
-  Side const side(job.model, *job.read.maps.family, std::move(options));
+  Side const side(job.model, *job.read.names.maps.family, std::move(options));
   draft.target_adds = side.adds();
-  HuggingFaceTarget target{job.read.reference, job.read.config_text,
-                           known_metadata(job.source, job.read.reference)};
+  HuggingFaceTarget target{job.read.facts.reference, job.read.facts.config_text,
+                           known_metadata(job.source, job.read.facts.reference)};
   if (job.read.changed) {  // the files are not those of the reference
     add_sidecars(draft, target);
     if (draft.reference) std::erase(draft.reference->sidecars, std::string(params_name));
@@ -360,11 +360,12 @@ void HuggingFaceFormat::lay_out(MappedTarget const& job, TargetDraft& draft) con
   }
   bool const as_stored = job.source.names != NameOwner::megatron && !job.request.target.cast;
   plan_huggingface_target(draft, {&job.model, &side, job.dtypes, &job.request, as_stored}, target);
-  for (ConfigPatch const& change : job.read.config_changes) patch_config(draft, change);
+  for (ConfigPatch const& change : job.read.facts.config_changes) patch_config(draft, change);
   std::vector<StoredName> names;
   if (!job.model.schemes().empty()) names = side.names(nullptr);  // else nothing is quantised
-  describe_quantised(draft, job.model, side, names, fact(job.read.args, "quantization_config"),
-                     job.read.maps.family->facts, describes_source(job));
+  describe_quantised(draft, job.model, side, names,
+                     fact(job.read.facts.args, "quantization_config"),
+                     job.read.names.maps.family->facts, describes_source(job));
   warn_of_dtype(job.source, job.request, draft,
                 std::ranges::any_of(
                     names, [&](StoredName const& name) { return !side.part(name.entry).empty(); }));

@@ -92,8 +92,8 @@ MegatronNames::MegatronNames(MappedTarget const& job)
       form(job.request.options.named.experts),
       job_(job) {
   bool const in_shares = job.source.storage == Storage::shares;
-  if (spec.empty()) spec = job.read.is_megatron() ? job.read.traits.spec : "te";
-  if (form.empty()) form = in_shares ? job.read.traits.form : default_form();
+  if (spec.empty()) spec = job.read.is_megatron() ? job.read.facts.traits.spec : "te";
+  if (form.empty()) form = in_shares ? job.read.facts.traits.form : default_form();
   TargetModel const model = job.request.options.named.model;
   if (model == TargetModel::gpt && describes_hybrid(job.model))
     fail(ErrorKind::usage,
@@ -101,20 +101,20 @@ MegatronNames::MegatronNames(MappedTarget const& job)
          "HybridModel. Remove the key.");
   paired_ = model == TargetModel::hybrid
                 ? !describes_hybrid(job.model)
-                : model == TargetModel::as_source && job.read.traits.paired;
+                : model == TargetModel::as_source && job.read.facts.traits.paired;
 }
 
 bool MegatronNames::is_hybrid() const { return paired_ || describes_hybrid(job_.model); }
 
 /// How a checkpoint that does not show it would be stored by the program that saved it.
 std::string MegatronNames::default_form() const {
-  Json const grouped = fact(job_.read.args, "moe_grouped_gemm");
+  Json const grouped = fact(job_.read.facts.args, "moe_grouped_gemm");
   if (grouped.boolean() != nullptr) return *grouped.boolean() ? "grouped" : "sequential";
   return spec == "te" ? "grouped" : "sequential";
 }
 
 std::string MegatronNames::source_form() const {
-  return job_.source.storage == Storage::shares ? job_.read.traits.form : default_form();
+  return job_.source.storage == Storage::shares ? job_.read.facts.traits.form : default_form();
 }
 
 bool MegatronNames::source_names_prediction() const {
@@ -126,18 +126,18 @@ SideOptions MegatronNames::side_options(bool local) const {
   SideOptions options;
   options.local = local;
   options.mesh = job_.request.target.mesh;
-  options.options = {
-      {"form", form},
-      {"spec", spec},
-      {"paired", paired_ ? 1 : 0},
-      {"release", release()},
-      {"mtp_block", source_names_prediction() ? job_.read.traits.mtp_block : "mtp_model_layer"}};
-  add_names(options, job_.read.target_trainer);
+  options.options = {{"form", form},
+                     {"spec", spec},
+                     {"paired", paired_ ? 1 : 0},
+                     {"release", release()},
+                     {"mtp_block", source_names_prediction() ? job_.read.facts.traits.mtp_block
+                                                             : "mtp_model_layer"}};
+  add_names(options, job_.read.names.target_trainer);
   options.place = "[target] layout.";
   options.lists_sizes = true;
-  Index const rows = job_.read.traits.padded_vocab;
+  Index const rows = job_.read.facts.traits.padded_vocab;
   if (all_rows_are_data() && !repadded() &&
-      rows % job_.request.target.mesh.size(mesh_axis_of(job_.read.maps.core, "vocab")) == 0)
+      rows % job_.request.target.mesh.size(mesh_axis_of(job_.read.names.maps.core, "vocab")) == 0)
     options.padded_sizes["vocab"] = rows;  // kept as they are
   if (!job_.model.adapter_ranks().empty()) name_adapters(options);
   return options;
@@ -146,34 +146,34 @@ SideOptions MegatronNames::side_options(bool local) const {
 /// As the job asks, else as the source has them where those are Megatron's names, else with an A
 /// for each weight.
 void MegatronNames::name_adapters(SideOptions& options) const {
-  MapAdapter const& source = adapter_form(job_.model.adapter_forms(), job_.read.adapter);
+  MapAdapter const& source = adapter_form(job_.model.adapter_forms(), job_.read.names.adapter);
   auto const first = std::ranges::find(job_.model.adapter_forms(), false, &MapAdapter::family);
   AdapterNames const& asked = job_.request.options.named.adapter;
   options.adapter = !asked.form.empty() ? asked.form : source.family ? first->name : source.name;
   MapAdapter const& names = adapter_form(job_.model.adapter_forms(), options.adapter);
   bool const usual =
-      source.family || options.adapter != source.name ? true : job_.read.adapters_apart;
+      source.family || options.adapter != source.name ? true : job_.read.names.adapters_apart;
   options.adapters_apart = !names.parts.empty() && asked.apart.value_or(usual);
 }
 
 /// The rows that the target has whatever the vocabulary is.
 std::optional<Index> MegatronNames::repadded() const {
-  Json const& args = job_.read.args;
+  Json const& args = job_.read.facts.args;
   Json const stated = fact(args, "tensor_model_parallel_size");
-  Index const ranks = job_.read.traits.vocab_ranks > 0 ? job_.read.traits.vocab_ranks
-                      : stated.integer() != nullptr    ? *stated.integer()
-                                                       : 0;
+  Index const ranks = job_.read.facts.traits.vocab_ranks > 0 ? job_.read.facts.traits.vocab_ranks
+                      : stated.integer() != nullptr          ? *stated.integer()
+                                                             : 0;
   if (ranks == 0) return std::nullopt;
   Index const target_ranks =
-      job_.request.target.mesh.size(mesh_axis_of(job_.read.maps.core, "vocab"));
-  return repadded_rows(job_.read.traits.padded_vocab, vocab_multiple(args, ranks),
+      job_.request.target.mesh.size(mesh_axis_of(job_.read.names.maps.core, "vocab"));
+  return repadded_rows(job_.read.facts.traits.padded_vocab, vocab_multiple(args, ranks),
                        vocab_multiple(args, target_ranks));
 }
 
 /// Without a recorded vocabulary size all rows are data.
 bool MegatronNames::all_rows_are_data() const {
-  return job_.source.names == NameOwner::megatron && job_.read.traits.padded_vocab > 0 &&
-         job_.request.read.true_vocab_size == 0 && !job_.read.recorded_vocab;
+  return job_.source.names == NameOwner::megatron && job_.read.facts.traits.padded_vocab > 0 &&
+         job_.request.read.true_vocab_size == 0 && !job_.read.facts.recorded_vocab;
 }
 
 void MegatronNames::warn_of_unknown_padding(std::vector<std::string>& warnings) const {
@@ -181,7 +181,7 @@ void MegatronNames::warn_of_unknown_padding(std::vector<std::string>& warnings) 
   warnings.push_back(fmt::format(
       "args do not state how many of the embedding's {} rows are vocabulary: all are kept. Set "
       "model.true_vocab_size to repad.",
-      job_.read.traits.padded_vocab));
+      job_.read.facts.traits.padded_vocab));
 }
 
 /// The args that state the dtype in which a run computes.
@@ -196,13 +196,13 @@ MegatronNames::Args MegatronNames::dtype_args(DType dtype) {
 /// The args without a Megatron file: those kept in a container, else those that the family's map
 /// makes from config.json.
 MegatronNames::Args MegatronNames::made_args() const {
-  if (Json::Object const* kept = job_.read.args.members()) return *kept;
-  Args args = job_.model.evaluate(job_.read.maps.family->args);
+  if (Json::Object const* kept = job_.read.facts.args.members()) return *kept;
+  Args args = job_.model.evaluate(job_.read.names.maps.family->args);
   // The model's own counts padding, too, where that is carried.
   bool const asked =
       job_.request.read.true_vocab_size > 0 && job_.source.names != NameOwner::logical;
-  std::optional<Index> const vocab =
-      asked ? std::optional<Index>(job_.request.read.true_vocab_size) : job_.read.recorded_vocab;
+  std::optional<Index> const vocab = asked ? std::optional<Index>(job_.request.read.true_vocab_size)
+                                           : job_.read.facts.recorded_vocab;
   for (auto& [key, value] : args)
     if (vocab && key == "vocab_size") value = *vocab;
   // Megatron-Core checks that its config has these, not their values.
@@ -213,7 +213,7 @@ MegatronNames::Args MegatronNames::made_args() const {
   std::optional<TensorId> const embed = job_.model.find_tensor("embed");
   std::optional<DType> const stored = embed ? job_.dtypes[index(*embed)] : std::nullopt;
   for (auto& value : dtype_args(job_.request.target.cast.value_or(
-           job_.read.computing.value_or(stored.value_or(DType::bf16)))))
+           job_.read.stored.computing.value_or(stored.value_or(DType::bf16)))))
     args.push_back(std::move(value));
   args.emplace_back("make_vocab_size_divisible_by", 128);
   args.emplace_back("iteration", job_.record ? job_.record->iteration : 0);
@@ -231,17 +231,17 @@ bool MegatronNames::makes_args() const {
 
 int MegatronNames::release() const {
   if (int const asked = job_.request.options.named.megatron; asked > 0) return asked;
-  return makes_args() ? newest_release : release_of(job_.read.args);
+  return makes_args() ? newest_release : release_of(job_.read.facts.args);
 }
 
 MegatronNames::Args MegatronNames::args() const {
   bool const made = makes_args();
   Args result = made ? made_args() : Args();
-  if (job_.request.target.cast && (!made || job_.read.args.members() != nullptr))
+  if (job_.request.target.cast && (!made || job_.read.facts.args.members() != nullptr))
     for (auto& value : dtype_args(*job_.request.target.cast)) result.push_back(std::move(value));
   if (made && release() >= 17)
     for (auto& value : newer_args(result)) result.push_back(std::move(value));
-  Json const vocab = fact(job_.read.args, "vocab_size");
+  Json const vocab = fact(job_.read.facts.args, "vocab_size");
   if (!made && job_.request.read.true_vocab_size > 0 && !vocab.is_null())
     result.emplace_back("vocab_size", vocab);
   if (!made && job_.read.changed)
@@ -250,12 +250,13 @@ MegatronNames::Args MegatronNames::args() const {
         result.emplace_back(patch.path.front(), patch.value.value_or(Json()));
   // Not Megatron's own, but a later job needs to know block sizes, and how config.json spoke of
   // the weights.
-  std::string const inner = job_.read.maps.family ? job_.read.maps.family->facts : "";
+  std::string const inner = job_.read.names.maps.family ? job_.read.names.maps.family->facts : "";
   Json const quantised =
-      fact(made ? scoped_facts(job_.read.config, inner) : job_.read.args, "quantization_config");
+      fact(made ? scoped_facts(job_.read.facts.config, inner) : job_.read.facts.args,
+           "quantization_config");
   if (!quantised.is_null() && (made || job_.request.read.dequantise))
     result.emplace_back("quantization_config", job_.request.read.dequantise ? Json() : quantised);
-  if (made || spec != job_.read.traits.spec)
+  if (made || spec != job_.read.facts.traits.spec)
     result.emplace_back("transformer_impl", spec == "te" ? "transformer_engine" : "local");
   if (job_.count("expert") > 0 && (made || form != source_form()))
     result.emplace_back("moe_grouped_gemm", form == "grouped");
@@ -266,8 +267,9 @@ MegatronNames::Args MegatronNames::args() const {
 /// The args that turn a GPTModel into a hybrid model, or the reverse.
 MegatronNames::Args MegatronNames::class_args() const {
   Args result;
-  if (job_.read.traits.paired && !makes_args())  // those of the source are of its hybrid model
-    result = class_values(job_.read.args);
+  if (job_.read.facts.traits.paired &&
+      !makes_args())  // those of the source are of its hybrid model
+    result = class_values(job_.read.facts.args);
   if (!paired_) return result;
   std::vector<int> stages;
   for (PipelineChunk const& chunk : pipeline_chunks(job_.request.target.pipeline)) {
@@ -283,7 +285,7 @@ MegatronNames::Args MegatronNames::class_args() const {
 }
 
 Json MegatronNames::args_before() const {
-  Json result = job_.read.args.is_null() ? Json::object() : job_.read.args;
+  Json result = job_.read.facts.args.is_null() ? Json::object() : job_.read.facts.args;
   for (auto& [key, value] : class_args()) result.set(key, std::move(value));
   return result;
 }
@@ -295,7 +297,7 @@ Json MegatronNames::stated_args(Side const& side) const {
 
 /// Args that go by numbers of layers, which become others.
 void MegatronNames::check_counted_layers(Json const& args) const {
-  if (!paired_ && !job_.read.traits.paired) return;
+  if (!paired_ && !job_.read.facts.traits.paired) return;
   for (char const* key : {"window_attn_skip_freq", "no_rope_freq", "dsa_indexer_topk_freq"}) {
     Json const value = fact(args, key);
     bool const none = value.is_null() || value == Json(0) || value == Json(1) ||
@@ -310,7 +312,7 @@ void MegatronNames::check_counted_layers(Json const& args) const {
 
 /// Every argument that the target will have.
 Json MegatronNames::all_args(Side const& side) const {
-  Json result = makes_args() ? Json::object() : job_.read.args;
+  Json result = makes_args() ? Json::object() : job_.read.facts.args;
   for (auto& [key, value] : args()) result.set(key, std::move(value));
   check_counted_layers(result);
   for (auto& [key, value] :

@@ -42,7 +42,7 @@ class MegatronNames {
   /// letter of its pattern.
   bool is_hybrid() const;
   /// Whether the target's layers have other numbers than the source's.
-  bool renumbers() const { return paired_ != job_.read.traits.paired; }
+  bool renumbers() const { return paired_ != job_.read.facts.traits.paired; }
   /// all_args() of the model, in the numbers of its own layers.
   Json stated_args(Side const& side) const;
   /// Whether the source shows its Megatron release's name for the layer inside multi-token

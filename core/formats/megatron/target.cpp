@@ -51,7 +51,7 @@ class StatePlan {
 
  private:
   StatePlan(MappedTarget const& job, MegatronNames const& names, Side const& side)
-      : map_(job.read.maps.core), all_args_(names.all_args(side)) {
+      : map_(job.read.names.maps.core), all_args_(names.all_args(side)) {
     TargetOptions const& asked = job.request.options.megatron;
     auto const& slots = job.model.slots();
     distributed_ = asked.optimizer == OptimizerFiles::automatic
@@ -71,7 +71,7 @@ class StatePlan {
     if (asked.overlap_grad_reduce) set("overlap_grad_reduce", *asked.overlap_grad_reduce);
     if (asked.bucket_size > 0) set("ddp_bucket_size", asked.bucket_size);
     // Sizes of the default bucket follow from it; without a word it stays as it was.
-    Json const before = fact(job.read.args, "data_parallel_size");
+    Json const before = fact(job.read.facts.args, "data_parallel_size");
     if (asked.data_parallel_size > 0)
       set("data_parallel_size", asked.data_parallel_size);
     else if (before.integer() != nullptr)
@@ -126,23 +126,23 @@ void MegatronFormat::lay_out(MappedTarget const& job, TargetDraft& draft) const 
   MegatronNames const names(job);
   Mesh const& mesh = job.request.target.mesh;
   names.warn_of_unknown_padding(draft.warnings);
-  Side const side(job.model, job.read.maps.core, names.side_options(true));
+  Side const side(job.model, job.read.names.maps.core, names.side_options(true));
   draft.target_adds = side.adds();
   ExtraStates extras(names.spec, names.form, job.request.read.foreign_classes);
   Index const experts = job.count("expert");
   if (names.renumbers()) {  // states of modules have the numbers of other layers
     if (has_module_states(job.source)) draft.warnings.push_back(renumbered_states_warning);
   } else if (job.source.storage == Storage::shares) {
-    extras.set_names(job.read.traits.names, job.read.target_trainer);
-    extras.take(job.source, job.read.chunks, experts);
-    extras.use_source_keys(same_names(job.read.traits.names, job.read.target_trainer) &&
-                           names.spec == job.read.traits.spec &&
-                           (experts == 0 || names.form == job.read.traits.form));
+    extras.set_names(job.read.facts.traits.names, job.read.names.target_trainer);
+    extras.take(job.source, job.read.stored.chunks, experts);
+    extras.use_source_keys(same_names(job.read.facts.traits.names, job.read.names.target_trainer) &&
+                           names.spec == job.read.facts.traits.spec &&
+                           (experts == 0 || names.form == job.read.facts.traits.form));
   } else if (job.source.storage == Storage::chunks && job.read.is_megatron()) {
-    extras.set_names(job.read.traits.names, job.read.target_trainer);
+    extras.set_names(job.read.facts.traits.names, job.read.names.target_trainer);
     extras.take_objects(job.source);
   } else {
-    extras.set_names({}, job.read.target_trainer);
+    extras.set_names({}, job.read.names.target_trainer);
   }
   draft.stated = {names.stated_args(side), names.side_options(true)};
   draft.file_mesh = shard_mesh(sizes_of(mesh));

@@ -55,7 +55,7 @@ std::uint64_t largest_file(PlanRequest const& request) {
 
 void add_params(MappedTarget const& job, TargetDraft& draft) {
   TextFile const* const text = config_text(draft);
-  MapFile const& family = *job.read.maps.family;
+  MapFile const& family = *job.read.names.maps.family;
   Json const config =
       text == nullptr
           ? Json::object()
@@ -101,10 +101,10 @@ void MistralFormat::lay_out(MappedTarget const& job, TargetDraft& draft) const {
          "[target] format = \"mistral\": a LoRA adapter has no form in Mistral's files. Choose "
          "huggingface, a folder of peft.");
   SideOptions options;
-  options.options = job.read.target_names->options;
-  Side const side(job.model, job.read.target_names->map, std::move(options));
+  options.options = job.read.names.target_names->options;
+  Side const side(job.model, job.read.names.target_names->map, std::move(options));
   draft.target_adds = side.adds();
-  add_sidecars(draft, {job.read.reference, job.read.config_text});
+  add_sidecars(draft, {job.read.facts.reference, job.read.facts.config_text});
   std::vector<StoredName> const names = side.names(nullptr);
   if (std::ranges::any_of(names,
                           [&](StoredName const& name) { return !side.part(name.entry).empty(); }))
@@ -125,7 +125,7 @@ void MistralFormat::lay_out(MappedTarget const& job, TargetDraft& draft) const {
                    .config_text = {},
                    .stem = std::string(huggingface::consolidated_stem)},
                   pieces, copies);
-  for (huggingface::ConfigPatch const& change : job.read.config_changes)
+  for (huggingface::ConfigPatch const& change : job.read.facts.config_changes)
     patch_config(draft, change);
   add_params(job, draft);
   warn_without_tokenizer(draft);

@@ -41,7 +41,7 @@ class DistTarget {
     draft_.stated = {names_.stated_args(side), dist_options(false)};
     TargetParts const parts{&job_.model, &side, job_.dtypes, &request()};
     DistTensors const tensors{pipeline_chunks(request().target.pipeline), fsdp_,
-                              job_.read.target_trainer.root};
+                              job_.read.names.target_trainer.root};
     DcpTarget target(draft_, run_folder(job_.record, is_numbered()));
     if (fsdp_)
       finish_fsdp(target, parts, tensors);
@@ -66,7 +66,7 @@ class DistTarget {
         fail(ErrorKind::usage,
              "[target] layout.{} = {}: no rule of {} splits this model along it. Remove the "
              "key, or name an axis in the map's [rules].",
-             axis.name, axis.size, job_.read.maps.core.name);
+             axis.name, axis.size, job_.read.names.maps.core.name);
   }
 
   void finish_dist(DcpTarget& target, TargetParts const& parts, DistTensors const& tensors,
@@ -101,7 +101,7 @@ class DistTarget {
       add(group_setting_objects(
           megatron::optimizer_settings(job_.source, *job_.record, record.experts_apart,
                                        record.expert_biases),
-          parts, job_.read.args, record.experts_apart));
+          parts, job_.read.facts.args, record.experts_apart));
     add_dist_tensors(target, parts, tensors);
     for (auto& one : fsdp_paths(parts)) paths.push_back(std::move(one));
     draft_.opaque = target.finish(std::move(paths));
@@ -109,7 +109,7 @@ class DistTarget {
   }
 
   Side dist_side(bool stacked) const {
-    return {job_.model, job_.read.maps.core, dist_options(stacked)};
+    return {job_.model, job_.read.names.maps.core, dist_options(stacked)};
   }
 
   SideOptions dist_options(bool stacked) const {
@@ -122,29 +122,30 @@ class DistTarget {
     options.options["vis_stacked"] = Json(!fsdp_ && stack_tower() ? 1 : 0);
     options.options["halves"] = Json(fsdp_ || keeps_pieces() ? 1 : 0);
     options.options["parts"] = Json(fsdp_ ? 0 : 1);
-    options.options["numbered_biases"] =
-        Json(request().target.mesh.size(mesh_axis_of(job_.read.maps.core, "expert")) == 1 ? 1 : 0);
+    options.options["numbered_biases"] = Json(
+        request().target.mesh.size(mesh_axis_of(job_.read.names.maps.core, "expert")) == 1 ? 1 : 0);
     return options;
   }
 
   /// Whether experts, and gate and up, have keys of their own because a program of the source needs
   /// that, as ModelOpt, whose quantisers have values next to fused weights.
   bool keeps_pieces() const {
-    return same_objects() && (job_.read.traits.halves || job_.read.traits.form == "singleton") &&
+    return same_objects() &&
+           (job_.read.facts.traits.halves || job_.read.facts.traits.form == "singleton") &&
            find_fused_part(job_.model, false);
   }
 
   /// Megatron stacks the layers of a vision tower, which always have the same form.
   bool stack_tower() const {
     if (request().options.dist.layers == LayerKeys::automatic && same_objects() &&
-        job_.read.traits.names.tower == "mcore")
-      return job_.read.traits.names.tower_stacked;
+        job_.read.facts.traits.names.tower == "mcore")
+      return job_.read.facts.traits.names.tower_stacked;
     return request().options.dist.layers != LayerKeys::separate;
   }
 
   bool same_names() const {
-    TrainerNames const& source = job_.read.traits.names;
-    TrainerNames const& target = job_.read.target_trainer;
+    TrainerNames const& source = job_.read.facts.traits.names;
+    TrainerNames const& target = job_.read.names.target_trainer;
     return megatron::same_names(source, target) &&
            (target.tower != "mcore" || source.tower_stacked == stack_tower());
   }
@@ -160,11 +161,11 @@ class DistTarget {
           ErrorKind::usage,
           "[target] layers = \"stacked\": Megatron-Core keeps the layers of a hybrid model apart. Set layers = \"separate\".");
     }
-    if (!asked && same_objects() && !names_.renumbers()) return job_.read.traits.stacked;
+    if (!asked && same_objects() && !names_.renumbers()) return job_.read.facts.traits.stacked;
     if (!asked && has_layer_pattern()) return false;
     bool const alike =
         job_.count("attention_kinds") != 0 ||  // their names differ
-        layers_are_alike(dist_side(true), job_.count("L"), job_.read.target_trainer.root);
+        layers_are_alike(dist_side(true), job_.count("L"), job_.read.names.target_trainer.root);
     if (asked && !alike)
       fail(
           ErrorKind::usage,
@@ -175,7 +176,7 @@ class DistTarget {
   /// Megatron keeps layers apart where args spell out which have experts, even when the answer is
   /// all or none.
   bool has_layer_pattern() const {
-    Json pattern = fact(job_.read.args, "moe_layer_freq");
+    Json pattern = fact(job_.read.facts.args, "moe_layer_freq");
     for (auto const& [key, value] : names_.args())
       if (key == "moe_layer_freq") pattern = value;
     return pattern.items() != nullptr || pattern.text() != nullptr ||
@@ -185,14 +186,14 @@ class DistTarget {
   void add_objects(DcpTarget& target, Side const& side, bool stacked) {
     std::vector<StoredName> const names = side.names(nullptr);
     bool const from_dist = same_objects();
-    bool const same_modules =
-        from_dist && names_.spec == job_.read.traits.spec && !names_.renumbers() && same_names();
+    bool const same_modules = from_dist && names_.spec == job_.read.facts.traits.spec &&
+                              !names_.renumbers() && same_names();
     ObjectChoice const choice{same_modules, request().read.drop_rng, request().read.drop_optimizer};
     ObjectGate gate(job_.source, request());
     if (from_dist)
       copy_objects(target, job_.source,
-                   {stacked, job_.count("L"), job_.count("expert"), job_.read.target_trainer.root,
-                    keeps_pieces()},
+                   {stacked, job_.count("L"), job_.count("expert"),
+                    job_.read.names.target_trainer.root, keeps_pieces()},
                    choice, gate);
     gate.warn(draft_.warnings);
     if (same_modules || !job_.model.adapter_ranks().empty()) return;
@@ -201,18 +202,18 @@ class DistTarget {
     if (names_.renumbers()) {  // states of modules have the numbers of other layers
       if (megatron::has_module_states(job_.source))
         draft_.warnings.push_back(megatron::renumbered_states_warning);
-      return make_objects(target, extras, names, job_.read.target_trainer.root);
+      return make_objects(target, extras, names, job_.read.names.target_trainer.root);
     }
-    extras.set_names(job_.read.traits.names, job_.read.target_trainer);
+    extras.set_names(job_.read.facts.traits.names, job_.read.names.target_trainer);
     if (job_.source.storage == Storage::shares)
-      extras.take(job_.source, job_.read.chunks, job_.count("expert"));
+      extras.take(job_.source, job_.read.stored.chunks, job_.count("expert"));
     if (from_dist) extras.take_objects(job_.source);
-    make_objects(target, extras, names, job_.read.target_trainer.root);
+    make_objects(target, extras, names, job_.read.names.target_trainer.root);
   }
 
   /// A warning is needed because args of such a source are not changed.
   void warn_of_chains(DistRecord const& record) {
-    Json const& args = job_.read.args;
+    Json const& args = job_.read.facts.args;
     if (!same_objects() || !record.has_states || job_.count("expert") == 0 ||
         fact(args, "expert_model_parallel_size").is_null())
       return;
@@ -238,7 +239,7 @@ class DistTarget {
   /// or the settings of another program in the folder of the tensors.
   bool carries_facts() const {
     if (program() == megatron::TargetProgram::megatron_lm) return false;
-    if (job_.read.files && !job_.read.files->config.is_null()) return true;
+    if (job_.read.facts.files && !job_.read.facts.files->config.is_null()) return true;
     auto const& shape = job_.source.shares.shape;
     if (!shape || shape->facts.is_null()) return false;
     std::filesystem::path const settings = shape->settings;
@@ -283,9 +284,9 @@ class DistTarget {
     if (!from_dist || request().read.drop_rng) record.args.emplace_back("no_save_rng", true);
     record.drop_states = request().read.drop_optimizer;
     record.singleton = keeps_pieces();
-    record.new_keys = !from_dist || job_.read.traits.chained || job_.source.chunked.flattened ||
-                      !job_.read.view.buffers.empty() ||
-                      (job_.read.traits.form == "singleton" && !keeps_pieces()) ||
+    record.new_keys = !from_dist || job_.read.facts.traits.chained ||
+                      job_.source.chunked.flattened || !job_.read.facts.view.buffers.empty() ||
+                      (job_.read.facts.traits.form == "singleton" && !keeps_pieces()) ||
                       request().read.drop_optimizer;
     return record;
   }

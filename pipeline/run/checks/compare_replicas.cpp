@@ -46,7 +46,7 @@ KnownEqual equal_records(Checkpoint const& source, Catalog const& catalog) {
   };
 }
 
-/// The source with the copies that its stored names mean (JobPlan::declared_copies).
+/// The source with the copies that its stored names mean (TensorCopies::declared).
 Catalog with_declared(JobPlan const& plan) {
   Catalog const& source = plan.source;
   Catalog result;
@@ -54,7 +54,7 @@ Catalog with_declared(JobPlan const& plan) {
   result.views = source.views;
   result.blobs = source.blobs;
   result.tensors.resize(source.tensors.size());
-  for (auto const& [copy, of] : plan.declared_copies) {
+  for (auto const& [copy, of] : plan.copies.declared) {
     TensorPieces& pieces = result.tensors[index(of)];
     if (pieces.empty()) pieces = source.tensors[index(of)];
     TensorPieces const& copies = source.tensors[index(copy)];
@@ -70,7 +70,7 @@ Catalog with_declared(JobPlan const& plan) {
 ReplicaFindings find_copies(PlannedJob const& job, CatalogReader const& read, Comm const& comm) {
   JobPlan const& plan = job.plan;
   KnownEqual const known = equal_records(job.source, plan.source);
-  if (plan.declared_copies.empty())
+  if (plan.copies.declared.empty())
     return compare_copies(*plan.model, plan.source, read, comm, known);
   return compare_copies(*plan.model, with_declared(plan), read, comm, known);
 }
@@ -78,7 +78,7 @@ ReplicaFindings find_copies(PlannedJob const& job, CatalogReader const& read, Co
 /// Advice for a tensor that was declared to be a copy and is none.
 std::string way_out_of_copies(PlannedJob const& job) {
   std::string const first = "set source.replicas = \"first\"";
-  if (!job.plan.declared_copies.empty())
+  if (!job.plan.copies.declared.empty())
     return fmt::format(
         "According to the target's config.json and the map it is a copy: programs that load the "
         "target would tie the two. Nothing was written. If config.json has tie_word_embeddings = "
@@ -104,7 +104,7 @@ std::string way_out_of_copies(PlannedJob const& job) {
 std::uint64_t compare_tied(JobSpec const& spec, PlannedJob const& job, CatalogReader const& read,
                            Comm const& comm) {
   bool const adapter = !job.plan.model->adapter_ranks().empty();
-  bool const shared = !job.plan.same_as.empty();
+  bool const shared = !job.plan.copies.same_as.empty();
   ReplicaFindings const findings = find_copies(job, read, comm);
   together(comm, [&] {
     if (findings.faults.empty()) return;
@@ -138,10 +138,10 @@ CatalogReader reader_of(ExtentReader& reader) {
 
 std::uint64_t compare_replicas(JobSpec const& spec, PlannedJob const& job, SourceWatch const& watch,
                                Comm const& comm) {
-  bool const shared = !job.plan.model->adapter_ranks().empty() || !job.plan.same_as.empty();
+  bool const shared = !job.plan.model->adapter_ranks().empty() || !job.plan.copies.same_as.empty();
   if ((spec.source.replicas != ReplicaChoice::compare && !shared) ||
       (job.plan.plan.replicas_dropped == 0 && !has_copies(job.plan.source) &&
-       job.plan.declared_copies.empty()))
+       job.plan.copies.declared.empty()))
     return 0;
   begin_phase("comparing replicas of the source");
   watch.look_at(*job.sources);
@@ -154,11 +154,11 @@ std::uint64_t compare_replicas(JobSpec const& spec, PlannedJob const& job, Sourc
 
 RowsBehind look_at_padding_left_out(PlannedJob const& job, SourceWatch const& watch,
                                     Comm const& comm) {
-  if (job.plan.padding.empty()) return {};
+  if (job.plan.listing.padding.empty()) return {};
   begin_phase("reading rows behind the vocabulary");
   watch.look_at(*job.sources);
   ExtentReader reader(*job.sources, job.plan.source.views);
-  return look_behind_vocabulary(*job.plan.model, job.plan.padding, reader_of(reader), comm);
+  return look_behind_vocabulary(*job.plan.model, job.plan.listing.padding, reader_of(reader), comm);
 }
 
 }  // namespace reshard

@@ -163,7 +163,7 @@ std::vector<Figure> const& figures() {
     {"target.format", text, stated([](R r) { return name(r.job.target.format); })},
     {"map", text, planned([](P p) { return p.job.plan.map_name; })},  // the family's, "" for none
     {"ranks", count, planned([](P p) { return p.job.ranks; })},
-    {"parts", text, planned([](P p) { return p.job.plan.parts; })},  // what becomes of parts beside the language model
+    {"parts", text, planned([](P p) { return p.job.plan.absent.parts; })},  // what becomes of parts beside the language model
 
     {"plan.logical_tensors", count, planned([](P p) { return p.job.plan.plan.logical_tensors; })},
     {"plan.source_files", count, planned([](P p) { return p.job.source.files.size(); })},

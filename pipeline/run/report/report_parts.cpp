@@ -112,9 +112,9 @@ RunReport report_of_plan(JobSpec const& spec, PlannedJob const& job, Comm const&
   RunReport report;
   report.job = spec;
   report.warnings = job.plan.warnings;
-  report.left_out = job.plan.left_out;
-  if (job.plan.cast) report.dtype_changes = job.plan.dtype_changes;
-  std::ranges::move(job.plan.quantised.list(), std::back_inserter(report.dtype_changes));
+  report.left_out = job.plan.absent.left_out;
+  if (job.plan.dtypes.cast) report.dtype_changes = job.plan.dtypes.changes;
+  std::ranges::move(job.plan.dtypes.quantised.list(), std::back_inserter(report.dtype_changes));
   set_planned(report.figures, spec, job);
   if (std::string save = taken_save(spec.source.path, job.source.folder); !save.empty())
     report.figures.set("source.save", std::move(save));

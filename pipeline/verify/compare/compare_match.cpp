@@ -50,10 +50,10 @@ class Matcher {
         b_model_(*sides.b.catalogue.model),
         a_(sides.a.catalogue.source),
         b_(sides.b.catalogue.source),
-        a_adds_(sides.a.catalogue.adds),
-        b_adds_(sides.b.catalogue.adds),
-        a_casts_(sides.a.catalogue.casts),
-        b_casts_(sides.b.catalogue.casts) {}
+        a_adds_(sides.a.catalogue.listing.adds),
+        b_adds_(sides.b.catalogue.listing.adds),
+        a_casts_(sides.a.catalogue.listing.casts),
+        b_casts_(sides.b.catalogue.listing.casts) {}
 
   MatchedSides run() {
     result_.b.files = std::move(b_.files);

@@ -122,8 +122,8 @@ ComparedSides open_sides(CompareRequest const& request, Comm const& comm) {
   for (ComparedSide const* side : {&sides.a, &sides.b}) {
     if (!side->checkpoint.run.newer_saves.empty())
       sides.notes.push_back(side->checkpoint.run.newer_saves);
-    if (!side->catalogue.prefix_note.empty())
-      sides.notes.push_back(side->path.string() + ": " + side->catalogue.prefix_note);
+    if (!side->catalogue.listing.prefix_note.empty())
+      sides.notes.push_back(side->path.string() + ": " + side->catalogue.listing.prefix_note);
   }
   for (std::string const& warning : sides.a.catalogue.warnings)  // of b, copies are read
     if (warning != sides.a.checkpoint.run.newer_saves) sides.notes.push_back(warning);

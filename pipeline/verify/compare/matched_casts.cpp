@@ -31,10 +31,10 @@ std::size_t round_as(ComparedSide& side, ComparedSide const& made, bool apply) {
     if (!from || !to || from == to || !quant::castable(*from, *to)) continue;
     ++rounded;
     if (!apply) continue;
-    int const wanted = add_of(made.catalogue.adds, *other);
-    int const own = add_of(plan.adds, TensorId(t));
+    int const wanted = add_of(made.catalogue.listing.adds, *other);
+    int const own = add_of(plan.listing.adds, TensorId(t));
     change_values_of(*plan.model, plan.source, TensorId(t), *to, wanted - own);
-    if (wanted != own) plan.adds[t] = wanted;
+    if (wanted != own) plan.listing.adds[t] = wanted;
   }
   return rounded;
 }

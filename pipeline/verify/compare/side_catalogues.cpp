@@ -151,10 +151,10 @@ class SidesOpener {
     if (names.empty()) return;
     std::set<std::string, std::less<>> all;
     for (LogicalTensor const& tensor : a.model->tensors()) all.insert(tensor.name);
-    Json const& config = a.named_config.is_null() ? b.named_config : a.named_config;
-    a.casts.resize(a.model->tensors().size());
+    Json const& config = a.configs.named.is_null() ? b.configs.named : a.configs.named;
+    a.listing.casts.resize(a.model->tensors().size());
     for (auto const& [name, dtype] : cast_names(config, all, request_.library))
-      if (names.contains(name)) a.casts[index(*a.model->find_tensor(name))] = dtype;
+      if (names.contains(name)) a.listing.casts[index(*a.model->find_tensor(name))] = dtype;
   }
 
   /// Logical tensors have axes, which a comparison by names does not look at; beside them those of

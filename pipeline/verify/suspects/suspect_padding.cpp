@@ -117,8 +117,8 @@ PaddingFindings look_at_padding(Checkpoint const& checkpoint, JobPlan const& cat
   int const vocab = catalogue.model->axes().find("vocab");
   if (vocab < 0) return {};
   Index const rows = catalogue.model->axes()[static_cast<AxisId>(vocab)].size;
-  if (catalogue.padded_vocab <= rows) return {};
-  query.vocab = catalogue.padded_vocab;
+  if (catalogue.listing.padded_vocab <= rows) return {};
+  query.vocab = catalogue.listing.padded_vocab;
   JobPlan padded = open_logical(checkpoint, query, comm);
   int const axis = padded.model->axes().find("vocab");
   if (axis < 0) return {};

@@ -138,15 +138,15 @@ std::string fused_scale_of(Model const& model, TensorId id) {
 
 void note_repeated(JobPlan const& plan, MapLibrary const& library,
                    std::span<SuspectTensor> tensors) {
-  if (!plan.stored_names || plan.named_config.is_null()) return;
+  if (!plan.stored_names || plan.configs.named.is_null()) return;
   Names names;
   for (SuspectTensor const& tensor : tensors) names.insert(tensor.name);
   std::map<std::string, std::string, std::less<>> weights;
-  for (std::string const& prefix : prefixes_before_names(plan.named_config, names, library)) {
+  for (std::string const& prefix : prefixes_before_names(plan.configs.named, names, library)) {
     Names behind;
     for (auto at = names.lower_bound(prefix); at != names.end() && at->starts_with(prefix); ++at)
       behind.insert(at->substr(prefix.size()));
-    for (auto const& [name, held] : repeated_names(plan.named_config, behind, library))
+    for (auto const& [name, held] : repeated_names(plan.configs.named, behind, library))
       weights.emplace(prefix + name, prefix + held.weight);
   }
   for (SuspectTensor& tensor : tensors)

@@ -31,7 +31,7 @@ bool is_stored_scale(std::string_view name);
 std::string fused_scale_of(Model const& model, TensorId id);
 
 /// Says of the tensors of a plan with stored names which of them one weight of the model is, by the
-/// config.json beside them (JobPlan::named_config). Looks through Sight.
+/// config.json beside them (PlannedConfigs::named). Looks through Sight.
 void note_repeated(JobPlan const& plan, MapLibrary const& library,
                    std::span<SuspectTensor> tensors);
 

@@ -45,7 +45,7 @@ class SuspectSearch {
     std::vector<std::string> ignored;  // what is not followed is explained by `digest`
     (void)follow_own_manifest(logical, checkpoint_, ignored, comm_);
     open_tensors(logical);
-    if (!catalogue_.prefix_note.empty()) notes_.push_back(catalogue_.prefix_note);
+    if (!catalogue_.listing.prefix_note.empty()) notes_.push_back(catalogue_.listing.prefix_note);
     together(comm_, [&] { lay_out(); });
     begin_phase("reading the tensors");
     std::vector<SliceValues> const slices = survey_tensors(

@@ -43,10 +43,10 @@ class PairReader {
         return terms.of(to, place, rank);
       };
       auto& pieces = matrix->matrix == AdapterMatrix::a ? one.a : one.b;
-      TensorPieces const& stored = adapter_.catalog.tensors[t];
+      TensorPieces const& stored = adapter_.stored.catalog.tensors[t];
       for (std::size_t i = 0; i < stored.size(); ++i)
         if (!stored.is_copy(i)) {
-          Blob const& blob = adapter_.catalog.blobs[stored.blob(i)];
+          Blob const& blob = adapter_.stored.catalog.blobs[stored.blob(i)];
           pieces.push_back(factor(stored[i], blob, one));
           if (magnitudes_ != nullptr && matrix->matrix == AdapterMatrix::b)
             one.magnitude.push_back(magnitudes_->beside(pieces.back(), blob, one.rank));
@@ -59,7 +59,7 @@ class PairReader {
 
  private:
   FactorPiece factor(Piece piece, Blob const& blob, AdaptedTensor const& one) const {
-    if (!quant::mergeable(blob.dtype) || blob.file >= adapter_.catalog.real_files())
+    if (!quant::mergeable(blob.dtype) || blob.file >= adapter_.stored.catalog.real_files())
       fail(ErrorKind::source,
            "adapter: '{}' is {}, expected F32, BF16 or F16. Convert it to one of these.", blob.name,
            name(blob.dtype));

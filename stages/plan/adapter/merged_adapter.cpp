@@ -36,7 +36,7 @@ Json files_json(Checkpoint const& adapter) {
 SourceModel read_adapter(Checkpoint const& source, PlanRequest const& request,
                          SourceModel const& read) {
   Checkpoint described = *source.others.adapter;
-  if (described.model.config.is_null()) described.model.config = read.config;
+  if (described.model.config.is_null()) described.model.config = read.facts.config;
   PlanRequest own;
   own.target.format = FormatId::megatron;
   own.read.map = request.read.map;
@@ -67,7 +67,7 @@ LowRankPairs pairs_of(Checkpoint const& source, PlanRequest const& request,
                       SourceModel const& read) {
   Checkpoint const& adapter = *source.others.adapter;
   auto const first_file = source.adapter_inside() ? 0 : narrow<std::uint32_t>(source.own_files());
-  MapFile const* const family = read.maps.family ? &*read.maps.family : nullptr;
+  MapFile const* const family = read.names.maps.family ? &*read.names.maps.family : nullptr;
   auto const pairs = [&](SourceModel const& from, huggingface::LoraConfig const& config,
                          Magnitudes const* magnitudes = nullptr) {
     if ((magnitudes == nullptr) == config.normalised())
@@ -81,11 +81,11 @@ LowRankPairs pairs_of(Checkpoint const& source, PlanRequest const& request,
   };
   if (adapter.names == NameOwner::megatron) {
     SourceModel const from = read_adapter(source, request, read);
-    return pairs(from, config_of(from.files, adapter, request));
+    return pairs(from, config_of(from.facts.files, adapter, request));
   }
   huggingface::LoraConfig const config = config_of(adapter.model.beside, adapter, request);
   auto const has = [&](std::string_view name) {
-    return source.names == NameOwner::family && read.view.weights.contains(std::string(name));
+    return source.names == NameOwner::family && read.facts.view.weights.contains(std::string(name));
   };
   Magnitudes const magnitudes(adapter);
   if (magnitudes.none()) return pairs(peft_adapter(adapter, read, config, has), config);
@@ -120,10 +120,11 @@ void merge_adapter(Checkpoint const& source, PlanRequest const& request, SourceM
         "{}: holds optimizer state, which belongs to the weights before the adapter is merged. Set "
         "source.optimizer = \"drop\".",
         source.place);
-  RESHARD_EXPECT(read.maps.family || adapter.names == NameOwner::megatron);  // make_model() chose
+  RESHARD_EXPECT(read.names.maps.family ||
+                 adapter.names == NameOwner::megatron);  // make_model() chose
   LowRankPairs const pairs = pairs_of(source, request, read);
-  pairs.merge_into(read.catalog);
-  read.merged_adapter = adapter_record(source, pairs);
+  pairs.merge_into(read.stored.catalog);
+  read.stored.merged_adapter = adapter_record(source, pairs);
 }
 
 }  // namespace reshard

@@ -15,9 +15,9 @@ namespace {
 /// a config.json travels with the source, that says it.
 std::string bridge_family(PlanRequest const& request, SourceModel const& read, JobPlan const& job) {
   std::string name = job.map_name;
-  if (name.empty() && read.files && !read.files->config.is_null())
+  if (name.empty() && read.facts.files && !read.facts.files->config.is_null())
     capture([&] {
-      name = request.read.library.choose("auto", read.files->config, {}, true).family->name;
+      name = request.read.library.choose("auto", read.facts.files->config, {}, true).family->name;
     });
   return std::filesystem::path(name).stem().string();
 }
@@ -60,8 +60,8 @@ void add_run_config(Checkpoint const& source, PlanRequest const& request, Source
     return;
   BridgeTarget target{.args = job.stated->args,
                       .family = {},
-                      .own_args = read.maps.core.own_args,
-                      .config = job.model_config,
+                      .own_args = read.names.maps.core.own_args,
+                      .config = job.configs.model,
                       .folder = request.target.folder};
   target.layers_apart = std::ranges::any_of(job.target.blobs, [](Blob const& blob) {
     return blob.name.find("decoder.layers.0.") != std::string::npos;
@@ -83,7 +83,7 @@ void add_run_config(Checkpoint const& source, PlanRequest const& request, Source
         std::ranges::any_of(source.stored.objects, [](StoredObject const& object) {
           return object.name.starts_with("rng_state");
         });
-    target.has_parts = !read.target_trainer.root.empty();
+    target.has_parts = !read.names.target_trainer.root.empty();
     target.family = bridge_family(request, read, job);
     text = run_config_text(target, request.read.library);
   }

@@ -33,14 +33,14 @@ bool is_apart(MapFile const& map, std::string_view name) {
 void check_carried_parts(SourceModel const& read, ModelChanges const& changes, Index vocab,
                          std::string const& keys) {
   Model const& model = *read.model;
-  MapFile const& map = read.maps.family ? *read.maps.family : read.maps.core;
+  MapFile const& map = read.names.maps.family ? *read.names.maps.family : read.names.maps.core;
   int const expert = model.axes().find("expert");
   Index const experts = expert < 0 ? 0 : model.axes()[static_cast<AxisId>(expert)].size;
   for (std::size_t t = 0; t < model.tensors().size(); ++t) {
     LogicalTensor const& tensor = model.tensors()[t];
-    TensorPieces const& pieces = read.catalog.tensors[t];
+    TensorPieces const& pieces = read.stored.catalog.tensors[t];
     if (!std::string_view(tensor.name).starts_with("kept.") || pieces.empty()) continue;
-    std::string_view const name = read.catalog.blobs[pieces.blob(0)].name;
+    std::string_view const name = read.stored.catalog.blobs[pieces.blob(0)].name;
     auto const counts = [&](Index size) {
       return std::ranges::any_of(tensor.axes, [&](LogicalAxis const& axis) {
         return model.axes()[axis.axis].size == size;

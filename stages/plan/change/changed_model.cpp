@@ -200,44 +200,48 @@ class ModelChanger {
 
   // --- Facts ---
 
-  std::string inner() const { return read_.maps.family ? read_.maps.family->facts : ""; }
+  std::string inner() const {
+    return read_.names.maps.family ? read_.names.maps.family->facts : "";
+  }
 
   std::vector<huggingface::ConfigPatch> config_patches(Json const& config,
                                                        std::string const& place) const {
-    Json const complete = read_.maps.family ? completed_config(*read_.maps.family, config) : config;
+    Json const complete =
+        read_.names.maps.family ? completed_config(*read_.names.maps.family, config) : config;
     auto patches = changed_facts(complete, inner(), facts_, place);
-    if (!facts_.drop_depths || !read_.maps.family) return patches;
-    for (huggingface::ConfigPatch& patch : prediction_layer_changes(*read_.maps.family, config, 0))
+    if (!facts_.drop_depths || !read_.names.maps.family) return patches;
+    for (huggingface::ConfigPatch& patch :
+         prediction_layer_changes(*read_.names.maps.family, config, 0))
       if (std::ranges::find(patches, patch.path, &huggingface::ConfigPatch::path) == patches.end())
         patches.push_back(std::move(patch));
     return patches;
   }
 
   void restate() {
-    if (!read_.args.is_null()) {
-      changed_.args = changed_facts(read_.args, "", facts_, "args");
-      read_.args = huggingface::patched_config(read_.args, changed_.args);
+    if (!read_.facts.args.is_null()) {
+      changed_.args = changed_facts(read_.facts.args, "", facts_, "args");
+      read_.facts.args = huggingface::patched_config(read_.facts.args, changed_.args);
     }
     std::set<std::string> told;
-    for (auto* folder : {&read_.files, &read_.reference}) {
+    for (auto* folder : {&read_.facts.files, &read_.facts.reference}) {
       if (!*folder || (*folder)->config.is_null()) continue;
       auto const patches = config_patches((*folder)->config, config_name_of(**folder));
       for (huggingface::ConfigPatch const& patch : patches) told.insert(sentence(patch));
-      if (folder == &read_.files) changed_.config = patches;
+      if (folder == &read_.facts.files) changed_.config = patches;
       (*folder)->config_text = huggingface::patched_config_text(std::move((*folder)->config_text),
                                                                 patches, config_name_of(**folder));
       (*folder)->config = huggingface::patched_config((*folder)->config, patches);
       (*folder)->indexed = false;  // its index is of the source's tensors
     }
-    if (!read_.config.is_null()) {
-      auto const patches = config_patches(read_.config, "config.json");
-      read_.config = huggingface::patched_config(read_.config, patches);
-      if (!read_.config_text.empty())
-        read_.config_text =
-            huggingface::patched_config_text(std::move(read_.config_text), patches, "config.json");
+    if (!read_.facts.config.is_null()) {
+      auto const patches = config_patches(read_.facts.config, "config.json");
+      read_.facts.config = huggingface::patched_config(read_.facts.config, patches);
+      if (!read_.facts.config_text.empty())
+        read_.facts.config_text = huggingface::patched_config_text(
+            std::move(read_.facts.config_text), patches, "config.json");
       if (changed_.config.empty()) changed_.config = patches;
     }
-    if (facts_.vocab > 0) read_.recorded_vocab = facts_.vocab;
+    if (facts_.vocab > 0) read_.facts.recorded_vocab = facts_.vocab;
     prove();
     if (!told.empty())
       read_.warnings.push_back(fmt::format(
@@ -256,13 +260,15 @@ class ModelChanger {
   void prove() {
     Index const vocab = size("vocab");
     std::optional<Model> stated;
-    if (read_.maps.family && !read_.config.is_null()) {
-      ModelFacts facts{read_.config, "config.json", vocab, facts_.drop_depths ? 0 : count("M")};
+    if (read_.names.maps.family && !read_.facts.config.is_null()) {
+      ModelFacts facts{read_.facts.config, "config.json", vocab,
+                       facts_.drop_depths ? 0 : count("M")};
       Json const divisor = model_.value("make_vocab_size_divisible_by");
       if (!divisor.is_null()) facts.facts.set("make_vocab_size_divisible_by", divisor);
-      stated.emplace(*read_.maps.family, read_.maps.core, facts);
+      stated.emplace(*read_.names.maps.family, read_.names.maps.core, facts);
     } else {
-      stated.emplace(read_.maps.core, read_.maps.core, ModelFacts{read_.args, "args", vocab});
+      stated.emplace(read_.names.maps.core, read_.names.maps.core,
+                     ModelFacts{read_.facts.args, "args", vocab});
     }
     stated->set_schemes(model_.schemes());
     if (read_.unquantised) (void)read_.unquantised->restate(*stated);

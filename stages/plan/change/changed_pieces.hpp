@@ -19,8 +19,8 @@ inline std::optional<AxisId> axis_of(Model const& model, std::string_view name) 
 /// Calls `use` with every catalogue of a source that is read.
 template <class Use>
 void each_catalog(SourceModel& read, Use const& use) {
-  use(read.catalog);
-  if (read.weights) use(*read.weights);
+  use(read.stored.catalog);
+  if (read.stored.weights) use(*read.stored.weights);
 }
 
 /// Calls `use` with every model of a source that is read.

@@ -107,7 +107,7 @@ class RowChanger {
            "[target] vocab_size = {}: {} holds master weights alone, and rows are not added to "
            "these. Choose torch_dist, or set source.optimizer = \"drop\".",
            changes_.vocab_size, format_of(target_).name());
-    bool const unknown = read_.traits.padded_vocab == held && !read_.recorded_vocab &&
+    bool const unknown = read_.facts.traits.padded_vocab == held && !read_.facts.recorded_vocab &&
                          source_.names == NameOwner::megatron;
     if (unknown)
       read_.warnings.push_back(fmt::format(
@@ -169,12 +169,12 @@ class RowChanger {
       weight = model_.find_tensor(name.substr(0, name.rfind(" ("))).value_or(tensor);
     }
     std::vector<std::string> names;
-    if (read_.maps.family && !read_.config.is_null()) {
+    if (read_.names.maps.family && !read_.facts.config.is_null()) {
       SideOptions options;
       options.has = [this](std::string_view name) {
-        return read_.view.weights.contains(std::string(name));
+        return read_.facts.view.weights.contains(std::string(name));
       };
-      Side const side(model_, *read_.maps.family, std::move(options));
+      Side const side(model_, *read_.names.maps.family, std::move(options));
       for (StoredName const& name : side.names(nullptr))
         if (std::ranges::count(side.tensors(name.entry), weight) > 0) names.push_back(name.name);
     }

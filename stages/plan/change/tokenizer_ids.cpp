@@ -162,7 +162,8 @@ class IdFinder {
 void check_tokenizer(Checkpoint const& source, PlanRequest const& request, SourceModel& read) {
   Index const vocab = request.changes.vocab_size;
   if (vocab == 0) return;
-  std::optional<huggingface::Folder> const& folder = read.reference ? read.reference : read.files;
+  std::optional<huggingface::Folder> const& folder =
+      read.facts.reference ? read.facts.reference : read.facts.files;
   std::optional<LargestId> largest;
   if (folder) largest = IdFinder(*folder).run();
   if (!largest)

@@ -73,7 +73,7 @@ class TargetQuantiser {
       : job_(job),
         request_(request),
         source_(source),
-        model_type_(text_of(fact(job.model_config, "model_type"))),
+        model_type_(text_of(fact(job.configs.model, "model_type"))),
         recipe_(huggingface::recipe_of(request.options.huggingface, model_type_)) {}
 
   void run() {
@@ -143,7 +143,7 @@ class TargetQuantiser {
   // --- Which of them are quantised ---
 
   Index layers() const {
-    for (Json const* const config : {&job_.model_config, &job_.named_config})
+    for (Json const* const config : {&job_.configs.model, &job_.configs.named})
       for (std::string const inner : {"", "text_config.", "llm_config."})
         if (Json const value = fact(*config, inner + "num_hidden_layers");
             value.integer() != nullptr)
@@ -172,7 +172,7 @@ class TargetQuantiser {
           made, [](Made const& part) { return safetensors::tensor_bytes(part.spec) % 8 == 0; });
       auto& into = even ? made_ : odd;
       std::ranges::move(made, std::back_inserter(into));
-      job_.quantised.add(one.dtype, recipe_.code_dtype(), one.name);
+      job_.dtypes.quantised.add(one.dtype, recipe_.code_dtype(), one.name);
     }
     for (std::string const& pattern : choice.idle_patterns(plain_))
       job_.warnings.push_back(fmt::format(
@@ -281,10 +281,10 @@ class TargetQuantiser {
       job_.texts.push_back({name, file.dump(4), false, {}});
     }
     job_.stored_names = true;
-    job_.adds.clear();
-    job_.casts.clear();
-    job_.same_as.clear();
-    job_.declared_copies.clear();
+    job_.listing.adds.clear();
+    job_.listing.casts.clear();
+    job_.copies.same_as.clear();
+    job_.copies.declared.clear();
     job_.weights.reset();
   }
 

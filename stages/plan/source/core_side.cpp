@@ -19,18 +19,19 @@ Mesh saved_mesh(Json const& args) {
 }
 
 SideOptions chunk_options(SourceModel const& read) {
-  NameTraits const& traits = read.traits;
+  NameTraits const& traits = read.facts.traits;
   SideOptions options;
   options.in_front = true;
   options.options = {{"form", traits.form}, {"spec", traits.spec}, {"mtp_block", traits.mtp_block}};
   options.options["paired"] = Json(traits.paired ? 1 : 0);
   options.options["numbered_biases"] =
-      Json(fact(read.args, "expert_model_parallel_size") == Json(1) ? 1 : 0);
+      Json(fact(read.facts.args, "expert_model_parallel_size") == Json(1) ? 1 : 0);
   options.options["stacked"] = Json(traits.stacked ? 1 : 0);
   options.options["halves"] = Json(traits.halves ? 1 : 0);
   options.options["parts"] = Json(traits.parts ? 1 : 0);
   options.options["vis_stacked"] = Json(traits.names.tower_stacked ? 1 : 0);
-  if (!read.adapter.empty() || !read.model->schemes().empty()) options.mesh = saved_mesh(read.args);
+  if (!read.names.adapter.empty() || !read.model->schemes().empty())
+    options.mesh = saved_mesh(read.facts.args);
   return options;
 }
 
@@ -48,12 +49,12 @@ SideOptions share_options(Checkpoint const& source, NameTraits const& traits) {
 }  // namespace
 
 SideOptions core_side_options(Checkpoint const& source, SourceModel const& read) {
-  NameTraits const& traits = read.traits;
+  NameTraits const& traits = read.facts.traits;
   SideOptions options =
       source.storage == Storage::shares ? share_options(source, traits) : chunk_options(read);
   megatron::add_names(options, traits.names);
-  options.adapter = read.adapter;
-  options.adapters_apart = read.adapters_apart;
+  options.adapter = read.names.adapter;
+  options.adapters_apart = read.names.adapters_apart;
   if (traits.padded_vocab > 0) options.padded_sizes["vocab"] = traits.padded_vocab;
   options.place = source.folder.string() + ", ";
   return options;

@@ -19,8 +19,8 @@ void add_divisor(ModelFacts& facts, Json const& args) {
 
 /// The place of the facts, for messages: without any config.json one is made from the args.
 std::string origin_of(Checkpoint const& source, SourceModel const& read) {
-  bool const made =
-      source.model.config.is_null() && !read.files && !read.reference && !read.args.is_null();
+  bool const made = source.model.config.is_null() && !read.facts.files && !read.facts.reference &&
+                    !read.facts.args.is_null();
   return made ? "args" : "config.json";
 }
 
@@ -31,15 +31,15 @@ class FamilyModel {
       : source_(source), request_(request), names_(names), has_(has), read_(read) {}
 
   void make() {
-    ModelFacts facts{read_.config, origin_of(source_, read_), request_.read.true_vocab_size};
+    ModelFacts facts{read_.facts.config, origin_of(source_, read_), request_.read.true_vocab_size};
     if (logical() && !to_huggingface(request_))
       facts.true_vocab_size = carried_vocab(source_, request_, read_);
-    if (logical()) add_divisor(facts, read_.args);
+    if (logical()) add_divisor(facts, read_.facts.args);
     make(facts);
     if (source_.names == NameOwner::family && request_.read.true_vocab_size > 0) check_key();
     Index const stated = count("M");
     Index const there = layers_there(stated);
-    read_.draft = there > 0 && source_.names == NameOwner::family && read_.adapter.empty() &&
+    read_.draft = there > 0 && source_.names == NameOwner::family && read_.names.adapter.empty() &&
                   names_ == nullptr && !has_layers(false);
     if (there == stated) return;
     facts.prediction_layers = there;
@@ -51,13 +51,13 @@ class FamilyModel {
   bool logical() const { return source_.names == NameOwner::logical; }
 
   void make(ModelFacts const& facts) {
-    read_.model = std::make_unique<Model>(*read_.maps.family, read_.maps.core, facts);
+    read_.model = std::make_unique<Model>(*read_.names.maps.family, read_.names.maps.core, facts);
   }
 
   /// Names of a family come without padding rows.
   void check_key() const {
-    Model const as_stated(*read_.maps.family, read_.maps.core,
-                          ModelFacts{read_.config, "config.json", 0});
+    Model const as_stated(*read_.names.maps.family, read_.names.maps.core,
+                          ModelFacts{read_.facts.config, "config.json", 0});
     Json const vocab = as_stated.value("vocab");
     if (vocab.integer() == nullptr || *vocab.integer() <= request_.read.true_vocab_size) return;
     fail(
@@ -70,14 +70,14 @@ class FamilyModel {
   /// Layers for multi-token prediction that the checkpoint has.
   Index layers_there(Index stated) const {
     if (logical()) return source_.logical.prediction_layers;
-    if (!read_.args.is_null()) {
-      Json const by_args = Model(read_.maps.core, read_.maps.core,
-                                 {read_.args, "args", request_.read.true_vocab_size})
+    if (!read_.facts.args.is_null()) {
+      Json const by_args = Model(read_.names.maps.core, read_.names.maps.core,
+                                 {read_.facts.args, "args", request_.read.true_vocab_size})
                                .value("M");
       return by_args.integer() == nullptr ? 0 : *by_args.integer();
     }
-    bool const lacks = stated > 0 && source_.names == NameOwner::family && read_.adapter.empty() &&
-                       !has_layers(true);
+    bool const lacks = stated > 0 && source_.names == NameOwner::family &&
+                       read_.names.adapter.empty() && !has_layers(true);
     return lacks ? 0 : stated;
   }
 
@@ -87,10 +87,10 @@ class FamilyModel {
     std::string text =
         fmt::format("config.json has {} for multi-token prediction, {} are in the checkpoint",
                     counted(stated, "layer"), there);
-    if (to_huggingface(request_) && read_.reference)
-      read_.config_changes =
-          prediction_layer_changes(*read_.maps.family, read_.reference->config, there);
-    for (huggingface::ConfigPatch const& change : read_.config_changes)
+    if (to_huggingface(request_) && read_.facts.reference)
+      read_.facts.config_changes =
+          prediction_layer_changes(*read_.names.maps.family, read_.facts.reference->config, there);
+    for (huggingface::ConfigPatch const& change : read_.facts.config_changes)
       text += fmt::format(". The target's config.json is changed: {} = {}",
                           fmt::join(change.path, "."), there);
     read_.warnings.push_back(std::move(text));
@@ -102,7 +102,7 @@ class FamilyModel {
     if (names_ != nullptr && has_mlite_names(*names_))
       options.options = mlite_target_options(*names_, *read_.model, {});
     options.has = has_;
-    Side const side(*read_.model, names_ != nullptr ? *names_ : *read_.maps.family,
+    Side const side(*read_.model, names_ != nullptr ? *names_ : *read_.names.maps.family,
                     std::move(options));
     Index const decoder_layers = count("L");
     for (StoredName const& name : side.names(nullptr))
@@ -141,15 +141,16 @@ void carry_vocab_rows(Checkpoint const& source, PlanRequest const& request, Sour
   if (!request.read.carries_rows || source.others.adapter || source.names != NameOwner::megatron ||
       to_huggingface(request) ||
       format_of(request.target.format).target().names != NameOwner::megatron ||
-      read.traits.padded_vocab == 0 || vocab.integer() == nullptr)
+      read.facts.traits.padded_vocab == 0 || vocab.integer() == nullptr)
     return;
   check_vocab(source, request, read);
-  if (read.args.is_null()) read.recorded_vocab = *vocab.integer();
-  ModelFacts facts{read.config, origin_of(source, read), carried_vocab(source, request, read)};
-  add_divisor(facts, read.args);
+  if (read.facts.args.is_null()) read.facts.recorded_vocab = *vocab.integer();
+  ModelFacts facts{read.facts.config, origin_of(source, read),
+                   carried_vocab(source, request, read)};
+  add_divisor(facts, read.facts.args);
   Json const depth = read.model->value("M");
   if (depth.integer() != nullptr) facts.prediction_layers = *depth.integer();
-  read.model = std::make_unique<Model>(*read.maps.family, read.maps.core, facts);
+  read.model = std::make_unique<Model>(*read.names.maps.family, read.names.maps.core, facts);
 }
 
 }  // namespace reshard

@@ -46,8 +46,8 @@ bool flag(Json const& args, std::string_view key) {
 
 /// How the save's ranks named experts, most likely first: files of torch_dist do not say it.
 std::vector<std::string> expert_forms(Checkpoint const& source, SourceModel const& read) {
-  if (source.storage == Storage::shares) return {read.traits.form};
-  Json const& args = read.args;
+  if (source.storage == Storage::shares) return {read.facts.traits.form};
+  Json const& args = read.facts.args;
   if (flag(args, "moe_use_legacy_grouped_gemm")) return {"flat", "grouped", "sequential"};
   if (flag(args, "moe_grouped_gemm")) return {"grouped", "flat", "sequential"};
   return {"sequential", "grouped", "flat"};
@@ -61,20 +61,20 @@ class FlatStates {
         read_(read),
         model_(*read.model),
         sizes_(source.storage == Storage::shares ? megatron::sizes_of(source.shares.mesh)
-                                                 : sizes_of_args(read.args, source.place)),
-        experts_apart_(megatron::are_experts_apart(sizes_, megatron::release_of(read.args))),
-        dense_(read.view.state_tables.empty() ? 0 : 1),
+                                                 : sizes_of_args(read.facts.args, source.place)),
+        experts_apart_(megatron::are_experts_apart(sizes_, megatron::release_of(read.facts.args))),
+        dense_(read.facts.view.state_tables.empty() ? 0 : 1),
         mesh_(megatron::mesh_of(sizes_)) {
-    PipelineSpec spec = megatron::pipeline_spec(read.args, sizes_);
+    PipelineSpec spec = megatron::pipeline_spec(read.facts.args, sizes_);
     spec.decoder_layers = count("L");
     spec.mtp_layers = count("M");
     chunks_ = pipeline_chunks(spec);
     for (std::size_t t = 0; t < model_.tensors().size(); ++t)
       named_.push_back(has_state(TensorId(t)));
-    for (TensorPieces const& tensor : read.catalog.tensors)
-      dtypes_.push_back(tensor.empty()
-                            ? std::nullopt
-                            : std::optional<DType>(read.catalog.blobs[tensor.blob(0)].dtype));
+    for (TensorPieces const& tensor : read.stored.catalog.tensors)
+      dtypes_.push_back(
+          tensor.empty() ? std::nullopt
+                         : std::optional<DType>(read.stored.catalog.blobs[tensor.blob(0)].dtype));
   }
 
   void run() {
@@ -121,13 +121,13 @@ class FlatStates {
   }
 
   void run(std::string const& form) {
-    Side const side(model_, read_.maps.core, side_options(form));
-    BufferShares shares({model_, read_.maps.core, side, mesh_, chunks_,
+    Side const side(model_, read_.names.maps.core, side_options(form));
+    BufferShares shares({model_, read_.names.maps.core, side, mesh_, chunks_,
                          [&](StoredName const& name) { return weights_dtype(side, name); },
                          experts_apart_,
                          [&](StoredName const& name) { return is_left(side, name); }});
     std::vector<Placed> placed;
-    auto const& buffers = read_.view.buffers;
+    auto const& buffers = read_.facts.view.buffers;
     for (std::size_t b = 0; b < buffers.size();) {
       std::size_t end = b;
       while (end < buffers.size() && same_group(buffers[b], buffers[end])) ++end;
@@ -137,13 +137,13 @@ class FlatStates {
     std::size_t states = 0;
     for (Placed const& one : placed)
       states += one.share.parameters.size() * one.buffer.buckets.front().size();
-    read_.catalog.blobs.reserve(read_.catalog.blobs.size() + states);
+    read_.stored.catalog.blobs.reserve(read_.stored.catalog.blobs.size() + states);
     for (Placed& one : placed) {
       add(one, side, shares);
       one.layout = {};
       one.share = {};
     }
-    for (StateList const& list : read_.view.lists) {
+    for (StateList const& list : read_.facts.view.lists) {
       if (list.chain > most_chains())
         fail(ErrorKind::source,
              "{}: weights are shared among {} optimizers or more, of several kinds such as "
@@ -173,14 +173,15 @@ class FlatStates {
     SideOptions options{true,
                         mesh_,
                         {{"form", form},
-                         {"spec", read_.traits.spec},
-                         {"mtp_block", read_.traits.mtp_block},
-                         {"release", megatron::release_of(read_.args)}},
+                         {"spec", read_.facts.traits.spec},
+                         {"mtp_block", read_.facts.traits.mtp_block},
+                         {"release", megatron::release_of(read_.facts.args)}},
                         {},
                         {},
                         source_.place + ", args: "};
-    megatron::add_names(options, read_.traits.names);
-    if (read_.traits.padded_vocab > 0) options.padded_sizes["vocab"] = read_.traits.padded_vocab;
+    megatron::add_names(options, read_.facts.traits.names);
+    if (read_.facts.traits.padded_vocab > 0)
+      options.padded_sizes["vocab"] = read_.facts.traits.padded_vocab;
     return options;
   }
 
@@ -236,7 +237,7 @@ class FlatStates {
     Index const held = tensor(buffer.buckets.front().front()).shape.front();
     Index nearest = 0;
     for (megatron::FlatRule const& rule :
-         megatron::flat_rules(read_.args, {share.chunk == 0, shares.rank_elements(stage)})) {
+         megatron::flat_rules(read_.facts.args, {share.chunk == 0, shares.rank_elements(stage)})) {
       FlatLayout layout = megatron::flat_layout(parameters, rule);
       Index sum = 0;
       for (Index const bucket : layout.buckets) sum += bucket;
@@ -250,7 +251,7 @@ class FlatStates {
          "parameters in model.frozen, or set source.optimizer = \"drop\".",
          place_text(buffer), buffer.number, buffer.chain, held,
          counted(parameters.size(), "parameter"), megatron::layout_text(sizes_),
-         megatron::flat_rule_text(read_.args), nearest);
+         megatron::flat_rule_text(read_.facts.args), nearest);
   }
 
   StoredTensor tensor(std::size_t at) const { return source_.stored.tensors[at]; }
@@ -339,9 +340,9 @@ class FlatStates {
       for (Piece& piece : pieces) piece.tensor = model_.in_slot(piece.tensor, state);
       // A blob of the parameter's own elements: its pieces are at offset 0 then.
       auto const before = static_cast<std::uint64_t>((begin - at) * bits(bucket.dtype) / 8);
-      read_.catalog.add({chunk.item.file, source_.stored.payload_offset_bytes(c) + before,
-                         bucket.dtype, bucket.name},
-                        pieces, name.copy);
+      read_.stored.catalog.add({chunk.item.file, source_.stored.payload_offset_bytes(c) + before,
+                                bucket.dtype, bucket.name},
+                               pieces, name.copy);
     }
   }
 
@@ -364,7 +365,7 @@ class FlatStates {
 void add_flat_states(Checkpoint const& source, std::vector<std::string> const& frozen,
                      SourceModel& read) {
   FlatStates(source, frozen, read).run();
-  read.catalog.shrink();
+  read.stored.catalog.shrink();
 }
 
 }  // namespace reshard

@@ -85,12 +85,13 @@ Catalog logical_catalog(Model& model, Checkpoint const& checkpoint, bool paired,
 }  // namespace
 
 void read_logical_facts(Checkpoint const& checkpoint, SourceModel& result) {
-  result.config = checkpoint.model.config;
-  result.config_text = checkpoint.model.config_text;
-  result.args = checkpoint.run.args;
-  if (Json const stated = fact(result.args, "transformer_impl"); !result.args.is_null())
-    result.traits.spec = stated.text() != nullptr && *stated.text() == "local" ? "local" : "te";
-  if (result.config.is_null() && result.args.is_null())
+  result.facts.config = checkpoint.model.config;
+  result.facts.config_text = checkpoint.model.config_text;
+  result.facts.args = checkpoint.run.args;
+  if (Json const stated = fact(result.facts.args, "transformer_impl"); !result.facts.args.is_null())
+    result.facts.traits.spec =
+        stated.text() != nullptr && *stated.text() == "local" ? "local" : "te";
+  if (result.facts.config.is_null() && result.facts.args.is_null())
     fail(ErrorKind::source,
          "{}: holds neither config.json nor args.json, so the sizes of the model are not known. "
          "Write the file again.",
@@ -98,15 +99,18 @@ void read_logical_facts(Checkpoint const& checkpoint, SourceModel& result) {
 }
 
 SourceModel with_logical_catalogue(SourceModel result, Checkpoint const& checkpoint) {
-  result.catalog = logical_catalog(*result.model, checkpoint, result.traits.paired, result.padding);
-  if (!result.maps.family) return result;
-  result.family_side = std::make_unique<Side>(*result.model, *result.maps.family, SideOptions{});
-  for (TensorId const tensor : result.family_side->required_tensors())
+  result.stored.catalog =
+      logical_catalog(*result.model, checkpoint, result.facts.traits.paired, result.stored.padding);
+  if (!result.names.maps.family) return result;
+  result.names.family_side =
+      std::make_unique<Side>(*result.model, *result.names.maps.family, SideOptions{});
+  for (TensorId const tensor : result.names.family_side->required_tensors())
     if (!result.model->exists(tensor))
       fail(ErrorKind::source,
            "{}: lacks '{}', which {} has. A file is missing, or its config does not describe its "
            "tensors: restore the file, or write the container again.",
-           checkpoint.folder.string(), result.model->tensor(tensor).name, result.maps.family->name);
+           checkpoint.folder.string(), result.model->tensor(tensor).name,
+           result.names.maps.family->name);
   return result;
 }
 

@@ -5,7 +5,7 @@
 
 namespace reshard {
 
-/// Makes SourceModel::config from args, with a warning for what they do not state. Errors: usage (a
+/// Makes StatedFacts::config from args, with a warning for what they do not state. Errors: usage (a
 /// family that cannot do so), source (settings that lack what the family needs).
 void make_config(Checkpoint const& source, PlanRequest const& request, SourceModel& read);
 

@@ -21,11 +21,11 @@ bool flag(Json const& facts, std::string_view key) {
 
 /// The dtype that a run computes in: from args, else from the config.
 std::optional<DType> computing_dtype(SourceModel const& read) {
-  if (flag(read.args, "bf16")) return DType::bf16;
-  if (flag(read.args, "fp16")) return DType::f16;
-  if (!read.args.is_null()) return std::nullopt;
+  if (flag(read.facts.args, "bf16")) return DType::bf16;
+  if (flag(read.facts.args, "fp16")) return DType::f16;
+  if (!read.facts.args.is_null()) return std::nullopt;
   for (std::string_view const key : {"torch_dtype", "dtype"}) {
-    Json const named = fact(read.config, key);
+    Json const named = fact(read.facts.config, key);
     if (named.text() == nullptr) continue;
     if (*named.text() == "bfloat16") return DType::bf16;
     if (*named.text() == "float16") return DType::f16;
@@ -52,7 +52,7 @@ std::vector<TensorId> weights_of(SourceModel const& read) {
   for (std::size_t t = 0; t < read.model->tensors().size(); ++t) {
     auto const weight = TensorId(t);
     if (read.model->tensor(weight).slot == SlotId::weight && read.model->exists(weight) &&
-        !read.catalog.tensors[t].empty())
+        !read.stored.catalog.tensors[t].empty())
       result.push_back(weight);
   }
   return result;
@@ -63,9 +63,9 @@ std::vector<TensorId> weights_of(SourceModel const& read) {
 void check_masters(Checkpoint const& source, SourceModel const& read, SlotId masters) {
   for (TensorId const weight : weights_of(read)) {
     TensorId const master = read.model->in_slot(weight, masters);
-    auto const blobs = read.catalog.tensors[index(master)].blobs();
+    auto const blobs = read.stored.catalog.tensors[index(master)].blobs();
     if (!read.model->exists(master) || blobs.empty()) continue;
-    DType const dtype = read.catalog.blobs[blobs.front()].dtype;
+    DType const dtype = read.stored.catalog.blobs[blobs.front()].dtype;
     if (dtype != DType::f32)
       fail(
           ErrorKind::source,
@@ -81,8 +81,8 @@ void check_masters(Checkpoint const& source, SourceModel const& read, SlotId mas
 /// Of a source without further masters: its weights must be masters.
 void check_dtypes(Checkpoint const& source, SourceModel const& read) {
   for (TensorId const weight : weights_of(read)) {
-    TensorPieces const& pieces = read.catalog.tensors[index(weight)];
-    DType const dtype = read.catalog.blobs[pieces.blob(0)].dtype;
+    TensorPieces const& pieces = read.stored.catalog.tensors[index(weight)];
+    DType const dtype = read.stored.catalog.blobs[pieces.blob(0)].dtype;
     if (dtype != DType::f32 && has_state(*read.model, weight))
       fail(ErrorKind::source,
            "{}: '{}' is {} and has optimizer state, but no F32 master weight, which Megatron's "
@@ -104,12 +104,12 @@ class Splitter {
 
   void run() {
     for (TensorId const weight : weights_of(read_)) {
-      TensorPieces& pieces = read_.catalog.tensors[index(weight)];
+      TensorPieces& pieces = read_.stored.catalog.tensors[index(weight)];
       if (dtype_of(pieces) != DType::f32 || !has_state(*read_.model, weight)) continue;
       TensorId const master = read_.model->in_slot(weight, masters_);
       TensorPieces copy = pieces;
       copy.set_tensor(master);
-      read_.catalog.tensors[index(master)] = std::move(copy);
+      read_.stored.catalog.tensors[index(master)] = std::move(copy);
       read_.model->set_exists(master, true);
       if (dtype_) round(pieces, *dtype_);
     }
@@ -117,7 +117,7 @@ class Splitter {
 
  private:
   DType dtype_of(TensorPieces const& pieces) const {
-    return read_.catalog.blobs[pieces.blob(0)].dtype;
+    return read_.stored.catalog.blobs[pieces.blob(0)].dtype;
   }
 
   void round(TensorPieces& pieces, DType dtype) {
@@ -125,9 +125,10 @@ class Splitter {
     for (std::size_t i = 0; i < pieces.size(); ++i)
       length[pieces.blob(i)] = std::max(length[pieces.blob(i)], pieces.reach_of(i));
     std::map<std::uint32_t, std::uint32_t> rounded;
-    for (auto const& [blob, elements] : length) rounded_.insert(read_.catalog.blobs[blob].name);
     for (auto const& [blob, elements] : length)
-      rounded[blob] = read_.catalog.add_computed(blob, elements, ViewKind::round, dtype);
+      rounded_.insert(read_.stored.catalog.blobs[blob].name);
+    for (auto const& [blob, elements] : length)
+      rounded[blob] = read_.stored.catalog.add_computed(blob, elements, ViewKind::round, dtype);
     for (std::size_t i = 0; i < pieces.size(); ++i) pieces.set_blob(i, rounded.at(pieces.blob(i)));
   }
 
@@ -144,15 +145,15 @@ void warn_of_rounded(SourceModel& read, Splitter const& splitter) {
       "{} of the source {} F32, and the target's weights are these rounded to {}, in which the "
       "model computes by its {}. The target's master weights have the F32 values",
       counted(splitter.rounded(), "weight"), splitter.rounded() == 1 ? "is" : "are",
-      name(*splitter.dtype()), read.args.is_null() ? "config.json" : "args"));
+      name(*splitter.dtype()), read.facts.args.is_null() ? "config.json" : "args"));
 }
 
 /// For a target that has masters alone.
 void put_masters_in_place(SourceModel& read) {
   std::optional<SlotId> const masters = master_slot(*read.model);
   if (!masters) return;
-  Catalog weights = read.catalog;
-  Catalog& catalog = read.catalog;
+  Catalog weights = read.stored.catalog;
+  Catalog& catalog = read.stored.catalog;
   for (TensorId const weight : weights_of(read)) {
     TensorId const master = read.model->in_slot(weight, *masters);
     if (!read.model->exists(master)) continue;
@@ -167,16 +168,16 @@ void put_masters_in_place(SourceModel& read) {
     catalog.tensors[index(master)] = {};
     catalog.tensors[index(weight)].set_tensor(weight);
     read.model->set_exists(master, false);
-    read.computing = dtype;
+    read.stored.computing = dtype;
     catalog.masters.emplace_back(weight, dtype);
   }
-  if (!catalog.masters.empty()) read.weights = std::move(weights);
+  if (!catalog.masters.empty()) read.stored.weights = std::move(weights);
 }
 
 /// Without its state a run's F32 masters are the weights that there are.
 void warn_of_bare_masters(Checkpoint const& source, PlanRequest const& request, SourceModel& read) {
   if (!request.read.drop_optimizer || source.names != NameOwner::megatron ||
-      !holds_masters_alone(source, read.view))
+      !holds_masters_alone(source, read.facts.view))
     return;
   std::optional<DType> const computing = computing_dtype(read);
   if (!computing) return;
@@ -198,16 +199,17 @@ void add_masters(SourceModel& read) {
   std::vector<TensorId> const weights = weights_of(read);
   std::string const slot(own_master_slot);
   read.model->add_slots(std::span(&slot, 1));
-  read.catalog.tensors.resize(read.model->tensors().size());
+  read.stored.catalog.tensors.resize(read.model->tensors().size());
   for (TensorId const weight : weights) {
-    TensorPieces copy = read.catalog.tensors[index(weight)];
-    DType const dtype = read.catalog.blobs[copy.blob(0)].dtype;
+    TensorPieces copy = read.stored.catalog.tensors[index(weight)];
+    DType const dtype = read.stored.catalog.blobs[copy.blob(0)].dtype;
     if (!is_trainable(dtype)) continue;
     TensorId const master = read.model->in_slot(weight, *master_slot(*read.model));
     copy.set_tensor(master);
-    read.catalog.tensors[index(master)] = std::move(copy);
+    read.stored.catalog.tensors[index(master)] = std::move(copy);
     read.model->set_exists(master, true);
-    if (dtype != DType::f32) change_values_of(*read.model, read.catalog, master, DType::f32, 0);
+    if (dtype != DType::f32)
+      change_values_of(*read.model, read.stored.catalog, master, DType::f32, 0);
   }
 }
 
@@ -218,7 +220,7 @@ bool holds_masters_alone(Checkpoint const& source, StoredView const& view) {
 }
 
 void split_masters(Checkpoint const& source, SourceModel& read, bool warn, bool round) {
-  if (read.model->slots().size() == 1 || !holds_masters_alone(source, read.view)) return;
+  if (read.model->slots().size() == 1 || !holds_masters_alone(source, read.facts.view)) return;
   Splitter splitter(read, *master_slot(*read.model), round);
   splitter.run();
   if (warn) warn_of_rounded(read, splitter);
@@ -228,7 +230,7 @@ void settle_masters(Checkpoint const& source, PlanRequest const& request, Source
   if (read.model->slots().size() == 1) return warn_of_bare_masters(source, request, read);
   bool const alone = format_of(request.target.format).target().masters_alone;
   if (auto const masters = master_slot(*read.model)) check_masters(source, read, *masters);
-  bool const held_alone = holds_masters_alone(source, read.view);
+  bool const held_alone = holds_masters_alone(source, read.facts.view);
   // A target that is made of another program's checkpoint says in args what its run computes in.
   bool const made = source.state.torch_optimizer != nullptr;
   if (held_alone && made) check_dtypes(source, read);

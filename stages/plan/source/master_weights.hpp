@@ -16,7 +16,7 @@ bool holds_masters_alone(Checkpoint const& source, StoredView const& view);
 /// Settles which of weights and master weights source and target of a job with optimizer state
 /// have. Of a source that has masters alone the weights become the masters rounded to the dtype
 /// that its run computes in; for a target that has masters alone these take the place of the
-/// weights, which SourceModel::weights keeps. Errors of kind source: master weights that are not
+/// weights, which SourceTensors::weights keeps. Errors of kind source: master weights that are not
 /// F32; weights in other number formats than masters are rounded to.
 void settle_masters(Checkpoint const& source, PlanRequest const& request, SourceModel& read);
 

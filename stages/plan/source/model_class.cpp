@@ -10,8 +10,8 @@ namespace {
 
 /// Whether the family describes the model, in layers of GPTModel.
 bool is_described_by_gpt_family(SourceModel const& read) {
-  if (!read.maps.family || is_hybrid(*read.maps.family)) return false;
-  return !read.config.is_null() || !read.maps.family->config.empty();
+  if (!read.names.maps.family || is_hybrid(*read.names.maps.family)) return false;
+  return !read.facts.config.is_null() || !read.names.maps.family->config.empty();
 }
 
 }  // namespace
@@ -26,13 +26,13 @@ Json gpt_args(Json const& args) {
 }
 
 void settle_model_class(PlanRequest const& request, std::string_view place, SourceModel& result) {
-  if (!megatron::hybrid_pattern(result.args)) return;
+  if (!megatron::hybrid_pattern(result.facts.args)) return;
   bool const asked = request.options.named.model == megatron::TargetModel::gpt;
   if (!asked && !is_described_by_gpt_family(result)) return;
-  megatron::UnpairedArgs unpaired = megatron::unpaired_args(result.args);
+  megatron::UnpairedArgs unpaired = megatron::unpaired_args(result.facts.args);
   if (!unpaired.args.is_null()) {
-    result.args = std::move(unpaired.args);
-    result.traits.paired = true;
+    result.facts.args = std::move(unpaired.args);
+    result.facts.traits.paired = true;
   } else if (asked) {
     fail(ErrorKind::usage,
          "[target] model = \"gpt\": {} is a hybrid model whose pattern {}, so two layers of it are "

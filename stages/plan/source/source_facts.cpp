@@ -20,20 +20,22 @@ class FactsReader {
       : source_(source), request_(request), result_(result) {}
 
   void run() {
-    result_.view = source_.format->view(source_, request_.read.prefix);
-    result_.files = files_of(source_, request_.read.config);
+    result_.facts.view = source_.format->view(source_, request_.read.prefix);
+    result_.facts.files = files_of(source_, request_.read.config);
     if (source_.names == NameOwner::logical)
       read_logical_facts(source_, result_);
     else
-      adapter_ = holds_adapter(source_, result_.view);
+      adapter_ = holds_adapter(source_, result_.facts.view);
     if (source_.names == NameOwner::megatron) find_args();
-    if (!source_.model.config.is_null()) result_.config = source_.model.config;
-    if (!request_.read.config.empty()) result_.config = result_.files->config;
+    if (!source_.model.config.is_null()) result_.facts.config = source_.model.config;
+    if (!request_.read.config.empty()) result_.facts.config = result_.facts.files->config;
     if (adapter_)
       find_base();
-    else if (result_.files && !result_.files->adapter.is_null())  // of a kind that is not read
-      (void)huggingface::lora_config(*result_.files, huggingface::LoraUse::carry);
-    if ((unknown() || without_args()) && result_.files) result_.config = result_.files->config;
+    else if (result_.facts.files &&
+             !result_.facts.files->adapter.is_null())  // of a kind that is not read
+      (void)huggingface::lora_config(*result_.facts.files, huggingface::LoraUse::carry);
+    if ((unknown() || without_args()) && result_.facts.files)
+      result_.facts.config = result_.facts.files->config;
     if (unknown() && !in_chunks())
       fail(ErrorKind::source,
            "{}: has no config.json, so the sizes of the model are not known. Put it beside the "
@@ -43,8 +45,8 @@ class FactsReader {
                ? ", set source.config, or keep the stored names with model.map = \"none\""
                : ", or set source.config");
     find_reference();
-    if (to_hdf5() && !result_.config.is_null() && result_.config_text.empty())
-      result_.config_text = result_.config.dump(2) + "\n";
+    if (to_hdf5() && !result_.facts.config.is_null() && result_.facts.config_text.empty())
+      result_.facts.config_text = result_.facts.config.dump(2) + "\n";
     if (unknown())
       fail(ErrorKind::usage,
            "[source] config: {} does not state which model it holds. Set source.config to its "
@@ -57,10 +59,10 @@ class FactsReader {
     return format_of(request_.target.format).target().names == NameOwner::logical;
   }
   bool family_names() const { return source_.names == NameOwner::family; }
-  bool unknown() const { return family_names() && result_.config.is_null(); }
+  bool unknown() const { return family_names() && result_.facts.config.is_null(); }
   /// A Megatron checkpoint whose model only its config.json describes.
   bool without_args() const {
-    return source_.names == NameOwner::megatron && result_.args.is_null();
+    return source_.names == NameOwner::megatron && result_.facts.args.is_null();
   }
   bool in_chunks() const { return source_.storage == Storage::chunks; }
   bool in_shares() const { return source_.storage == Storage::shares; }
@@ -68,9 +70,9 @@ class FactsReader {
 
   /// Finds the adapter's description, and the config.json of the model that it belongs to.
   void find_base() {
-    result_.adapter = "?";  // which names it has is found with the map
-    if (!result_.files) result_.files.emplace();
-    huggingface::Folder& files = *result_.files;
+    result_.names.adapter = "?";  // which names it has is found with the map
+    if (!result_.facts.files) result_.facts.files.emplace();
+    huggingface::Folder& files = *result_.facts.files;
     if (auto const config = huggingface::lora_config(files, huggingface::LoraUse::carry))
       result_.warnings.insert(result_.warnings.end(), config->warnings().begin(),
                               config->warnings().end());
@@ -97,35 +99,36 @@ class FactsReader {
   /// source's.
   void find_reference() {
     if (!request_.options.huggingface.reference.empty())
-      result_.reference = huggingface::open_reference(request_.options.huggingface.reference);
+      result_.facts.reference = huggingface::open_reference(request_.options.huggingface.reference);
     else if (to_huggingface(request_) || to_hdf5())
-      result_.reference = result_.files;
-    if (result_.reference && result_.config.is_null()) result_.config = result_.reference->config;
-    if (result_.files)
-      result_.files->weight_map = huggingface::WeightMap();  // the reference's counts
+      result_.facts.reference = result_.facts.files;
+    if (result_.facts.reference && result_.facts.config.is_null())
+      result_.facts.config = result_.facts.reference->config;
+    if (result_.facts.files)
+      result_.facts.files->weight_map = huggingface::WeightMap();  // the reference's counts
   }
 
   void find_args() {
-    result_.args = stated_args(source_, request_.read.library);
-    result_.traits = result_.view.traits;
+    result_.facts.args = stated_args(source_, request_.read.library);
+    result_.facts.traits = result_.facts.view.traits;
     note_spec();
-    bool const configured = result_.files && !result_.files->config.is_null();
-    if (result_.args.is_null() && (in_shares() || !configured))
+    bool const configured = result_.facts.files && !result_.facts.files->config.is_null();
+    if (result_.facts.args.is_null() && (in_shares() || !configured))
       fail(ErrorKind::source, "{}: {}, so the sizes of the model are not known. {}.", place(),
            args_of(source_).is_null() ? "has no args" : "its args do not describe the model",
            in_shares() ? "Use a checkpoint that Megatron saved itself" : way_to_a_config(source_));
-    Json const* padded = result_.args.find("padded_vocab_size");
-    if (result_.traits.padded_vocab > 0 && !result_.args.is_null() &&
+    Json const* padded = result_.facts.args.find("padded_vocab_size");
+    if (result_.facts.traits.padded_vocab > 0 && !result_.facts.args.is_null() &&
         (padded == nullptr || padded->is_null()))
-      result_.args.set("padded_vocab_size", result_.traits.padded_vocab);
-    result_.recorded_vocab = recorded_vocab(source_, result_);
+      result_.facts.args.set("padded_vocab_size", result_.facts.traits.padded_vocab);
+    result_.facts.recorded_vocab = recorded_vocab(source_, result_);
   }
 
   /// Whose layers they are: args say so, else the states that Transformer Engine keeps. Names in
   /// shares tell, too, except for latent attention, which has the same names in both.
   void note_spec() {
-    Json const stated = fact(result_.args, "transformer_impl");
-    Json const latent = fact(result_.args, "multi_latent_attention");
+    Json const stated = fact(result_.facts.args, "transformer_impl");
+    Json const latent = fact(result_.facts.args, "multi_latent_attention");
     bool const names_tell = in_shares() && (latent.boolean() == nullptr || !*latent.boolean());
     if (in_chunks()) {
       // Of the modules that torch_dist has states of, local ones have none in norms.
@@ -135,10 +138,10 @@ class FactsReader {
                        "final_norm._extra_state"},
             [&](char const* state) { return object.name.find(state) != std::string::npos; });
       });
-      result_.traits.spec = te ? "te" : "local";
+      result_.facts.traits.spec = te ? "te" : "local";
     }
     if (!names_tell && stated.text() != nullptr)
-      result_.traits.spec = *stated.text() == "local" ? "local" : "te";
+      result_.facts.traits.spec = *stated.text() == "local" ? "local" : "te";
   }
 
   Checkpoint const& source_;

@@ -62,15 +62,15 @@ class SourceReader {
       else
         find_quantised();
     }
-    if (carry_states && !request_.read.drop_optimizer && !result_.view.states.empty()) {
-      std::vector<std::string> slots = result_.view.states;
-      if (holds_masters_alone(source_, result_.view)) slots.emplace_back(own_master_slot);
+    if (carry_states && !request_.read.drop_optimizer && !result_.facts.view.states.empty()) {
+      std::vector<std::string> slots = result_.facts.view.states;
+      if (holds_masters_alone(source_, result_.facts.view)) slots.emplace_back(own_master_slot);
       result_.model->add_slots(slots);
     }
     if (logical()) return with_logical_catalogue(std::move(result_), source_);
     catalogue();
     if (result_.model->slots().size() > 1 &&
-        (!result_.view.buffers.empty() || !result_.view.lists.empty()))
+        (!result_.facts.view.buffers.empty() || !result_.facts.view.lists.empty()))
       add_flat_states(source_, request_.read.frozen, result_);
     return std::move(result_);
   }
@@ -85,28 +85,29 @@ class SourceReader {
 
   void make_model() {
     bool const named = request_.read.map != "auto" && request_.read.map != "mcore";
-    bool const need_family = to_huggingface() || family_names() || result_.args.is_null() ||
+    bool const need_family = to_huggingface() || family_names() || result_.facts.args.is_null() ||
                              (logical() && !source_.logical.map.empty()) || source_.others.adapter;
     auto const choose = [&](bool need) {
-      result_.maps =
-          request_.read.library.choose(request_.read.map, result_.config, result_.args, need,
-                                       source_.shares.shape ? source_.shares.shape->origin : "");
+      result_.names.maps = request_.read.library.choose(
+          request_.read.map, result_.facts.config, result_.facts.args, need,
+          source_.shares.shape ? source_.shares.shape->origin : "");
     };
     choose(need_family);
     bool const parts = take_config_of_parts();
     if (parts) choose(true);
     if (source_.names == NameOwner::megatron) {
-      refuse_other_rows(result_.maps.core, result_.args, place());
+      refuse_other_rows(result_.names.maps.core, result_.facts.args, place());
       settle_family();
     }
     // A family's copy that a job names leaves out what it wants, whatever names the source has.
-    if (source_.names == NameOwner::megatron && result_.maps.family)
-      result_.maps.core.drop.insert(result_.maps.core.drop.end(), result_.maps.family->drop.begin(),
-                                    result_.maps.family->drop.end());
-    if (result_.maps.family && result_.maps.family->axes.empty())
+    if (source_.names == NameOwner::megatron && result_.names.maps.family)
+      result_.names.maps.core.drop.insert(result_.names.maps.core.drop.end(),
+                                          result_.names.maps.family->drop.begin(),
+                                          result_.names.maps.family->drop.end());
+    if (result_.names.maps.family && result_.names.maps.family->axes.empty())
       take_names_alone();
     else if (std::string_view const own = source_.format->names_map(); !own.empty())
-      take_names(own_names(source_, result_.view, request_), "[source] format");
+      take_names(own_names(source_, result_.facts.view, request_), "[source] format");
     for (auto const& [key, size] :
          {std::pair("tp", request_.read.tp), std::pair("etp", request_.read.etp)})
       if (size != 1 && !(names_ && has_mlite_names(*names_)))
@@ -115,18 +116,19 @@ class SourceReader {
             "[source] {} = {}: this key applies only to a source with Megatron Lite's names. Leave "
             "it out, or name its map with model.map.",
             key, size);
-    MapChoice const& maps = result_.maps;
+    MapChoice const& maps = result_.names.maps;
     if (!logical()) settle_parts();
     if (names_) {
       names_->drop.insert(names_->drop.end(), maps.family->drop.begin(), maps.family->drop.end());
       add_kept(*maps.family, *names_);
     }
-    settle_unread(result_.maps, result_.view, !family_names(), request_, result_.warnings);
+    settle_unread(result_.names.maps, result_.facts.view, !family_names(), request_,
+                  result_.warnings);
     check_pattern();
     settle_model_class(request_, place(), result_);
     // From Megatron to Megatron args describe the model; the family was named for what its map
     // keeps.
-    if (maps.family && result_.config.is_null() && maps.family->config.empty() &&
+    if (maps.family && result_.facts.config.is_null() && maps.family->config.empty() &&
         !to_huggingface() && !family_names() && !source_.others.adapter) {
       if (named && maps.family->keep.empty()) {
         ignored_map_ = fmt::format(
@@ -135,97 +137,102 @@ class SourceReader {
             request_.read.map, maps.family->name);
         result_.warnings.push_back(ignored_map_);
       }
-      result_.maps.family.reset();
+      result_.names.maps.family.reset();
     }
-    if (maps.family && result_.config.is_null()) make_config(source_, request_, result_);
+    if (maps.family && result_.facts.config.is_null()) make_config(source_, request_, result_);
     if (maps.family) {
       make_family_model(
           source_, request_, names_ ? &*names_ : nullptr,
           [this](std::string_view name) { return has(name); }, result_);
       if (source_.names == NameOwner::megatron)
         require_megatron_form(*result_.model, maps.family->name, "[source] path");
-      if (!result_.args.is_null() && (named || parts || to_huggingface()))
+      if (!result_.facts.args.is_null() && (named || parts || to_huggingface()))
         compare_facts(source_, request_, result_);
       carry_vocab_rows(source_, request_, result_);
     } else {
       result_.model = std::make_unique<Model>(
           maps.core, maps.core,
-          ModelFacts{result_.args, "args", carried_vocab(source_, request_, result_)});
+          ModelFacts{result_.facts.args, "args", carried_vocab(source_, request_, result_)});
     }
   }
 
   /// Where args alone chose the family whose config.json the target gets.
   void settle_family() {
-    if (request_.read.map != "auto" || !to_huggingface() || !result_.config.is_null() ||
-        result_.args.is_null() || !result_.maps.family || result_.maps.family->config.empty())
+    if (request_.read.map != "auto" || !to_huggingface() || !result_.facts.config.is_null() ||
+        result_.facts.args.is_null() || !result_.names.maps.family ||
+        result_.names.maps.family->config.empty())
       return;
     FamilyChoice choice =
-        settled_family(result_.maps, request_, args_that_say(source_, result_.args),
+        settled_family(result_.names.maps, request_, args_that_say(source_, result_.facts.args),
                        source_.shares.shape ? source_.shares.shape->origin : "");
-    if (choice.family) result_.maps.family = std::move(choice.family);
+    if (choice.family) result_.names.maps.family = std::move(choice.family);
     if (!choice.warning.empty()) result_.warnings.push_back(std::move(choice.warning));
   }
 
   /// Whether a Megatron source has parts beside its language model that args say nothing of: then
   /// a config.json describes the model, that of the job or the one that was copied with it.
   bool take_config_of_parts() {
-    bool const copied = result_.files && !result_.files->config.is_null();
-    if (source_.names != NameOwner::megatron || (result_.config.is_null() && !copied) ||
+    bool const copied = result_.facts.files && !result_.facts.files->config.is_null();
+    if (source_.names != NameOwner::megatron || (result_.facts.config.is_null() && !copied) ||
         request_.read.unmapped == Unmapped::drop)
       return false;
     bool found = false;
-    each_stored(source_, result_.view, [&](std::string const& name, std::vector<Index> const&) {
-      found = found || (megatron::behind_root(name, result_.traits.names.root).empty() &&
-                        std::ranges::none_of(result_.maps.core.drop, [&](auto const& pattern) {
-                          return matches_glob(pattern, name);
-                        }));
-    });
-    if (found && result_.config.is_null()) result_.config = result_.files->config;
+    each_stored(
+        source_, result_.facts.view, [&](std::string const& name, std::vector<Index> const&) {
+          found = found ||
+                  (megatron::behind_root(name, result_.facts.traits.names.root).empty() &&
+                   std::ranges::none_of(result_.names.maps.core.drop, [&](auto const& pattern) {
+                     return matches_glob(pattern, name);
+                   }));
+        });
+    if (found && result_.facts.config.is_null()) result_.facts.config = result_.facts.files->config;
     return found;
   }
 
   void settle_parts() {
-    SettledParts parts = settle_unmapped(result_.maps, source_, result_.view, result_.config,
-                                         request_, result_.warnings);
-    if (source_.names == NameOwner::megatron) result_.traits.names = parts.source;
-    result_.target_trainer = std::move(parts.target);
-    result_.parts = std::move(parts.note);
+    SettledParts parts = settle_unmapped(result_.names.maps, source_, result_.facts.view,
+                                         result_.facts.config, request_, result_.warnings);
+    if (source_.names == NameOwner::megatron) result_.facts.traits.names = parts.source;
+    result_.names.target_trainer = std::move(parts.target);
+    result_.names.parts = std::move(parts.note);
   }
 
   /// Letters that no layer has, and a pattern of another length than the model.
   void check_pattern() const {
-    for (NamedExpression const& let : result_.maps.core.let)
+    for (NamedExpression const& let : result_.names.maps.core.let)
       if (let.name == "letters")
-        megatron::check_hybrid_pattern(result_.args, *let.expression.evaluate({}).text(), place());
+        megatron::check_hybrid_pattern(result_.facts.args, *let.expression.evaluate({}).text(),
+                                       place());
   }
 
   /// A map without axes gives other stored names to the tensors of a family: the source's names.
   /// All else is the family's that config.json names.
   void take_names_alone() {
-    names_ = std::move(result_.maps.family);
+    names_ = std::move(result_.names.maps.family);
     bool const lite = has_mlite_names(*names_);
     if (!family_names() || (lite && !in_chunks()))
       fail(ErrorKind::usage,
            "[model] map = \"{}\": {} gives names to a plain DCP checkpoint{}, and {} is not one. "
            "Set map to \"auto\" or name a family.",
            request_.read.map, names_->name, lite ? "" : " or a Hugging Face folder", place());
-    result_.maps.family = request_.read.library.choose("auto", result_.config, Json(), true).family;
+    result_.names.maps.family =
+        request_.read.library.choose("auto", result_.facts.config, Json(), true).family;
     take_names(*std::move(names_), "[model] map");
-    if (lite) result_.view.weights = without_stages(result_.view.weights, place());
+    if (lite) result_.facts.view.weights = without_stages(result_.facts.view.weights, place());
   }
 
   void take_names(MapFile names, std::string_view key) {
     names_ = std::move(names);
-    check_names_of(key, *names_, *result_.maps.family);
-    result_.maps.family->name += " with the names of " + names_->name;
-    result_.maps.family->keep = names_->keep;  // the family's own are of other stored names
+    check_names_of(key, *names_, *result_.names.maps.family);
+    result_.names.maps.family->name += " with the names of " + names_->name;
+    result_.names.maps.family->keep = names_->keep;  // the family's own are of other stored names
   }
 
   void apply_maps() {
-    if (!result_.maps.family) return apply_present(*result_.model, result_.maps.core);
+    if (!result_.names.maps.family) return apply_present(*result_.model, result_.names.maps.core);
     if (names_ && has_mlite_names(*names_)) return apply_mlite();
     make_family_side({});
-    Json const untied = fact(result_.args, "untie_embeddings_and_output_weights");
+    Json const untied = fact(result_.facts.args, "untie_embeddings_and_output_weights");
     std::optional<TensorId> const head = result_.model->find_tensor("lm_head");
     if (untied.boolean() != nullptr && *untied.boolean() && head && !result_.model->exists(*head))
       fail(ErrorKind::source,
@@ -239,35 +246,36 @@ class SourceReader {
     options.options = std::move(values);
     family_options_ = options.options;
     options.has = [this](std::string_view name) { return has(name); };
-    options.adapter = family_names() ? result_.adapter : "";
-    result_.family_side = std::make_unique<Side>(
-        *result_.model, names_ ? *names_ : *result_.maps.family, std::move(options));
-    if (decide) apply_family(*result_.model, *result_.family_side);
+    options.adapter = family_names() ? result_.names.adapter : "";
+    result_.names.family_side = std::make_unique<Side>(
+        *result_.model, names_ ? *names_ : *result_.names.maps.family, std::move(options));
+    if (decide) apply_family(*result_.model, *result_.names.family_side);
   }
 
   void apply_mlite() {
-    MliteSource const source{source_.stored, result_.view.weights, place(),
-                             *names_,        request_.read.tp,     request_.read.etp};
+    MliteSource const source{source_.stored, result_.facts.view.weights, place(),
+                             *names_,        request_.read.tp,           request_.read.etp};
     make_family_side(mlite_options(source, *result_.model, result_.warnings));
-    check_whole(source, *result_.family_side);
+    check_whole(source, *result_.names.family_side);
   }
 
   void find_adapter_names() {
-    if (result_.adapter.empty()) return;
-    std::vector<MapAdapter> const& forms = result_.maps.core.adapters;
-    if (result_.files)
-      adapter_config_ = huggingface::lora_config(*result_.files, huggingface::LoraUse::carry);
-    if (adapter_config_) result_.packed_parameters = adapter_config_->parameters();
-    names_of_adapter_ = adapter_names(source_, result_.view, forms, result_.packed_parameters);
+    if (result_.names.adapter.empty()) return;
+    std::vector<MapAdapter> const& forms = result_.names.maps.core.adapters;
+    if (result_.facts.files)
+      adapter_config_ = huggingface::lora_config(*result_.facts.files, huggingface::LoraUse::carry);
+    if (adapter_config_) result_.facts.packed_parameters = adapter_config_->parameters();
+    names_of_adapter_ =
+        adapter_names(source_, result_.facts.view, forms, result_.facts.packed_parameters);
     result_.model->set_adapter_forms(forms);
-    result_.adapter.clear();
+    result_.names.adapter.clear();
   }
 
   /// The model is the adapters alone.
   void find_adapters() {
     find_chunks();
-    StoredShares const shares(source_, result_.view, result_.chunks);
-    LinearWeights const linear = adaptable_weights(result_.maps, family_names());
+    StoredShares const shares(source_, result_.facts.view, result_.stored.chunks);
+    LinearWeights const linear = adaptable_weights(result_.names.maps, family_names());
     auto const add = [&](Side const& side) {
       // Patterns mean the family's names.
       bool const fits = adapter_config_ && (family_names() || adapter_config_->uniform());
@@ -275,19 +283,20 @@ class SourceReader {
       add_adapters(*result_.model, side, linear, *names_of_adapter_, shares, source_, config);
     };
     if (family_names())
-      add(*result_.family_side);
+      add(*result_.names.family_side);
     else
       add(core_side());
-    result_.adapter = names_of_adapter_->form;
-    result_.adapters_apart = names_of_adapter_->apart;
+    result_.names.adapter = names_of_adapter_->form;
+    result_.names.adapters_apart = names_of_adapter_->apart;
     if (family_names()) make_family_side(family_options_, false);
   }
 
   bool has_like(std::string_view pattern) const {
     bool found = false;
-    each_stored(source_, result_.view, [&](std::string const& name, std::vector<Index> const&) {
-      found = found || matches_glob(pattern, name);
-    });
+    each_stored(source_, result_.facts.view,
+                [&](std::string const& name, std::vector<Index> const&) {
+                  found = found || matches_glob(pattern, name);
+                });
     return found;
   }
 
@@ -295,18 +304,18 @@ class SourceReader {
   bool has(std::string_view name) const {
     if (!family_names()) return false;
     if (names_of_adapter_)
-      return has_adapter_of(result_.view, *names_of_adapter_,
-                            adapter_form(result_.maps.core.adapters, names_of_adapter_->form),
+      return has_adapter_of(result_.facts.view, *names_of_adapter_,
+                            adapter_form(result_.names.maps.core.adapters, names_of_adapter_->form),
                             name);
     if (name.find_first_of("*?") != std::string_view::npos) return has_like(name);
-    return result_.view.weights.contains(std::string(name));
+    return result_.facts.view.weights.contains(std::string(name));
   }
 
   /// Weights that are stored as parts become further logical tensors.
   void find_quantised() {
-    if (!may_be_quantised(source_, result_.view, result_.maps.core)) return;
+    if (!may_be_quantised(source_, result_.facts.view, result_.names.maps.core)) return;
     result_.unquantised = *result_.model;
-    result_.model->set_schemes(evaluate_schemes(result_.maps.core, *result_.model));
+    result_.model->set_schemes(evaluate_schemes(result_.names.maps.core, *result_.model));
     if (request_.read.dequantise) {
       if (in_chunks() && !to_huggingface())
         fail(
@@ -316,9 +325,9 @@ class SourceReader {
       return;
     }
     find_chunks();
-    StoredShares const shares(source_, result_.view, result_.chunks);
+    StoredShares const shares(source_, result_.facts.view, result_.stored.chunks);
     if (family_names()) {
-      add_quantised(*result_.model, *result_.family_side, shares, source_.stored);
+      add_quantised(*result_.model, *result_.names.family_side, shares, source_.stored);
       make_family_side(family_options_, false);
     } else {
       add_quantised(*result_.model, core_side(), shares, source_.stored);
@@ -330,7 +339,7 @@ class SourceReader {
   void check_fused_rows() const {
     std::optional<TensorId> const part = find_fused_part(*result_.model, true);
     if (!in_chunks() || !part ||
-        fact(result_.args, "tensor_model_parallel_size").integer() != nullptr)
+        fact(result_.facts.args, "tensor_model_parallel_size").integer() != nullptr)
       return;
     fail(ErrorKind::source,
          "{}: the order of the rows of '{}' depends on the tensor parallelism of the run that "
@@ -340,45 +349,47 @@ class SourceReader {
   }
 
   void find_chunks() {
-    if (in_shares()) result_.chunks = source_chunks(source_, result_.args, count("L"), count("M"));
+    if (in_shares())
+      result_.stored.chunks = source_chunks(source_, result_.facts.args, count("L"), count("M"));
   }
 
   /// The source as the core map reads it.
   Side core_side() const {
-    return {*result_.model, result_.maps.core, core_side_options(source_, result_)};
+    return {*result_.model, result_.names.maps.core, core_side_options(source_, result_)};
   }
 
   void catalogue() {
     find_chunks();
     if (family_names()) {
       std::vector<TensorId> const lacking = names_ ? existing_optional() : std::vector<TensorId>();
-      catalogue(*result_.family_side, names_ ? names_->name : result_.maps.family->name);
+      catalogue(*result_.names.family_side,
+                names_ ? names_->name : result_.names.maps.family->name);
       warn_of_lacking(lacking);
       if (!in_chunks()) warn_of_copies();
     } else {
       check_vocab(source_, request_, result_);
-      catalogue(core_side(), joined_names(result_.maps));
+      catalogue(core_side(), joined_names(result_.names.maps));
     }
   }
 
   void catalogue(Side const& side, std::string const& map_names) {
     SourceCatalog found =
-        source_catalog(*result_.model, side, source_, result_.view, result_.chunks,
+        source_catalog(*result_.model, side, source_, result_.facts.view, result_.stored.chunks,
                        {.settles = settling(side),
                         .map_names = map_names,
                         .dequantise = request_.read.dequantise,
                         .prefix = request_.read.prefix,
-                        .method = quantised_by(result_.config)});
-    result_.catalog = std::move(found.catalog);
-    result_.left_out = std::move(found.left_out);
-    result_.padding = std::move(found.padding);
-    result_.adds = side.adds();
-    result_.casts = side.casts();
+                        .method = quantised_by(result_.facts.config)});
+    result_.stored.catalog = std::move(found.catalog);
+    result_.stored.left_out = std::move(found.left_out);
+    result_.stored.padding = std::move(found.padding);
+    result_.stored.adds = side.adds();
+    result_.stored.casts = side.casts();
     if (look_) look_(result_, side);
   }
 
   std::vector<TensorId> existing_optional() const {
-    std::vector<TensorId> tensors = result_.family_side->optional_tensors();
+    std::vector<TensorId> tensors = result_.names.family_side->optional_tensors();
     std::erase_if(tensors, [this](TensorId tensor) { return !result_.model->exists(tensor); });
     return tensors;
   }
@@ -388,8 +399,8 @@ class SourceReader {
     std::vector<std::string> lacking;
     for (TensorId const tensor : asked)
       if (!result_.model->exists(tensor)) lacking.push_back(result_.model->tensor(tensor).name);
-    result_.incomplete = !lacking.empty();
-    if (result_.incomplete)
+    result_.names.incomplete = !lacking.empty();
+    if (result_.names.incomplete)
       result_.warnings.push_back(fmt::format(
           "{} does not hold {}, which models of {} have, so the target lacks it too. Take it "
           "from the checkpoint that the run started from",
@@ -399,9 +410,9 @@ class SourceReader {
   /// Copies are not read, so it is not known whether they are copies.
   void warn_of_copies() {
     std::vector<std::string> copies;
-    for (TensorPieces const& tensor : result_.catalog.tensors)
+    for (TensorPieces const& tensor : result_.stored.catalog.tensors)
       for (std::size_t i = 0; tensor.has_copies() && i < tensor.size(); ++i)
-        if (tensor.is_copy(i)) copies.push_back(result_.catalog.blobs[tensor.blob(i)].name);
+        if (tensor.is_copy(i)) copies.push_back(result_.stored.catalog.blobs[tensor.blob(i)].name);
     if (!copies.empty())
       result_.warnings.push_back(fmt::format(
           "{} is a copy of another stored tensor, according to config.json and the map. A run "
@@ -413,7 +424,7 @@ class SourceReader {
   /// The side that settles what must be there: a family may require tensors that Megatron models in
   /// general may lack.
   Side const& settling(Side const& side) const {
-    return result_.family_side ? *result_.family_side : side;
+    return result_.names.family_side ? *result_.names.family_side : side;
   }
 
   Index count(char const* word) const {

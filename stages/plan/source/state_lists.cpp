@@ -42,7 +42,7 @@ class ListReader {
 
  private:
   std::size_t group_of(Parameter const& parameter) const {
-    bool const decays = megatron::decays(parameter.name->name, parameter.shape, read_.args);
+    bool const decays = megatron::decays(parameter.name->name, parameter.shape, read_.facts.args);
     bool const decoupled = megatron::may_be_decoupled(parameter.name->name) &&
                            std::ranges::any_of(list_.groups, &StateList::Group::decoupled);
     auto const found = std::ranges::find_if(list_.groups, [&](StateList::Group const& group) {
@@ -59,7 +59,7 @@ class ListReader {
 
   /// Muon and Lion are optimizers of several kinds beside each other.
   std::string whose_groups() const {
-    Json const stated = fact(read_.args, "optimizer");
+    Json const stated = fact(read_.facts.args, "optimizer");
     if (stated.text() == nullptr || *stated.text() == "adam" || *stated.text() == "sgd")
       return "The run had its own groups, which";
     return fmt::format("args.optimizer is '{}', whose groups", *stated.text());
@@ -118,9 +118,10 @@ class ListReader {
   void add_pieces(Parameter const& parameter, StoredTensor const& tensor, std::size_t chunk,
                   SlotId slot, std::vector<Piece> pieces) {
     for (Piece& piece : pieces) piece.tensor = read_.model->in_slot(piece.tensor, slot);
-    read_.catalog.add({source_.stored.chunks[chunk].item.file,
-                       source_.stored.payload_offset_bytes(chunk), tensor.dtype, tensor.name},
-                      std::move(pieces), parameter.name->copy);
+    read_.stored.catalog.add(
+        {source_.stored.chunks[chunk].item.file, source_.stored.payload_offset_bytes(chunk),
+         tensor.dtype, tensor.name},
+        std::move(pieces), parameter.name->copy);
   }
 
   Checkpoint const& source_;

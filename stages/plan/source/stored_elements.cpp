@@ -35,16 +35,17 @@ class TableMaker {
   }
 
   ElementTable run() {
-    StoredShares const shares(checkpoint_, read_.view, read_.chunks);
+    StoredShares const shares(checkpoint_, read_.facts.view, read_.stored.chunks);
     std::vector<std::vector<StoredName>> const names = shares.names(side_);
     for (std::size_t i = 0; i < shares.size(); ++i) {
       StoredShare const share = shares[i];
       add_share(share, names[share.chunk], "");
     }
-    for (std::size_t s = 0; s < read_.view.state_tables.size() && s + 1 < model_.slots().size();
-         ++s) {
+    for (std::size_t s = 0;
+         s < read_.facts.view.state_tables.size() && s + 1 < model_.slots().size(); ++s) {
       StoredShare share;
-      for (auto const& [name, at] : read_.view.state_tables[s]) share.tensors.emplace(name, at);
+      for (auto const& [name, at] : read_.facts.view.state_tables[s])
+        share.tensors.emplace(name, at);
       add_share(share, names.front(), slot_word(model_.slots()[s + 1]));
     }
     for (std::size_t t = 0; t < described_.size(); ++t)
@@ -234,7 +235,7 @@ ElementTable element_table(Checkpoint const& checkpoint, PlanRequest const& requ
   SourceModel const read =
       read_source_model(checkpoint, request, true, [&](SourceModel const& known, Side const& side) {
         table = TableMaker(checkpoint, known, side).run();
-        table.masters_alone = holds_masters_alone(checkpoint, known.view);
+        table.masters_alone = holds_masters_alone(checkpoint, known.facts.view);
       });
   return checkpoint.names == NameOwner::logical ? logical_table(checkpoint, *read.model)
                                                 : std::move(table);

@@ -46,7 +46,7 @@ class TrainedCheck {
   }
 
   void check(std::string const& member) const {
-    StoredView const& view = read_.view;
+    StoredView const& view = read_.facts.view;
     if (!view.weights.contains(key(member)) || is_frozen(member)) return;
     for (std::size_t s = 0; s < view.states.size(); ++s)
       if (!view.state_tables[s].contains(key(member)))
@@ -89,8 +89,8 @@ class TrainedCheck {
   /// Nothing for what the job leaves out.
   std::optional<std::size_t> dimensions_of(std::string const& member) const {
     if (!member.starts_with(request_.read.prefix)) return std::nullopt;
-    auto const found = read_.view.weights.find(key(member));
-    if (found == read_.view.weights.end()) return std::nullopt;
+    auto const found = read_.facts.view.weights.find(key(member));
+    if (found == read_.facts.view.weights.end()) return std::nullopt;
     return source_.stored.tensors.shape(found->second).size();
   }
 
@@ -121,7 +121,7 @@ void check_moments(Checkpoint const& source, SourceModel const& read,
     return false;
   };
   // Lion has the first moment alone; a run may have it for some weights and Adam for others.
-  Json const stated = fact(read.args, "optimizer");
+  Json const stated = fact(read.facts.args, "optimizer");
   bool const adam = stated.text() == nullptr || *stated.text() == "adam";
   for (std::size_t t = 0; t < model.tensors().size(); ++t) {
     auto const weight = TensorId(t);
@@ -148,7 +148,7 @@ void check_moments(Checkpoint const& source, SourceModel const& read,
     fail(ErrorKind::source,
          "{}: lists optimizer state ({}) and holds none of any parameter of the model. Restore the "
          "checkpoint from the original, or set source.optimizer = \"drop\".",
-         source.place, fmt::join(read.view.states, ", "));
+         source.place, fmt::join(read.facts.view.states, ", "));
 }
 
 void check_trained(Checkpoint const& source, PlanRequest const& request, SourceModel const& read,

@@ -62,21 +62,22 @@ std::optional<std::string> with_vocabulary(std::string text, Index vocab) {
 }
 
 std::optional<Index> vocab_of_args(SourceModel const& read) {
-  Json const stated = fact(read.args, "vocab_size");
-  if (stated.integer() == nullptr || read.traits.padded_vocab == 0) return std::nullopt;
+  Json const stated = fact(read.facts.args, "vocab_size");
+  if (stated.integer() == nullptr || read.facts.traits.padded_vocab == 0) return std::nullopt;
   // Megatron counts vocab_size before the end-of-document token, which its own null tokenizer
   // then appends.
-  Json const tokenizer = fact(read.args, "tokenizer_type");
+  Json const tokenizer = fact(read.facts.args, "tokenizer_type");
   bool const null_tokenizer = tokenizer.text() != nullptr && *tokenizer.text() == "NullTokenizer";
   Index const vocab = checked_add(*stated.integer(), Index{null_tokenizer ? 1 : 0},
                                   ErrorKind::source, "vocab_size");
-  Json const stated_ranks = fact(read.args, "tensor_model_parallel_size");
-  Index const ranks = read.traits.vocab_ranks > 0         ? read.traits.vocab_ranks
+  Json const stated_ranks = fact(read.facts.args, "tensor_model_parallel_size");
+  Index const ranks = read.facts.traits.vocab_ranks > 0   ? read.facts.traits.vocab_ranks
                       : stated_ranks.integer() != nullptr ? *stated_ranks.integer()
                                                           : 1;
   // Where args were copied, they state the ranks of an earlier layout; the chunks are of this one.
-  for (Index const dealt : {ranks, read.traits.vocab_chunks})
-    if (dealt > 0 && padded(read.args, vocab, dealt) == read.traits.padded_vocab) return vocab;
+  for (Index const dealt : {ranks, read.facts.traits.vocab_chunks})
+    if (dealt > 0 && padded(read.facts.args, vocab, dealt) == read.facts.traits.padded_vocab)
+      return vocab;
   return std::nullopt;
 }
 
@@ -84,7 +85,7 @@ std::optional<Index> vocab_of_args(SourceModel const& read) {
 
 std::optional<Index> recorded_vocab(Checkpoint const& source, SourceModel const& read) {
   Index const own = source.logical.vocab;
-  if (own > 0 && own < read.traits.padded_vocab) return own;
+  if (own > 0 && own < read.facts.traits.padded_vocab) return own;
   std::optional<Index> const stated = vocab_of_args(read);
   // Args may agree by chance with rows that the job of the record took for vocabulary, all of them.
   return own == 0 || stated == own ? stated : std::nullopt;
@@ -96,7 +97,7 @@ Index carried_vocab(Checkpoint const& source, PlanRequest const& request, Source
                ? std::min(source.logical.vocab, request.read.true_vocab_size)
                : source.logical.vocab;
   if (request.read.true_vocab_size > 0) {
-    Json const stated = fact(read.args, "vocab_size");
+    Json const stated = fact(read.facts.args, "vocab_size");
     if (stated.integer() != nullptr && request.read.true_vocab_size < *stated.integer())
       fail(ErrorKind::usage,
            "[model] true_vocab_size = {}: the checkpoint's args give vocab_size = {}. Rows would "
@@ -104,22 +105,24 @@ Index carried_vocab(Checkpoint const& source, PlanRequest const& request, Source
            request.read.true_vocab_size, *stated.integer());
     return request.read.true_vocab_size;
   }
-  if (!read.recorded_vocab) return read.traits.padded_vocab;
-  if (request.read.true_rows) return *read.recorded_vocab;
-  Index const ranks = request.target.mesh.size(mesh_axis_of(read.maps.core, "vocab"));
-  return std::min(read.traits.padded_vocab, padded(read.args, *read.recorded_vocab, ranks));
+  if (!read.facts.recorded_vocab) return read.facts.traits.padded_vocab;
+  if (request.read.true_rows) return *read.facts.recorded_vocab;
+  Index const ranks = request.target.mesh.size(mesh_axis_of(read.names.maps.core, "vocab"));
+  return std::min(read.facts.traits.padded_vocab,
+                  padded(read.facts.args, *read.facts.recorded_vocab, ranks));
 }
 
 void state_vocabulary(PlanRequest const& request, SourceModel& read) {
   Index const vocab = request.read.true_vocab_size;
   Json const carried = read.model->value("vocab");
   if (vocab == 0 || carried != Json(vocab)) return;
-  if (fact(read.args, "vocab_size").integer() != nullptr) read.args.set("vocab_size", vocab);
+  if (fact(read.facts.args, "vocab_size").integer() != nullptr)
+    read.facts.args.set("vocab_size", vocab);
   std::set<std::string> told;
-  for (auto* folder : {&read.files, &read.reference}) {
+  for (auto* folder : {&read.facts.files, &read.facts.reference}) {
     if (!*folder) continue;
-    auto const changes = vocabulary_changes(read.maps.family ? read.maps.family->facts : "",
-                                            (*folder)->config, vocab);
+    auto const changes = vocabulary_changes(
+        read.names.maps.family ? read.names.maps.family->facts : "", (*folder)->config, vocab);
     if (changes.empty()) continue;
     for (huggingface::ConfigPatch const& change : changes)
       told.insert(fmt::format(
@@ -160,13 +163,13 @@ void restate_vocabulary(Index vocab, TargetDraft& draft) {
 
 void check_vocab(Checkpoint const& source, PlanRequest const& request, SourceModel const& read) {
   Json const vocab = read.model->value("vocab");
-  if (read.traits.padded_vocab == 0 || vocab.integer() == nullptr ||
-      *vocab.integer() <= read.traits.padded_vocab)
+  if (read.facts.traits.padded_vocab == 0 || vocab.integer() == nullptr ||
+      *vocab.integer() <= read.facts.traits.padded_vocab)
     return;
   fail(
       request.read.true_vocab_size > 0 ? ErrorKind::usage : ErrorKind::source,
       "{}: the embedding has {} rows over all ranks, the vocabulary is {}. Check model.true_vocab_size and the tensor-parallel size.",
-      source.folder.string(), read.traits.padded_vocab, *vocab.integer());
+      source.folder.string(), read.facts.traits.padded_vocab, *vocab.integer());
 }
 
 }  // namespace reshard

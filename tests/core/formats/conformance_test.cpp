@@ -311,7 +311,7 @@ TEST_P(Conformance, GivesAPlanTheConfigOfTheModel) {
   if (!GetParam().config_inside) checkpoint.model.config = Json();
   SourceModel facts;
   read_facts(checkpoint, {}, facts);
-  EXPECT_EQ(facts.config.dump(), R"({"model_type": "sample"})");
+  EXPECT_EQ(facts.facts.config.dump(), R"({"model_type": "sample"})");
 }
 
 TEST_P(Conformance, HasNoFilesOfAModelWhereThereAreNone) {

@@ -53,7 +53,7 @@ TEST(JobIdentity, WhateverDecidesAboutAValueMakesAnotherPlan) {
       [](JobPlan& plan) {
         plan.target.blobs.change(0, [](Blob& blob) { blob.name = "layers.0.bias"; });
       },
-      [](JobPlan& plan) { plan.adds = {1}; },
+      [](JobPlan& plan) { plan.listing.adds = {1}; },
       [](JobPlan& plan) { plan.target_adds = {1}; },
   };
   JobIdentity const before = identity(plan_with_view());

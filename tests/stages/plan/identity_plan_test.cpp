@@ -383,7 +383,7 @@ TEST(IdentityNames, OfATiedHeadAreACopy) {
   auto const copies = [](MadeCheckpoint const& made, PlanRequest const& request) {
     JobPlan const plan = identity(made, request);
     Lines lines;
-    for (auto const& [copy, of] : plan.declared_copies)
+    for (auto const& [copy, of] : plan.copies.declared)
       lines.push_back(plan.model->tensor(copy).name + " of " + plan.model->tensor(of).name);
     return lines;
   };

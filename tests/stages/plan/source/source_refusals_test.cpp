@@ -196,8 +196,8 @@ TEST(SourceRefuses, AContainerThatItsConfigDoesNotDescribe) {
   MapFile const core = map_file("mcore");
   auto const catalogued = [&](MadeCheckpoint const& container) {
     SourceModel read;
-    read.maps.core = core;
-    read.maps.family = family;
+    read.names.maps.core = core;
+    read.names.maps.family = family;
     read.model = std::make_unique<Model>(
         family, core, ModelFacts{sample_model("llama").config, "config.json", 0});
     with_logical_catalogue(std::move(read), container.value);
@@ -245,7 +245,7 @@ TEST(SourceRefuses, MapsThatDoNotFit) {
 
 TEST(SourceRefuses, AFamilyThatMakesNoConfig) {
   SourceModel read;
-  read.maps.family = map_file("smollm3");
+  read.names.maps.family = map_file("smollm3");
   expect_refused(ErrorKind::usage,
                  "smollm3.toml cannot make a config.json from a checkpoint's args",
                  [&] { make_config({}, {}, read); });
@@ -275,7 +275,7 @@ TEST(SourceRefuses, AVocabularyOfMoreRowsThanTheEmbeddingHas) {
   SourceModel read;
   read.model = std::make_unique<Model>(family, map_file("mcore"),
                                        ModelFacts{sample_model("llama").config, "config.json", 0});
-  read.traits.padded_vocab = 48;
+  read.facts.traits.padded_vocab = 48;
   for (auto const& [stated, kind] :
        {std::pair(0, ErrorKind::source), std::pair(50, ErrorKind::usage)}) {
     PlanRequest request;
@@ -289,8 +289,8 @@ TEST(SourceRefuses, OneMomentWithoutTheOtherAndStateOfNoParameter) {
   std::vector<PlainTensor> const tensors{{"w", {4}}};
   SourceModel read;
   read.model = std::make_unique<Model>(tensors, "test");
-  read.view.states = {"exp_avg", "exp_avg_sq"};
-  read.model->add_slots(read.view.states);
+  read.facts.view.states = {"exp_avg", "exp_avg_sq"};
+  read.model->add_slots(read.facts.view.states);
   Lines warnings;
   auto const expect = [&](std::string_view words) {
     expect_refused(ErrorKind::source, words, [&] { check_moments({}, read, warnings); });
@@ -340,17 +340,17 @@ TEST(SourceRefuses, FlatStateThatItsArgsDoNotDescribe) {
   auto const expect = [&](Json args, std::vector<FlatBuffer> buffers, std::vector<StateList> lists,
                           std::string_view words) {
     SourceModel read;
-    read.maps.core = core;
-    read.args = std::move(args);
-    read.model = std::make_unique<Model>(core, core, ModelFacts{read.args, "args", 0});
+    read.names.maps.core = core;
+    read.facts.args = std::move(args);
+    read.model = std::make_unique<Model>(core, core, ModelFacts{read.facts.args, "args", 0});
     read.model->add_slots(Lines{"exp_avg", "exp_avg_sq"});
-    read.traits.spec = "te";
-    read.traits.mtp_block = "mtp_model_layer";
-    read.traits.padded_vocab = 64;
-    read.catalog.tensors.resize(read.model->tensors().size());
-    read.view.states = {"exp_avg", "exp_avg_sq"};
-    read.view.buffers = std::move(buffers);
-    read.view.lists = std::move(lists);
+    read.facts.traits.spec = "te";
+    read.facts.traits.mtp_block = "mtp_model_layer";
+    read.facts.traits.padded_vocab = 64;
+    read.stored.catalog.tensors.resize(read.model->tensors().size());
+    read.facts.view.states = {"exp_avg", "exp_avg_sq"};
+    read.facts.view.buffers = std::move(buffers);
+    read.facts.view.lists = std::move(lists);
     Checkpoint source;
     source.storage = Storage::chunks;
     source.place = "/ckpt";

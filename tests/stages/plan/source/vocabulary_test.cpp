@@ -271,7 +271,7 @@ TEST(TrueVocabSize, ReachesSettingsThatAreCopied) {
 /// "embed 60+68 at N" for each stretch of rows that a job leaves out.
 Lines left_out_rows(JobPlan const& plan) {
   Lines lines;
-  for (PaddingRows const& one : plan.padding)
+  for (PaddingRows const& one : plan.listing.padding)
     lines.push_back(fmt::format("{} {}+{} in file {}", plan.model->tensor(one.tensor).name,
                                 one.first_row, one.rows, one.file));
   std::ranges::sort(lines);
@@ -294,7 +294,7 @@ TEST(RowsLeftOut, LieBehindThoseThatAreRead) {
   JobPlan const plan = planned(source, with_rows(FormatId::huggingface, 0, "llama"));
   auto const hidden =
       static_cast<std::uint64_t>(*source.value.run.args.find("hidden_size")->integer());
-  for (PaddingRows const& one : plan.padding) {
+  for (PaddingRows const& one : plan.listing.padding) {
     EXPECT_EQ(one.row_bytes, 2 * hidden);
     if (one.first_row != 50) continue;
     std::string const ending = plan.model->tensor(one.tensor).name == "embed"
