@@ -92,6 +92,45 @@ def test_a_family_has_its_own_names_in_dcp(program, folders, scratch):
     assert_same_tensors(dcp_reading.whole_tensors(target), {f"model.{name}": tensor for name, tensor in read_hf(folders("llama")).items()})
 
 
+def with_moments(state, config, fused):
+    """`state` and Adam's moments of it, those of q, k and v in one tensor where the run has one parameter for the three."""
+    def moments(slot):
+        return {name: torch.randn(tensor.shape, generator=torch.Generator().manual_seed(len(slot + name))).abs() for name, tensor in state.items()}
+
+    result = dict(state)
+    for slot in ("exp_avg", "exp_avg_sq"):
+        found = moments(slot)
+        for layer in range(config["num_hidden_layers"] if fused else 0):
+            before, rest = f"layers.{layer}.attention.qkv_linear.", config["hidden_size"]
+            parts = [found.pop(f"{before}{part}.weight").view(config["num_key_value_heads"], -1, rest) for part in ("wq", "wk", "wv")]
+            found[f"{before}wqkv.weight"] = torch.cat(parts, 1).reshape(-1, rest)
+        result |= {f"optimizer.state.{name}.{slot}": tensor for name, tensor in found.items()}
+        result |= {f"optimizer.state.{name}.step": torch.tensor(3.0) for name in found}
+        result |= {f"optimizer.param_groups.{name}.{key}": value for name in found for key, value in ADAMW.items()}
+    return result
+
+
+ADAMW = {"lr": 1e-3, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1}
+
+
+@pytest.mark.long_but("llama")
+@pytest.mark.parametrize("name", ["llama", "qwen3-tied"])
+def test_state_of_a_fused_parameter_is_that_of_its_parts(name, program, folders, scratch):
+    """torchtitan 0.3 trains q, k and v as one parameter, and its checkpoints have them apart as weights and together as state."""
+    folder = folders(name)
+    config = json.loads((folder / "config.json").read_text())
+    targets = []
+    for fused in (False, True):
+        state = {key: tensor.float() for key, tensor in titan_state(folder).items()}
+        source = titan_checkpoints.save(with_moments(state, config, fused), scratch / f"step-{10 + fused}")
+        targets.append(program.run(
+            source, scratch / f"dist-{fused}", "torch_dist", source_options={"config": str(folder)}, model={"map": map_of(name, "0.3")}))
+    apart, together = (dcp_reading.whole_tensors(next(target.glob("iter_*"))) for target in targets)
+    assert any("exp_avg_sq" in key and "linear_qkv" in key for key in apart)
+    assert_same_tensors(together, apart)
+    refused(program, source, scratch, "wqkv.weight", "model.map", code=3, target_format="deepspeed")
+
+
 # --- refusals -----------------------------------------------------------------------------------------------------------
 
 

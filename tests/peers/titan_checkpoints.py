@@ -79,7 +79,9 @@ def save_on_rank(rank, world, state, folder):
     grid = init_device_mesh("cpu", (world // 2, 2), mesh_dim_names=("ep", "fsdp"))
     placed = {}
     for name, tensor in state.items():
-        if tensor.ndim == 3:
+        if not getattr(tensor, "ndim", 0):
+            placed[name] = tensor  # a step or a setting of the optimizer
+        elif tensor.ndim == 3:
             placed[name] = distribute_tensor(tensor, grid, [Shard(0), Shard(1)])
         else:
             placed[name] = distribute_tensor(tensor, flat, [Shard(0)])

@@ -27,7 +27,6 @@ REASONS = {  # pattern of a refusal -> its line
         "([DeepSpeed's round robin](../findings/deepspeed_round_robin_weights.sh))",
     r"no F32 master weight": "BF16 weights with state and without masters, which DeepSpeed needs",
     r"is in flat vectors": "state of FSDP1 in flat vectors of modules that no file names",
-    r"is optimizer state, and no weight": "torchtitan's state of fused `wqkv`: `fuse_qkv = False` saves it apart",
     r"\[model\] unmapped": "biases of experts that Qwen3 of transformers does not have: `model.unmapped`",
     r"matches no entry": "a buffer that the model of transformers does not have",
     r"it has names for models of type": "a family that Mistral's own form cannot describe",

@@ -1,6 +1,7 @@
 #include "core/formats/dcp/named_states.hpp"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <unordered_map>
 
@@ -13,6 +14,21 @@ namespace {
 
 constexpr std::string_view state_word = "state.";
 constexpr std::string_view step_slot = "step";
+
+/// torchtitan's fused parameter, whose weight it stores as the three that follow. Its rows are, for
+/// each head of keys, those of its queries, of the key and of the value.
+constexpr std::string_view fused_part = "wqkv.";
+constexpr std::array<std::string_view, 3> parts_of_fused{"wq.", "wk.", "wv."};
+
+/// The name of a part of a fused parameter; "" if the name is not of one.
+std::string part_of(std::string_view parameter, std::string_view part) {
+  std::size_t const dot = parameter.rfind('.');
+  if (dot == std::string_view::npos || !parameter.substr(0, dot + 1).ends_with(fused_part))
+    return "";
+  std::size_t const at = dot + 1 - fused_part.size();
+  if (at > 0 && parameter[at - 1] != '.') return "";
+  return fmt::format("{}{}{}", parameter.substr(0, at), part, parameter.substr(dot + 1));
+}
 
 /// One interpretation of a name as that of state.
 struct Reading {
@@ -113,17 +129,48 @@ class Matcher {
           fmt::format("'{}' may be state of '{}' or of '{}': its name fits both. Change one of "
                       "these names",
                       name(candidate.tensor), found[0].first, found[1].first));
+    if (found.empty() && known_)
+      for (Reading const& reading : candidate.readings)
+        if (std::vector<std::size_t> const parts = parts_of(reading.parameter); !parts.empty())
+          return add_fused(candidate.tensor, reading, parts);
     if (found.size() != 1) return rest_.push_back(candidate);
-    add(candidate.tensor, found.front().first, found.front().second);
+    auto const& [weight, reading] = found.front();
+    add(candidate.tensor, weight, reading, table_.tensors.shape(weights_.find(weight)->second));
   }
 
-  void add(std::size_t tensor, std::string_view weight, Reading const& reading) {
+  /// The weights of the parts of a fused parameter; empty if it is none, or they are not there.
+  std::vector<std::size_t> parts_of(std::string_view parameter) const {
+    std::vector<std::size_t> result;
+    for (std::string_view const part : parts_of_fused) {
+      std::string const one = part_of(parameter, part);
+      auto const weight = weights_.find(result_.trainer + one);
+      if (one.empty() || weight == weights_.end()) return {};
+      result.push_back(weight->second);
+    }
+    return result;
+  }
+
+  void add_fused(std::size_t tensor, Reading const& reading,
+                 std::vector<std::size_t> const& parts) {
+    std::vector<Index> shape = table_.tensors.shape(parts.front());
+    for (std::size_t p = 1; p < parts.size() && !shape.empty(); ++p) {
+      SharedShape const part = table_.tensors.shape(parts[p]);
+      if (!part.empty()) shape.front() += part[0];
+    }
+    std::string whole = result_.trainer + std::string(reading.parameter);
+    auto const [at, is_new] = fused_.try_emplace(whole, std::string_view());
+    if (is_new) at->second = result_.made.emplace_back(std::move(whole));
+    add(tensor, at->second, reading, shape);
+  }
+
+  /// `expected` is the shape of the weight.
+  void add(std::size_t tensor, std::string_view weight, Reading const& reading,
+           SharedShape const& expected) {
     result_.places.insert(reading.place);
     if (!weight.starts_with(prefix_)) return result_.elsewhere.push_back(tensor);
     auto const [known, is_new] = held_.try_emplace({weight, reading.slot}, tensor);
     bool const step = reading.slot == step_slot;
     SharedShape const shape = table_.tensors.shape(tensor);
-    SharedShape const expected = table_.tensors.shape(weights_.find(weight)->second);
     if (!is_new)
       note(fmt::format("'{}' and '{}' are the same state of '{}'. Remove one of them",
                        name(known->second), name(tensor), weight));
@@ -151,23 +198,13 @@ class Matcher {
             "Save both in one folder, or convert the weights");
       else
         note(fmt::format(
-            "'{}' is optimizer state, and no weight has the name of its parameter{}: check the "
+            "'{}' is optimizer state, and no weight has the name of its parameter: check the "
             "names with `reshard ls`",
-            name(candidate.tensor), why_no_weight(candidate)));
+            name(candidate.tensor)));
     }
     for (auto const& [weight, tensor] : weights_)
       if (is_named_setting(weight, result_.places)) result_.settings.push_back(tensor);
     std::ranges::sort(result_.settings);
-  }
-
-  /// The reason for which a parameter is not a weight here.
-  std::string why_no_weight(Candidate const& candidate) const {
-    for (Reading const& reading : candidate.readings)
-      if (reading.parameter.ends_with(".wqkv.weight"))
-        return ". torchtitan saves q, k and v of its fused parameter as weights of their own, and "
-               "the state as one tensor, which is not taken apart (a run with fuse_qkv = False "
-               "saves both alike)";
-    return "";
   }
 
   /// The first of them.
@@ -180,6 +217,7 @@ class Matcher {
   std::unordered_map<std::string_view, std::size_t> weights_;  ///< names that are not of state
   std::vector<Candidate> candidates_;
   std::vector<Candidate> rest_;
+  std::unordered_map<std::string, std::string_view> fused_;  ///< in NamedStates::made
   std::map<std::pair<std::string_view, std::string_view>, std::size_t> held_;
   bool known_ = false;  ///< whether the prefix of parameters' names is known
   NamedStates result_;

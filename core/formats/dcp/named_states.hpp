@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <deque>
 #include <set>
 #include <string>
 #include <string_view>
@@ -15,9 +16,10 @@ namespace reshard::dcp {
 // under "optimizer.param_groups". The first word is the trainer's. Source: torch 2.13,
 // torch/distributed/checkpoint/state_dict.py.
 
-/// One tensor of it. Texts are parts of stored names.
+/// One tensor of it. Texts are parts of stored names, or in NamedStates::made.
 struct NamedState {
-  std::string_view weight;  ///< the stored name of its weight
+  std::string_view weight;  ///< the stored name of its weight, or that of a fused parameter whose
+                            ///< weight is stored as its parts (torchtitan's wqkv)
   std::string_view slot;    ///< "exp_avg"
   std::size_t tensor = 0;   ///< in StoredTable::tensors
 };
@@ -32,11 +34,12 @@ struct NamedStates {
                                        ///< "model."
   std::vector<std::size_t> elsewhere;  ///< state of weights without the prefix asked for
   std::vector<std::size_t> strays;     ///< state that matches no weight
+  std::deque<std::string> made;        ///< names of fused parameters
   std::string fault;                   ///< the reason for strays, a sentence without its dot
 };
 
 /// The state of weights whose stored names begin with `prefix`: every parameter NAME has a weight
-/// TRAINER NAME, with the same TRAINER for all. Ambiguous names are strays.
+/// TRAINER NAME, or the parts of one, with the same TRAINER for all. Ambiguous names are strays.
 NamedStates named_states(StoredTable const& table, std::string_view prefix);
 
 /// "param_groups", perhaps followed by a dot and further words.

@@ -41,6 +41,7 @@ class Settler {
         trained.emplace(state->parameter);
         if (state->slot == master_word) held.emplace(state->parameter);
       }
+    if (!source_.state.deepspeed) check_weights(trained);
     if (!source_.state.deepspeed) check_steps(trained);
     std::size_t const count = tensors_.size();
     for (std::size_t t = 0; t < count; ++t) {
@@ -83,6 +84,19 @@ class Settler {
   bool is_second_name(std::string const& name) const {
     return source_.state.deepspeed &&
            std::ranges::count(source_.state.deepspeed->second_names, name) > 0;
+  }
+
+  /// The state of a fused parameter follows no weight under the stored names.
+  void check_weights(std::set<std::string, std::less<>> trained) const {
+    for (NamedTensor const& one : tensors_)
+      if (auto const found = trained.find(one.key); found != trained.end()) trained.erase(found);
+    if (!trained.empty())
+      fail(
+          ErrorKind::source,
+          "{}: '{}' has optimizer state, and its weight is stored in parts under other names. Name "
+          "the map that describes both in model.map, such as \"torchtitan_qwen3\"; or set "
+          "source.optimizer = \"drop\" to continue without it.",
+          source_.place, *trained.begin());
   }
 
   /// They are a tensor for each parameter, as torch.optim has them.

@@ -127,6 +127,7 @@ class CatalogBuilder {
   void add_share(StoredShare const& share, std::vector<StoredName> const& names, SlotId slot,
                  KnownTable* table = nullptr) {
     bool const partial = slot != SlotId::weight;
+    if (partial) note_own_states(share, names);
     for (std::size_t n = 0; n < names.size(); ++n) {
       StoredName const& name = names[n];
       if (!partial && choice_.dequantise) leave_out_beside(share, name);
@@ -145,6 +146,21 @@ class CatalogBuilder {
           model_.set_exists(model_.in_slot(tensor, slot), true);
     }
     check_explained(share, names, table);
+  }
+
+  /// Notes which tensors have state under their own names. That of others is where the map has
+  /// another place of their values.
+  void note_own_states(StoredShare const& share, std::vector<StoredName> const& names) {
+    own_states_.clear();
+    for (StoredName const& name : names)
+      if (!name.copy && find(share.tensors, name, share.where))
+        own_states_.insert(side_.tensors(name.entry).begin(), side_.tensors(name.entry).end());
+  }
+
+  bool is_copy(StoredName const& name, SlotId slot) const {
+    if (!name.copy || slot == SlotId::weight) return name.copy;
+    return std::ranges::any_of(side_.tensors(name.entry),
+                               [&](TensorId const tensor) { return own_states_.contains(tensor); });
   }
 
   void check_explained(StoredShare const& share, std::vector<StoredName> const& names,
@@ -361,7 +377,7 @@ class CatalogBuilder {
         blob = catalog_.computed(
             blob, checked_volume({sizes.data(), sizes.size()}, ErrorKind::source, tensor.name),
             ViewKind::round, dtype);
-      catalog_.add(std::move(blob), pieces_, name.copy);
+      catalog_.add(std::move(blob), pieces_, is_copy(name, slot));
     }
   }
 
@@ -554,6 +570,7 @@ class CatalogBuilder {
   Checkpoint const& source_;
   StoredView const& view_;
   CatalogChoice const& choice_;
+  std::set<TensorId> own_states_;  ///< of the slot that is added
   std::vector<bool> explained_;
   std::map<std::size_t, std::string> dropped_;  ///< by number of the stored tensor: its key
   int vocab_ = -1;                              ///< the axis

@@ -1,5 +1,7 @@
 #include "core/formats/dcp/named_states.hpp"
 
+#include <tuple>
+
 #include <gtest/gtest.h>
 
 namespace reshard::dcp {
@@ -70,6 +72,24 @@ TEST(NamedStates, OfTwoModelsAreStrays) {
   EXPECT_NE(found.fault.find("'ema.up.weight' or to 'model.up.weight'"), std::string::npos)
       << found.fault;
   EXPECT_EQ(states_of(named_states(table, "model.")), Names{"model.up.weight exp_avg"});
+}
+
+TEST(NamedStates, OfAFusedParameterFollowItsParts) {
+  std::string const before = "model.layers.0.qkv.";
+  std::string const state = "optimizer.state.layers.0.qkv.wqkv.weight.";
+  for (auto const& [rows, part, fits] :
+       {std::tuple(12, "wv", true), std::tuple(4, "wv", false), std::tuple(12, "value", false)}) {
+    StoredTable table = table_of({"model.norm.weight", before + "wq.weight", before + "wk.weight",
+                                  before + part + ".weight", "optimizer.state.norm.weight.exp_avg",
+                                  state + "step"});
+    table.add_whole(state + "exp_avg", DType::f32, std::vector<Index>{rows, 2}, {0, 0, 96});
+    NamedStates const found = named_states(table, "model.");
+    Names expected{"model.norm.weight exp_avg"};
+    if (fits) expected.push_back(before + "wqkv.weight exp_avg");
+    EXPECT_EQ(states_of(found), expected) << rows << part;
+    EXPECT_EQ(found.fault.empty(), fits) << found.fault;
+    EXPECT_EQ(found.steps.size(), part == std::string("wv") ? 1U : 0U);
+  }
 }
 
 TEST(NamedStates, OfNoWeightAreStrays) {
