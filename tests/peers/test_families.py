@@ -62,3 +62,17 @@ def test_prediction_layers_that_only_the_config_has(program, scratch):
     back = program.to_hf(tree, scratch / "back", target_options={"reference": folder})
     assert_same_tensors(read_hf(back), read_hf(folder))
     assert json.loads((back / "config.json").read_text()) == config | {"num_nextn_predict_layers": 0}
+
+
+@pytest.mark.long_but("deepseek-v2-lite")
+@pytest.mark.parametrize("name", ["deepseek-v2-lite", "deepseek-v3", "qwen3-next"])
+def test_experts_as_transformers_5_holds_them(name, program, scratch):
+    """All experts of a layer in one tensor, which checkpoints of training have where save_pretrained writes one for each."""
+    family = FAMILIES[name]
+    apart = save_family(scratch / "apart", family)
+    more = family.add or dict
+    fused = save_family(scratch / "fused", replace(family, add=lambda tensors: family_models.with_fused_experts(more(tensors))))
+    assert any(key.endswith(".mlp.experts.gate_up_proj") for key in read_hf(fused))
+    dist = program.run(fused, scratch / "dist", "torch_dist", target_options={"layout": family.b.toml()})
+    assert_same_tensors(read_hf(program.to_hf(dist, scratch / "back", target_options={"reference": fused})), read_hf(fused))
+    assert_same_tensors(read_hf(program.to_hf(dist, scratch / "again", target_options={"reference": apart})), read_hf(apart))

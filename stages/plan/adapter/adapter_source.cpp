@@ -22,9 +22,12 @@ constexpr char const* merge_first =
 /// Kinds of adapters beside the two matrices.
 void refuse_kind(std::string const& place, std::string const& name) {
   if (contains(name, ".lora_magnitude_vector"))
-    fail(ErrorKind::source,
-         "{}: '{}' belongs to a DoRA adapter, whose magnitudes no Megatron name describes. {}",
-         place, name, merge_first);
+    fail(
+        ErrorKind::source,
+        "{}: '{}' belongs to a DoRA adapter, whose magnitudes no Megatron name describes. Merge it "
+        "in a job of its own, whose source is the base model: name this folder in source.adapter, "
+        "set model.adapter = \"merge\", and convert the result.",
+        place, name);
   if (contains(name, ".lora_embedding_"))
     fail(ErrorKind::source,
          "{}: '{}' is an adapter of an embedding, for which Megatron has no name. {}", place, name,
