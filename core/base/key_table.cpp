@@ -101,9 +101,12 @@ std::optional<std::string> word_in(std::vector<std::string> const& words, Value 
   auto const* const flag = std::get_if<bool>(&value);
   bool const on = flag != nullptr ? *flag : text != nullptr && *text == "true";
   bool const is_flag = flag != nullptr || (text != nullptr && (on || *text == "false"));
-  std::string const word = is_flag ? (on ? "on" : "off") : text != nullptr ? *text : "";
-  if (std::ranges::find(words, word) == words.end()) return std::nullopt;
-  return word;
+  std::vector<std::string> meant{text != nullptr ? *text : ""};
+  if (is_flag)
+    meant = on ? std::vector<std::string>{"on", "auto"} : std::vector<std::string>{"off", "never"};
+  for (std::string& word : meant)
+    if (std::ranges::find(words, word) != words.end()) return std::move(word);
+  return std::nullopt;
 }
 
 std::string expected_one_of(std::vector<std::string> const& words, Value const& value) {

@@ -39,6 +39,13 @@ HeadedCheckpoint open_headers(CheckpointQuery const& query, Comm const& comm) {
   return {query.path, open_query(query, {}, comm)};
 }
 
+CheckpointQuery by_stored_names(CheckpointQuery query) {
+  query.map = "none";
+  query.config.clear();
+  query.prefix.clear();
+  return query;
+}
+
 ArrayReader::ArrayReader(HeadedCheckpoint const& headed, CheckpointQuery const& query,
                          std::string again, Comm const& comm)
     : headed_(headed), again_(std::move(again)), records_(headed.checkpoint) {

@@ -43,6 +43,8 @@ struct HeadedCheckpoint {
 };
 /// Collective. Errors: source, io.
 HeadedCheckpoint open_headers(CheckpointQuery const& query, Comm const& comm);
+/// The query whose tensors have the names in the files.
+CheckpointQuery by_stored_names(CheckpointQuery query);
 
 /// Reads logical tensors of an opened checkpoint as row-major arrays, values as they are stored.
 class ArrayReader {

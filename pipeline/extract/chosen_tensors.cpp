@@ -214,8 +214,8 @@ class Chooser {
       near = std::string(pattern.begin(), pattern.end() - std::ssize(shortest.name)) + near;
     fail(
         ErrorKind::usage,
-        "no tensor is named '{}'{}. Choose names that `reshard ls PATH --logical` lists; stored names, "
-        "except of mp_rank_* folders, need --map none; '*' matches any text.",
+        "no tensor is named '{}'{}. Choose names that `reshard ls PATH --logical` lists, or, except of "
+        "mp_rank_* folders, names in the files; '*' matches any text.",
         without_controls(pattern),
         near.empty() ? "" : fmt::format(" (did you mean '{}'?)", shown_name(near)));
   }

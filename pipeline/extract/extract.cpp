@@ -1,11 +1,13 @@
 #include "pipeline/extract/extract.hpp"
 
 #include <memory>
+#include <optional>
 #include <system_error>
 
 #include <fmt/ranges.h>
 
 #include "core/base/activity.hpp"
+#include "core/base/capture.hpp"
 #include "core/base/counted.hpp"
 #include "core/base/file.hpp"
 #include "core/base/paths.hpp"
@@ -95,6 +97,12 @@ ExtractReport report(ArrayReader const& reader, ArrayFile const& arrays,
   return result;
 }
 
+/// Names that no logical tensor has may be those in the files, as `ls` and `diff` print them.
+bool may_name_stored(Error const& refused, ArrayReader const& reader, ExtractQuery const& query) {
+  return refused.kind() == ErrorKind::usage && query.map == "auto" && query.job == nullptr &&
+         !reader.catalogue().stored_names;
+}
+
 }  // namespace
 
 ExtractReport extract_tensors(ExtractQuery const& query, Comm const& comm) {
@@ -103,15 +111,30 @@ ExtractReport extract_tensors(ExtractQuery const& query, Comm const& comm) {
   together(comm, [&] {
     if (comm.rank() == 0) check_place(query, headed.checkpoint);
   });
-  ArrayReader reader(headed, query, "run again when no program writes the checkpoint", comm);
+  char const* const again = "run again when no program writes the checkpoint";
+  std::optional<ArrayReader> reader(std::in_place, headed, query, again, comm);
   std::size_t const threads = rank_threads(comm);
   ArrayFile arrays;
+  auto const lay_out = [&] {
+    return capture([&] {
+      arrays = reader->lay_out({query.patterns, query.at, {}, query.memory_bytes}, query.output,
+                               threads);
+    });
+  };
+  std::optional<Error> refused;
   together(comm, [&] {
-    arrays =
-        reader.lay_out({query.patterns, query.at, {}, query.memory_bytes}, query.output, threads);
+    refused = lay_out();
+    if (refused && !may_name_stored(*refused, *reader, query)) throw *refused;
   });
-  write(reader, arrays, query, threads, comm);
-  return report(reader, arrays, query);
+  if (refused) {  // the same on all ranks
+    if (capture([&] { reader.emplace(headed, by_stored_names(query), again, comm); }))
+      throw *refused;
+    together(comm, [&] {
+      if (lay_out()) throw *refused;
+    });
+  }
+  write(*reader, arrays, query, threads, comm);
+  return report(*reader, arrays, query);
 }
 
 }  // namespace reshard

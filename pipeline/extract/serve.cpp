@@ -157,11 +157,7 @@ class Server {
   /// By the names in the files.
   ArrayReader& stored() {
     if (stored_) return *stored_;
-    CheckpointQuery query = query_;
-    query.map = "none";
-    query.config.clear();
-    query.prefix.clear();
-    return stored_.emplace(headed_, query, again, comm_);
+    return stored_.emplace(headed_, by_stored_names(query_), again, comm_);
   }
 
   static Json names(ArrayReader const& reader) {

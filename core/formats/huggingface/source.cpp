@@ -12,6 +12,7 @@
 #include "core/base/text_order.hpp"
 #include "core/base/workers.hpp"
 #include "core/formats/dcp/source.hpp"
+#include "core/formats/huggingface/config_dtype.hpp"
 #include "core/formats/huggingface/shards.hpp"
 #include "core/formats/inspect_lines.hpp"
 #include "core/formats/shared_headers.hpp"
@@ -163,6 +164,22 @@ std::string quantisation_of(Json const& config) {
 
 }  // namespace
 
+/// Most bytes are of another floating point type than config.json says; "" where they are not.
+static std::string dtype_note(Json const& config, std::map<std::string, DTypeTotal> const& dtypes) {
+  std::optional<DType> stated;
+  for (std::string_view const member : dtype_members)
+    if (Json const* const word = config.find(member); word != nullptr && word->text() && !stated)
+      stated = dtype_of_word(*word->text());
+  if (!stated || dtypes.empty()) return "";
+  auto const most =
+      std::ranges::max_element(dtypes, {}, [](auto const& one) { return one.second.bytes; });
+  bool const is_float = most->first == "BF16" || most->first == "F16" || most->first == "F32";
+  if (!is_float || most->first == reshard::name(*stated)) return "";
+  return fmt::format(
+      "config.json says {}, and {} are {}: transformers converts them when it loads them",
+      reshard::name(*stated), counted(most->second.tensors, "tensor"), most->first);
+}
+
 Inspection HuggingFaceFormat::describe(fs::path const& path,
                                        megatron::UserSizes const& /*sizes*/) const {
   bool const is_file = fs::is_regular_file(path);
@@ -219,6 +236,9 @@ Inspection HuggingFaceFormat::describe(fs::path const& path,
       .set("model_type", model_type)
       .set("files", static_cast<std::int64_t>(folder.files.size()));
   std::string const quantisation = quantisation_of(folder.config);
+  if (std::string note = quantisation == "none" ? dtype_note(folder.config, dtypes) : "";
+      !note.empty())
+    notes.push_back(std::move(note));
   std::string floats;  // of eight bits, which weights have only where they are quantised
   for (auto const& [dtype, total] : dtypes)
     if (dtype.starts_with("F8_E4") || dtype.starts_with("F8_E5")) floats = dtype;

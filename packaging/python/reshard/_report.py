@@ -45,6 +45,7 @@ class _PlanFiguresSometimes(TypedDict, total=False):
     dtype_changes: list[DTypeChange]
     trained_padding: list[str]
     per_rank: dict[str, Any]
+    replaces: bool
 
 
 class PlanFigures(_PlanFiguresSometimes):

@@ -181,6 +181,7 @@ std::vector<Figure> const& figures() {
     {"plan.payload_read_bytes", bytes, planned([](P p) { return p.job.plan.plan.source_bytes; })},  // of the model, each counted once
     {"plan.payload_written_bytes", bytes, planned([](P p) { return p.job.plan.plan.target_bytes; })},  // with replicas
     {"plan.target_bytes", bytes, planned([](P p) { return target_file_bytes(p.job.plan); }), {"disk", "{} needed", always}},
+    {"plan.replaces", any, stated([](R r) { return Json(r.replaces); })},  // whether a run would remove what is at target.path
     {"plan.free_bytes", bytes, planned([](P p) { return free_bytes_at(p.spec.target.path); }), {"disk", ", {} free", always}},
     {"plan.staging_bytes_per_rank", bytes, {}, {"memory", "at most {} per rank for staging", always}},
     {"plan.planned_memory_bytes", bytes, planned([](P p) { return p.job.resident_bytes; }), {"memory", ", {} for the program and the plan", always}},
@@ -257,12 +258,13 @@ struct Condition {
   bool (*holds)(R);
 };
 
-constexpr std::array<Condition, 14> conditions = {{
+constexpr std::array<Condition, 15> conditions = {{
     {"parts", [](R r) { return !r.figures.text("parts").empty(); }},
     {"plan.state", [](R r) { return r.figures.count("plan.state_bytes") > 0; }},
     {"plan.left_out", [](R r) { return r.left_out.tensors > 0; }},
     {"plan.dtype_changes", [](R r) { return !r.dtype_changes.empty(); }},
     {"plan.trained_padding", [](R r) { return !r.trained_padding.empty(); }},
+    {"plan.replaces", [](R r) { return r.planned_only; }},
     {"plan.per_rank", [](R r) { return r.per_rank.has_value(); }},
     {"since.", [](R r) { return !r.job.target.incremental_from.empty(); }},
     {"interrupted", [](R r) { return r.interrupted.has_value(); }},

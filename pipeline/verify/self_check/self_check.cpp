@@ -15,6 +15,7 @@
 #include "pipeline/verify/compare/compare_sides.hpp"
 #include "pipeline/verify/self_check/element_finder.hpp"
 #include "pipeline/verify/self_check/element_values.hpp"
+#include "stages/plan/config/found_prefix.hpp"
 
 namespace reshard {
 namespace {
@@ -105,8 +106,12 @@ class SelfChecker {
   ElementTable table_of(ComparedSide const& side) const {
     if (sides_.by_names) return named_element_table(side.checkpoint, side.request.read.prefix);
     ElementTable table;
-    with_option_words(&side == &sides_.a ? "--config-a" : "--config-b",
-                      [&] { table = element_table(side.checkpoint, side.request); });
+    with_option_words(&side == &sides_.a ? "--config-a" : "--config-b", [&] {
+      PlanRequest request = side.request;
+      if (auto found = found_prefix(side.checkpoint, request, false, PrefixUse::look))
+        request.read.prefix = std::move(found->prefix);
+      table = element_table(side.checkpoint, request);
+    });
     return table;
   }
 

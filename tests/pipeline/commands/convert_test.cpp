@@ -76,6 +76,12 @@ TEST_F(ConvertCommand, OtherValuesOfAFolderGoIntoAFolder) {
   Said const plan =
       test::run_words({"convert", "in/llama", "out/cast", "--dtype", "f32", "--replace", "--plan"});
   EXPECT_NE(plan.out.find(" in 1 file; replaces what is there\n"), std::string::npos) << plan.out;
+  Said const document = test::run_words(
+      {"convert", "in/llama", "out/cast", "--dtype", "f32", "--replace", "--plan", "--json"});
+  EXPECT_NE(document.out.find("\"replaces\": true"), std::string::npos) << document.out;
+  Said const other =
+      test::run_words({"convert", "in/llama", "out/new", "--dtype", "f32", "--plan", "--json"});
+  EXPECT_NE(other.out.find("\"replaces\": false"), std::string::npos) << other.out;
 }
 
 TEST_F(ConvertCommand, Refused) {

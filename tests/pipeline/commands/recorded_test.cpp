@@ -53,6 +53,8 @@ TEST_F(Recorded, MoeThroughEveryFormat) {
         {"extract", "out/megatron", "experts.*", "--at", "layer=2,expert=1", "-o",
          "arrays/one.safetensors", "--json"},
         "arrays");
+  check("extract-stored",
+        {"extract", "out/hf", "model.norm.weight", "-o", "arrays/stored.safetensors"});
   check("inspect-file", {"inspect", "out/hf/model-00001-of-00007.safetensors"});
   check("ls-logical", {"ls", "out/megatron", "--logical", "--json"});
   check("inspect-verbose", {"inspect", "out/megatron", "--verbose"});

@@ -164,6 +164,15 @@ TEST(JobSpec, TakesTheShortWordOfHuggingFace) {
   EXPECT_EQ(job.target.format, FormatId::huggingface);
 }
 
+TEST(JobSpec, TrueAndFalseChooseTheWordsForThem) {
+  JobSpec const off =
+      parse(with(small_megatron, "[run]\nwork_stealing = false\nverify = false\n"), {});
+  EXPECT_EQ(off.run.work_stealing, WorkStealingChoice::never);
+  EXPECT_EQ(off.run.verify, VerifyChoice::off);
+  JobSpec const on = parse(with(small_megatron, "[run]\nwork_stealing = true\n"), {});
+  EXPECT_EQ(on.run.work_stealing, WorkStealingChoice::automatic);
+}
+
 TEST(JobSpec, ReadsEarlierNamesOfKeysWithANote) {
   JobSpec const job = parse(with(small_megatron,
                                  "since = \"before\"\nsince_links = true\n"
