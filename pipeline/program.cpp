@@ -8,10 +8,10 @@
 #include <cstdlib>
 #include <optional>
 
-#include "core/base/activity.hpp"
 #include "core/base/heap.hpp"
-#include "core/base/json.hpp"
-#include "core/transport/heartbeat.hpp"
+#include "core/base/text/json.hpp"
+#include "core/base/threads/activity.hpp"
+#include "core/transport/monitor/heartbeat.hpp"
 #include "pipeline/cli/command_line.hpp"
 #include "pipeline/cli/map_folders.hpp"
 #include "pipeline/cli/standard_output.hpp"

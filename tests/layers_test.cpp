@@ -108,14 +108,15 @@ struct Foreign {
 std::vector<Foreign> const foreign_libraries = {
     {"fmt/", {"core/", "stages/", "pipeline/"}},
     {"spdlog/", {"core/base/", "pipeline/"}},
-    {"toml++/", {"core/mapping/map_file.", "core/mapping/map_reader.", "pipeline/job/job_spec."}},
+    {"toml++/",
+     {"core/mapping/maps/map_file.", "core/mapping/maps/map_reader.", "pipeline/job/job_spec."}},
     {"CLI/", {"pipeline/"}},
-    {"simdjson.h", {"core/base/json.", "core/containers/safetensors/"}},
+    {"simdjson.h", {"core/base/text/json.", "core/containers/safetensors/"}},
     {"zlib.h", {"core/base/"}},
     {"isa-l", {"core/base/"}},
     {"xxhash.h", {"core/base/"}},
     {"xxh_x86dispatch.h", {"core/base/"}},
-    {"yaml.h", {"core/base/yaml."}},
+    {"yaml.h", {"core/base/text/yaml."}},
     {"openssl/", {"core/base/"}},
     {"mpi.h", {"core/transport/", "core/containers/hdf5/"}},
     {"hdf5", {"core/containers/hdf5/"}},
@@ -288,12 +289,12 @@ TEST(Layers, TheRulesTellForbiddenEdgesFromAllowedOnes) {
        .name = "core/base/error.hpp",
        .ours = true,
        .allowed = true},
-      {.file = "core/base/text.hpp",
+      {.file = "core/base/text/text.hpp",
        .name = "core/layout/mesh.hpp",
        .ours = true,
        .allowed = false},
       {.file = "core/formats/megatron/folder.cpp",
-       .name = "core/containers/torch/pickle.hpp",
+       .name = "core/containers/torch/pickle/pickle.hpp",
        .ours = true,
        .allowed = true},
       {.file = "core/formats/megatron/folder.cpp",
@@ -318,7 +319,7 @@ TEST(Layers, TheRulesTellForbiddenEdgesFromAllowedOnes) {
        .ours = true,
        .allowed = false},
       {.file = "core/device/copy.cpp",
-       .name = "core/layout/piece.hpp",
+       .name = "core/layout/pieces/piece.hpp",
        .ours = true,
        .allowed = false},
       {.file = "stages/read/x.cpp", .name = "stages/write/x.hpp", .ours = true, .allowed = false},
@@ -350,13 +351,16 @@ TEST(Layers, TheRulesTellForbiddenEdgesFromAllowedOnes) {
       {.file = "stages/read/x.cpp", .name = "mpi.h", .ours = false, .allowed = false},
       {.file = "core/transport/comm.hpp", .name = "mpi.h", .ours = false, .allowed = true},
       {.file = "core/mapping/model.cpp", .name = "toml++/toml.h", .ours = false, .allowed = false},
-      {.file = "core/mapping/map_file.cpp",
+      {.file = "core/mapping/maps/map_file.cpp",
        .name = "toml++/toml.h",
        .ours = false,
        .allowed = true},
       {.file = "core/layout/mesh.cpp", .name = "unistd.h", .ours = false, .allowed = false},
-      {.file = "core/base/file.cpp", .name = "sys/uio.h", .ours = false, .allowed = true},
-      {.file = "core/base/file.cpp", .name = "boost/any.hpp", .ours = false, .allowed = false},
+      {.file = "core/base/files/file.cpp", .name = "sys/uio.h", .ours = false, .allowed = true},
+      {.file = "core/base/files/file.cpp",
+       .name = "boost/any.hpp",
+       .ours = false,
+       .allowed = false},
       {.file = "core/device/copy.cpp", .name = "cuda_runtime.h", .ours = false, .allowed = false},
       {.file = "core/transport/nccl/nccl_library.cpp",
        .name = "nccl.h",
@@ -381,12 +385,12 @@ TEST(Layers, TheRulesTellForbiddenEdgesFromAllowedOnes) {
 
 TEST(Layers, IncludesAreFoundInText) {
   std::istringstream text(
-      "#include <mpi.h>\n  #  include \"core/base/text.hpp\"  // why\n// #include <cuda.h>\n#define include\n#include MACRO\n");
+      "#include <mpi.h>\n  #  include \"core/base/text/text.hpp\"  // why\n// #include <cuda.h>\n#define include\n#include MACRO\n");
   auto const found = includes_in(text, "x");
   ASSERT_EQ(found.size(), 2U);
   EXPECT_EQ(found[0].name, "mpi.h");
   EXPECT_FALSE(found[0].ours);
-  EXPECT_EQ(found[1].name, "core/base/text.hpp");
+  EXPECT_EQ(found[1].name, "core/base/text/text.hpp");
   EXPECT_EQ(found[1].line, 2);
 }
 

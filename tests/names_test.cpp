@@ -89,9 +89,9 @@ std::vector<std::string> literals_in(std::string const& source) {
   return literals;
 }
 
-/// Numbers of things in the texts of a source that are not counted() (core/base/counted.hpp): "{}
-/// stored tensors". What is above 1 by its nature is none: "more than {} files", "{} of the {}
-/// files".
+/// Numbers of things in the texts of a source that are not counted()
+/// (core/base/tables/counted.hpp): "{} stored tensors". What is above 1 by its nature is none:
+/// "more than {} files", "{} of the {} files".
 std::vector<std::string> uncounted_in(std::string const& source) {
   static std::regex const number(
       R"re((\w+ )?(\w+ )?\{\} ((stored|logical|HDF5|other|source|target) )*)re"
@@ -118,7 +118,7 @@ TEST(Names, NumbersOfThingsAreCounted) {
       text << source.rdbuf();
       for (std::string const& found : uncounted_in(text.str()))
         ADD_FAILURE() << entry.path().string() << ": \"" << found
-                      << "\" prints \"1 files\": use counted() of core/base/counted.hpp";
+                      << "\" prints \"1 files\": use counted() of core/base/tables/counted.hpp";
     }
   EXPECT_GT(files, 300U);
 }

@@ -4,7 +4,7 @@
 #include <new>
 #include <system_error>
 
-#include "core/base/file.hpp"
+#include "core/base/files/file.hpp"
 
 namespace reshard {
 namespace {

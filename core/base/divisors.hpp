@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "core/base/integers.hpp"
+#include "core/base/tables/integers.hpp"
 
 namespace reshard {
 

@@ -6,12 +6,12 @@
 #include <system_error>
 
 #include "core/base/error.hpp"
-#include "core/base/file.hpp"
-#include "core/base/json.hpp"
-#include "core/base/listed_folders.hpp"
-#include "core/base/sight.hpp"
-#include "core/base/tree.hpp"
-#include "core/base/workers.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/files/listed_folders.hpp"
+#include "core/base/files/sight.hpp"
+#include "core/base/files/tree.hpp"
+#include "core/base/text/json.hpp"
+#include "core/base/threads/workers.hpp"
 
 namespace reshard {
 namespace {

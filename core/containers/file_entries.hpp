@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/base/file_runs.hpp"
+#include "core/base/files/file_runs.hpp"
 
 namespace reshard {
 

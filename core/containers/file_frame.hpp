@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/base/file_segment.hpp"
+#include "core/base/files/file_segment.hpp"
 
 namespace reshard {
 

@@ -5,8 +5,8 @@
 #include <span>
 #include <string_view>
 
-#include "core/base/id_table.hpp"
-#include "core/base/integers.hpp"
+#include "core/base/tables/id_table.hpp"
+#include "core/base/tables/integers.hpp"
 
 namespace reshard {
 

@@ -8,11 +8,11 @@
 
 #include <fmt/ranges.h>
 
-#include "core/base/counted.hpp"
+#include "core/base/files/paths.hpp"
+#include "core/base/files/sight.hpp"
 #include "core/base/member_file.hpp"
-#include "core/base/paths.hpp"
-#include "core/base/sight.hpp"
-#include "core/base/text.hpp"
+#include "core/base/tables/counted.hpp"
+#include "core/base/text/text.hpp"
 
 namespace reshard {
 namespace {

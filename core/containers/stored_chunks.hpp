@@ -5,8 +5,8 @@
 #include <span>
 #include <vector>
 
-#include "core/base/integers.hpp"
-#include "core/base/made_iterator.hpp"
+#include "core/base/tables/integers.hpp"
+#include "core/base/tables/made_iterator.hpp"
 #include "core/containers/file_entries.hpp"
 #include "core/containers/id_table.hpp"
 #include "core/containers/numbered.hpp"

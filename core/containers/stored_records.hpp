@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/base/made_iterator.hpp"
+#include "core/base/tables/made_iterator.hpp"
 #include "core/containers/file_entries.hpp"
 #include "core/containers/numbered.hpp"
 #include "core/containers/stored_record.hpp"

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "core/base/dtype.hpp"
-#include "core/base/integers.hpp"
-#include "core/base/shared_shape.hpp"
-#include "core/base/shared_text.hpp"
+#include "core/base/tables/integers.hpp"
+#include "core/base/tables/shared_shape.hpp"
+#include "core/base/text/shared_text.hpp"
 #include "core/containers/stored_chunks.hpp"
 #include "core/containers/stored_tensors.hpp"
 

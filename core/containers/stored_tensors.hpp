@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "core/base/dtype.hpp"
-#include "core/base/file_runs.hpp"
-#include "core/base/made_iterator.hpp"
-#include "core/base/shared_shape.hpp"
-#include "core/base/shared_text.hpp"
+#include "core/base/files/file_runs.hpp"
+#include "core/base/tables/made_iterator.hpp"
+#include "core/base/tables/shared_shape.hpp"
+#include "core/base/text/shared_text.hpp"
 
 namespace reshard {
 

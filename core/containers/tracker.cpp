@@ -4,10 +4,10 @@
 #include <charconv>
 
 #include "core/base/error.hpp"
-#include "core/base/file.hpp"
-#include "core/base/json.hpp"
-#include "core/base/listed_folders.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/files/listed_folders.hpp"
 #include "core/base/member_file.hpp"
+#include "core/base/text/json.hpp"
 #include "core/containers/saves.hpp"
 
 namespace reshard {

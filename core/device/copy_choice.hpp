@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/base/byte_dim.hpp"
+#include "core/base/tables/byte_dim.hpp"
 #include "core/device/copy_program.hpp"
 #include "core/device/kernels/copy_descriptors.hpp"
 

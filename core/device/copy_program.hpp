@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <span>
 
-#include "core/base/byte_dim.hpp"
+#include "core/base/tables/byte_dim.hpp"
 #include "core/device/program.hpp"
 
 namespace reshard {

@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "core/base/byte_dim.hpp"
+#include "core/base/tables/byte_dim.hpp"
 
 namespace reshard {
 

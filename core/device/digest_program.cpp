@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/base/error.hpp"
-#include "core/base/integers.hpp"
+#include "core/base/tables/integers.hpp"
 #include "core/device/copy_shape.hpp"
 #include "core/device/kernels/digest_pieces.hpp"
 #include "core/device/program_writer.hpp"

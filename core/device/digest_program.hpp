@@ -3,15 +3,15 @@
 #include <cstdint>
 #include <span>
 
-#include "core/base/byte_dim.hpp"
+#include "core/base/tables/byte_dim.hpp"
 #include "core/device/program.hpp"
 
 namespace reshard {
 
 /// A piece of a logical tensor of `tensor_bytes` bytes: runs of `run_bytes` bytes that lie at
 /// `from` + from_stride · index and are at byte `at` + to_stride · index of the tensor's
-/// row-major bytes. Its share of the tensor's CRC-64 (core/base/crc64.hpp) is added by xor to the 8
-/// bytes at `sum` (a multiple of 8, counted from LaunchPlaces::to).
+/// row-major bytes. Its share of the tensor's CRC-64 (core/base/hash/crc64.hpp) is added by xor to
+/// the 8 bytes at `sum` (a multiple of 8, counted from LaunchPlaces::to).
 struct DigestRequest {
   std::uint64_t from = 0;
   std::uint64_t at = 0;

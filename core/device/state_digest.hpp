@@ -6,8 +6,8 @@
 #include <span>
 #include <vector>
 
-#include "core/base/byte_dim.hpp"
 #include "core/base/dtype.hpp"
+#include "core/base/tables/byte_dim.hpp"
 
 namespace reshard {
 

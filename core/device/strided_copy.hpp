@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <span>
 
-#include "core/base/byte_dim.hpp"
 #include "core/base/host_device.hpp"
+#include "core/base/tables/byte_dim.hpp"
 
 namespace reshard {
 

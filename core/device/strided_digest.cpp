@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "core/base/crc64.hpp"
+#include "core/base/hash/crc64.hpp"
 
 namespace reshard {
 namespace {

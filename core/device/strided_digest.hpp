@@ -4,13 +4,13 @@
 #include <cstdint>
 #include <span>
 
-#include "core/base/byte_dim.hpp"
+#include "core/base/tables/byte_dim.hpp"
 #include "core/device/copy_shape.hpp"
 
 namespace reshard {
 
-/// The share of a piece in the CRC-64 (core/base/crc64.hpp) of a logical tensor's row-major bytes;
-/// the xor of the shares of all pieces is the CRC. Runs of `run_bytes` bytes lie at `from` +
+/// The share of a piece in the CRC-64 (core/base/hash/crc64.hpp) of a logical tensor's row-major
+/// bytes; the xor of the shares of all pieces is the CRC. Runs of `run_bytes` bytes lie at `from` +
 /// from_stride · index and are at to_stride · index from the run of index 0, after which the tensor
 /// has `after_bytes` bytes.
 ///

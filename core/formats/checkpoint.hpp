@@ -7,19 +7,19 @@
 #include <string>
 #include <vector>
 
-#include "core/base/file.hpp"
-#include "core/base/file_paths.hpp"
-#include "core/base/json.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/files/file_paths.hpp"
+#include "core/base/text/json.hpp"
 #include "core/containers/dcp/directory.hpp"
-#include "core/containers/dcp/metadata.hpp"
+#include "core/containers/dcp/metadata/metadata.hpp"
 #include "core/containers/dcp/object_look.hpp"
 #include "core/containers/stored_records.hpp"
 #include "core/containers/stored_table.hpp"
 #include "core/formats/huggingface/folder.hpp"
 #include "core/formats/manifest/manifest.hpp"
-#include "core/formats/megatron/shard.hpp"
+#include "core/formats/megatron/headers/shard.hpp"
+#include "core/formats/run/state_inventory.hpp"
 #include "core/formats/shapes.hpp"
-#include "core/formats/state_inventory.hpp"
 #include "core/layout/mesh.hpp"
 
 namespace reshard {

@@ -5,9 +5,9 @@
 
 #include <fmt/ranges.h>
 
-#include "core/base/listed_folders.hpp"
-#include "core/base/sight.hpp"
-#include "core/base/text.hpp"
+#include "core/base/files/listed_folders.hpp"
+#include "core/base/files/sight.hpp"
+#include "core/base/text/text.hpp"
 #include "core/containers/saves.hpp"
 #include "core/formats/foreign.hpp"
 #include "core/formats/manifest/manifest.hpp"

@@ -7,16 +7,16 @@
 #include <string_view>
 #include <vector>
 
-#include "core/base/json.hpp"
+#include "core/base/text/json.hpp"
 #include "core/formats/checkpoint.hpp"
 #include "core/formats/format_id.hpp"
-#include "core/formats/header_exchange.hpp"
+#include "core/formats/headers/header_exchange.hpp"
 #include "core/formats/huggingface/folder.hpp"
-#include "core/formats/megatron/classify.hpp"
-#include "core/formats/run_record.hpp"
-#include "core/formats/state_inventory.hpp"
+#include "core/formats/megatron/headers/classify.hpp"
+#include "core/formats/run/run_record.hpp"
+#include "core/formats/run/state_inventory.hpp"
 #include "core/formats/stored_view.hpp"
-#include "core/formats/target_job.hpp"
+#include "core/formats/targets/target_job.hpp"
 
 namespace reshard {
 

@@ -8,9 +8,9 @@
 #include <fmt/format.h>
 
 #include "core/base/capture.hpp"
-#include "core/base/counted.hpp"
-#include "core/base/text.hpp"
-#include "core/formats/megatron/args.hpp"
+#include "core/base/tables/counted.hpp"
+#include "core/base/text/text.hpp"
+#include "core/formats/megatron/mcore/args.hpp"
 #include "core/formats/megatron/report.hpp"
 
 namespace reshard {

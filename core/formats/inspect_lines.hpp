@@ -6,8 +6,8 @@
 
 #include <fmt/format.h>
 
-#include "core/base/integers.hpp"
-#include "core/base/json.hpp"
+#include "core/base/tables/integers.hpp"
+#include "core/base/text/json.hpp"
 
 namespace reshard {
 

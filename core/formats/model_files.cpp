@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <array>
 
-#include "core/base/file.hpp"
-#include "core/base/sight.hpp"
-#include "core/base/text.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/files/sight.hpp"
+#include "core/base/text/text.hpp"
 #include "core/formats/format.hpp"
-#include "core/formats/huggingface/config.hpp"
+#include "core/formats/huggingface/config/config.hpp"
 
 namespace reshard {
 namespace {

@@ -4,10 +4,10 @@
 #include <string>
 #include <vector>
 
-#include "core/base/integers.hpp"
-#include "core/base/json.hpp"
-#include "core/formats/run_record.hpp"
-#include "core/mapping/map_library.hpp"
+#include "core/base/tables/integers.hpp"
+#include "core/base/text/json.hpp"
+#include "core/formats/run/run_record.hpp"
+#include "core/mapping/maps/map_library.hpp"
 
 namespace reshard {
 

@@ -2,17 +2,17 @@
 
 #include <algorithm>
 
-#include "core/base/file.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/files/paths.hpp"
+#include "core/base/files/sight.hpp"
 #include "core/base/member_file.hpp"
-#include "core/base/paths.hpp"
-#include "core/base/sight.hpp"
-#include "core/base/text.hpp"
-#include "core/base/yaml.hpp"
+#include "core/base/text/text.hpp"
+#include "core/base/text/yaml.hpp"
 #include "core/containers/dcp/directory.hpp"
 #include "core/containers/tracker.hpp"
-#include "core/formats/huggingface/config.hpp"
+#include "core/formats/huggingface/config/config.hpp"
 #include "core/formats/huggingface/folder.hpp"
-#include "core/formats/run_saves.hpp"
+#include "core/formats/run/run_saves.hpp"
 
 namespace reshard {
 namespace {

@@ -8,13 +8,13 @@
 #include <utility>
 #include <vector>
 
-#include "core/formats/huggingface/config.hpp"
+#include "core/formats/huggingface/config/config.hpp"
 #include "core/formats/huggingface/folder.hpp"
-#include "core/formats/left_out.hpp"
 #include "core/formats/stored_view.hpp"
-#include "core/mapping/map_choice.hpp"
+#include "core/formats/targets/left_out.hpp"
+#include "core/mapping/maps/map_choice.hpp"
 #include "core/mapping/model.hpp"
-#include "core/mapping/side.hpp"
+#include "core/mapping/sides/side.hpp"
 #include "core/plan/catalog.hpp"
 #include "core/plan/padding_rows.hpp"
 

@@ -7,7 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "core/base/integers.hpp"
+#include "core/base/tables/integers.hpp"
 
 namespace reshard {
 

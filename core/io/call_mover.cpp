@@ -3,7 +3,7 @@
 
 #include <unistd.h>
 
-#include "core/base/retry.hpp"
+#include "core/base/threads/retry.hpp"
 #include "core/io/block_mover.hpp"
 
 namespace reshard {

@@ -13,8 +13,8 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
-#include "core/base/activity.hpp"
-#include "core/base/retry.hpp"
+#include "core/base/threads/activity.hpp"
+#include "core/base/threads/retry.hpp"
 #include "core/io/parts_cursor.hpp"
 #include "core/io/posix_io.hpp"
 

@@ -9,7 +9,7 @@
 #include <sys/resource.h>
 
 #include "core/base/capture.hpp"
-#include "core/base/workers.hpp"
+#include "core/base/threads/workers.hpp"
 #include "core/io/io_engines.hpp"
 
 namespace reshard {

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/base/file_paths.hpp"
+#include "core/base/files/file_paths.hpp"
 #include "core/io/file_io.hpp"
 
 namespace reshard {

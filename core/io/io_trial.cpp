@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 #include "core/base/capture.hpp"
-#include "core/base/file.hpp"
-#include "core/base/workers.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/threads/workers.hpp"
 #include "core/io/direct_io.hpp"
 #include "core/io/io_engines.hpp"
 

@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <optional>
 
-#include "core/base/file.hpp"
+#include "core/base/files/file.hpp"
 
 namespace reshard {
 

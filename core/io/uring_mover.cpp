@@ -21,7 +21,7 @@ std::unique_ptr<BlockMover> uring_mover() {
 #include <liburing.h>
 
 #include "core/base/error.hpp"
-#include "core/base/file.hpp"
+#include "core/base/files/file.hpp"
 
 namespace reshard {
 namespace {

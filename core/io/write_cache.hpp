@@ -8,7 +8,7 @@
 
 #include <sys/uio.h>
 
-#include "core/base/file.hpp"
+#include "core/base/files/file.hpp"
 
 namespace reshard {
 

@@ -3,7 +3,7 @@
 #include "core/base/error.hpp"
 #include "core/layout/layout_parts.hpp"
 #include "core/layout/layout_tree.hpp"
-#include "core/layout/piece.hpp"
+#include "core/layout/pieces/piece.hpp"
 
 namespace reshard {
 namespace {

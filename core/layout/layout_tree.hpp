@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "core/layout/layout_expr.hpp"
-#include "core/layout/piece.hpp"
+#include "core/layout/pieces/piece.hpp"
 
 namespace reshard {
 

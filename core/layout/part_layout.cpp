@@ -5,7 +5,7 @@
 #include <iterator>
 
 #include "core/base/error.hpp"
-#include "core/base/integers.hpp"
+#include "core/base/tables/integers.hpp"
 
 namespace reshard {
 namespace {

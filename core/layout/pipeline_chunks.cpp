@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <string_view>
 
-#include "core/base/counted.hpp"
 #include "core/base/error.hpp"
-#include "core/base/text.hpp"
+#include "core/base/tables/counted.hpp"
+#include "core/base/text/text.hpp"
 #include "core/layout/pipeline_layout.hpp"
 
 namespace reshard {

@@ -1,7 +1,7 @@
 #include "core/mapping/logical_axes.hpp"
 
-#include "core/base/interned.hpp"
-#include "core/base/mixed_bits.hpp"
+#include "core/base/hash/mixed_bits.hpp"
+#include "core/base/tables/interned.hpp"
 
 namespace reshard {
 namespace {

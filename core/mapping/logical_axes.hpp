@@ -5,8 +5,8 @@
 #include <initializer_list>
 #include <vector>
 
-#include "core/base/integers.hpp"
-#include "core/base/shared_text.hpp"
+#include "core/base/tables/integers.hpp"
+#include "core/base/text/shared_text.hpp"
 #include "core/layout/axis.hpp"
 
 namespace reshard {

@@ -5,9 +5,9 @@
 #include <map>
 #include <set>
 
-#include "core/base/mixed_bits.hpp"
-#include "core/base/text.hpp"
-#include "core/mapping/config_defaults.hpp"
+#include "core/base/hash/mixed_bits.hpp"
+#include "core/base/text/text.hpp"
+#include "core/mapping/maps/config_defaults.hpp"
 
 namespace reshard {
 

@@ -8,16 +8,16 @@
 #include <string_view>
 #include <vector>
 
-#include "core/base/id_table.hpp"
 #include "core/base/ids.hpp"
-#include "core/base/json.hpp"
-#include "core/base/shared_shape.hpp"
-#include "core/base/shared_text.hpp"
+#include "core/base/tables/id_table.hpp"
+#include "core/base/tables/shared_shape.hpp"
+#include "core/base/text/json.hpp"
+#include "core/base/text/shared_text.hpp"
 #include "core/layout/axis.hpp"
-#include "core/layout/join.hpp"
-#include "core/mapping/config_defaults.hpp"
+#include "core/layout/pieces/join.hpp"
 #include "core/mapping/logical_axes.hpp"
-#include "core/mapping/map_file.hpp"
+#include "core/mapping/maps/config_defaults.hpp"
+#include "core/mapping/maps/map_file.hpp"
 #include "core/mapping/quant.hpp"
 
 namespace reshard {

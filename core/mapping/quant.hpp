@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/base/dtype.hpp"
-#include "core/mapping/map_file.hpp"
+#include "core/mapping/maps/map_file.hpp"
 
 namespace reshard {
 

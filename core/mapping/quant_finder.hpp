@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "core/mapping/side.hpp"
+#include "core/mapping/sides/side.hpp"
 
 namespace reshard {
 

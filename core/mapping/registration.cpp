@@ -7,7 +7,7 @@
 #include <unordered_map>
 
 #include "core/base/error.hpp"
-#include "core/base/text.hpp"
+#include "core/base/text/text.hpp"
 
 namespace reshard {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "core/base/integers.hpp"
+#include "core/base/tables/integers.hpp"
 
 namespace reshard {
 

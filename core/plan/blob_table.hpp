@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "core/base/dtype.hpp"
-#include "core/base/file_runs.hpp"
-#include "core/base/made_iterator.hpp"
-#include "core/base/shared_text.hpp"
+#include "core/base/files/file_runs.hpp"
+#include "core/base/tables/made_iterator.hpp"
+#include "core/base/text/shared_text.hpp"
 #include "core/plan/file_places.hpp"
 
 namespace reshard {

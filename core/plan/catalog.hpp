@@ -8,10 +8,10 @@
 
 #include "core/base/dtype.hpp"
 #include "core/base/ids.hpp"
-#include "core/layout/piece.hpp"
+#include "core/layout/pieces/piece.hpp"
 #include "core/plan/blob_table.hpp"
-#include "core/plan/source_view.hpp"
 #include "core/plan/tensor_pieces.hpp"
+#include "core/plan/views/source_view.hpp"
 
 namespace reshard {
 

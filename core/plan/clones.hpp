@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "core/base/data_layout.hpp"
+#include "core/plan/cells/round.hpp"
 #include "core/plan/compile.hpp"
 #include "core/plan/plan.hpp"
-#include "core/plan/round.hpp"
 
 namespace reshard {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <unordered_map>
 
-#include "core/base/integers.hpp"
+#include "core/base/tables/integers.hpp"
 
 namespace reshard {
 namespace {

@@ -4,14 +4,14 @@
 #include <functional>
 #include <span>
 
-#include "core/base/file.hpp"
-#include "core/base/integers.hpp"
-#include "core/layout/join.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/tables/integers.hpp"
+#include "core/layout/pieces/join.hpp"
 #include "core/plan/compile.hpp"
-#include "core/plan/digest_work.hpp"
-#include "core/plan/region_maker.hpp"
-#include "core/plan/replicas.hpp"
-#include "core/plan/source_proof.hpp"
+#include "core/plan/equal/digest_work.hpp"
+#include "core/plan/equal/replicas.hpp"
+#include "core/plan/equal/source_proof.hpp"
+#include "core/plan/views/region_maker.hpp"
 
 namespace reshard {
 namespace {

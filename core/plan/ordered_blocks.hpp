@@ -6,8 +6,8 @@
 
 #include "core/mapping/model.hpp"
 #include "core/plan/catalog.hpp"
+#include "core/plan/cells/round.hpp"
 #include "core/plan/plan.hpp"
-#include "core/plan/round.hpp"
 
 namespace reshard {
 

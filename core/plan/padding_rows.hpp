@@ -4,7 +4,7 @@
 
 #include "core/base/dtype.hpp"
 #include "core/base/ids.hpp"
-#include "core/base/integers.hpp"
+#include "core/base/tables/integers.hpp"
 
 namespace reshard {
 

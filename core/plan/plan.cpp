@@ -7,12 +7,12 @@
 #include <unordered_map>
 #include <utility>
 
-#include "core/base/integers.hpp"
-#include "core/base/workers.hpp"
-#include "core/plan/alike_tensors.hpp"
+#include "core/base/tables/integers.hpp"
+#include "core/base/threads/workers.hpp"
+#include "core/plan/cells/part_plan.hpp"
 #include "core/plan/compile.hpp"
-#include "core/plan/part_plan.hpp"
-#include "core/plan/slice_plan.hpp"
+#include "core/plan/equal/alike_tensors.hpp"
+#include "core/plan/equal/slice_plan.hpp"
 #include "core/plan/tensor_plan.hpp"
 
 namespace reshard {

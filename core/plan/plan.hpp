@@ -8,10 +8,10 @@
 #include "core/base/ids.hpp"
 #include "core/mapping/model.hpp"
 #include "core/plan/catalog.hpp"
-#include "core/plan/cell_table.hpp"
+#include "core/plan/cells/cell_table.hpp"
+#include "core/plan/cells/round.hpp"
+#include "core/plan/equal/state_checks.hpp"
 #include "core/plan/file_places.hpp"
-#include "core/plan/round.hpp"
-#include "core/plan/state_checks.hpp"
 
 namespace reshard {
 

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "core/base/error.hpp"
-#include "core/base/integers.hpp"
+#include "core/base/tables/integers.hpp"
 
 namespace reshard {
 namespace {

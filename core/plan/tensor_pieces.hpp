@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "core/layout/piece_table.hpp"
+#include "core/layout/pieces/piece_table.hpp"
 
 namespace reshard {
 
@@ -17,7 +17,7 @@ Index reach(Piece const& piece);
 
 /// Pieces of one logical tensor on one side. Piece i lies in blob(i); its strides and its offset
 /// are in elements of the blob. Every rank stores those of the complete checkpoint, so a piece is
-/// stored as the numbers of its frame and its form (core/layout/piece_table.hpp) and made on
+/// stored as the numbers of its frame and its form (core/layout/pieces/piece_table.hpp) and made on
 /// request.
 class TensorPieces {
  public:

@@ -8,14 +8,14 @@
 #include <unordered_set>
 #include <utility>
 
-#include "core/base/counted.hpp"
-#include "core/base/mixed_bits.hpp"
-#include "core/layout/join.hpp"
-#include "core/plan/digest_work.hpp"
-#include "core/plan/region_maker.hpp"
-#include "core/plan/slice_plan.hpp"
-#include "core/plan/source_proof.hpp"
-#include "core/plan/tensor_slices.hpp"
+#include "core/base/hash/mixed_bits.hpp"
+#include "core/base/tables/counted.hpp"
+#include "core/layout/pieces/join.hpp"
+#include "core/plan/equal/digest_work.hpp"
+#include "core/plan/equal/slice_plan.hpp"
+#include "core/plan/equal/source_proof.hpp"
+#include "core/plan/equal/tensor_slices.hpp"
+#include "core/plan/views/region_maker.hpp"
 
 namespace reshard {
 namespace {

@@ -5,7 +5,7 @@
 #include <span>
 
 #include "core/base/dtype.hpp"
-#include "core/base/integers.hpp"
+#include "core/base/tables/integers.hpp"
 #include "core/quant/convert.hpp"
 
 namespace reshard::quant {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/base/dtype.hpp"
-#include "core/base/integers.hpp"
+#include "core/base/tables/integers.hpp"
 
 namespace reshard::quant {
 

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "core/base/dtype.hpp"
-#include "core/base/integers.hpp"
+#include "core/base/tables/integers.hpp"
 #include "core/quant/code_grid.hpp"
 
 namespace reshard::quant {

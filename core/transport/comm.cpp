@@ -13,10 +13,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "core/base/activity.hpp"
-#include "core/base/file.hpp"
-#include "core/base/integers.hpp"
-#include "core/base/stall_clock.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/tables/integers.hpp"
+#include "core/base/threads/activity.hpp"
+#include "core/base/threads/stall_clock.hpp"
 #include "core/transport/lone_start.hpp"
 
 namespace reshard {

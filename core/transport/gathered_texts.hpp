@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/base/wire.hpp"
+#include "core/base/text/wire.hpp"
 #include "core/transport/comm.hpp"
 
 namespace reshard {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <set>
 
-#include "core/base/integers.hpp"
+#include "core/base/tables/integers.hpp"
 #include "core/transport/ring_order.hpp"
 
 namespace reshard {

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "core/base/sight.hpp"
+#include "core/base/files/sight.hpp"
 #include "core/transport/comm.hpp"
 
 namespace reshard {

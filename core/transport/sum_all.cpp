@@ -1,6 +1,6 @@
 #include "core/transport/sum_all.hpp"
 
-#include "core/base/integers.hpp"
+#include "core/base/tables/integers.hpp"
 
 namespace reshard {
 

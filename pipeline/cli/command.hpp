@@ -7,7 +7,7 @@
 
 #include <CLI/App.hpp>
 
-#include "core/mapping/map_library.hpp"
+#include "core/mapping/maps/map_library.hpp"
 #include "core/transport/comm.hpp"
 #include "pipeline/messages/phase_line.hpp"
 

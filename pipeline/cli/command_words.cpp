@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "core/base/text.hpp"
+#include "core/base/text/text.hpp"
 #include "pipeline/job/job_field.hpp"
 
 namespace reshard {

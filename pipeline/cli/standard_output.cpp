@@ -6,7 +6,7 @@
 #include <poll.h>
 #include <unistd.h>
 
-#include "core/base/file.hpp"
+#include "core/base/files/file.hpp"
 #include "pipeline/messages/live_line.hpp"
 #include "pipeline/messages/phase_line.hpp"
 

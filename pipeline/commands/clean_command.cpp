@@ -1,6 +1,6 @@
 #include <CLI/CLI.hpp>
 
-#include "core/base/json.hpp"
+#include "core/base/text/json.hpp"
 #include "pipeline/cli/standard_output.hpp"
 #include "pipeline/commands/all_commands.hpp"
 #include "stages/write/publish.hpp"

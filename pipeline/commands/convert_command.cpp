@@ -5,10 +5,10 @@
 
 #include <CLI/CLI.hpp>
 
-#include "core/base/file.hpp"
-#include "core/base/text.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/text/text.hpp"
 #include "core/formats/format.hpp"
-#include "core/transport/heartbeat.hpp"
+#include "core/transport/monitor/heartbeat.hpp"
 #include "core/transport/shared_sight.hpp"
 #include "pipeline/cli/standard_output.hpp"
 #include "pipeline/commands/all_commands.hpp"

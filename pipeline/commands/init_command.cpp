@@ -2,7 +2,7 @@
 
 #include <CLI/CLI.hpp>
 
-#include "core/base/json.hpp"
+#include "core/base/text/json.hpp"
 #include "pipeline/cli/command_table.hpp"
 #include "pipeline/cli/standard_output.hpp"
 #include "pipeline/commands/all_commands.hpp"

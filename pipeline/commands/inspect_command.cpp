@@ -1,6 +1,6 @@
 #include <CLI/CLI.hpp>
 
-#include "core/formats/megatron/classify.hpp"
+#include "core/formats/megatron/headers/classify.hpp"
 #include "pipeline/cli/standard_output.hpp"
 #include "pipeline/commands/all_commands.hpp"
 #include "pipeline/describe/look.hpp"

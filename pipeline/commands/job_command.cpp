@@ -6,9 +6,9 @@
 
 #include <CLI/CLI.hpp>
 
-#include "core/base/file.hpp"
-#include "core/mapping/map_library.hpp"
-#include "core/transport/heartbeat.hpp"
+#include "core/base/files/file.hpp"
+#include "core/mapping/maps/map_library.hpp"
+#include "core/transport/monitor/heartbeat.hpp"
 #include "core/transport/shared_sight.hpp"
 #include "pipeline/cli/standard_output.hpp"
 #include "pipeline/job/job_paths.hpp"

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "core/mapping/map_library.hpp"
+#include "core/mapping/maps/map_library.hpp"
 #include "pipeline/cli/command.hpp"
 #include "pipeline/job/job_spec.hpp"
 #include "pipeline/run/run.hpp"

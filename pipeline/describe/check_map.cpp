@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "core/base/counted.hpp"
-#include "core/base/file.hpp"
-#include "core/formats/huggingface/config.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/tables/counted.hpp"
+#include "core/formats/huggingface/config/config.hpp"
 #include "stages/plan/check/map_check.hpp"
 
 namespace reshard {

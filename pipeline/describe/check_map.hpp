@@ -4,8 +4,8 @@
 #include <filesystem>
 #include <string>
 
-#include "core/base/json.hpp"
-#include "core/mapping/map_library.hpp"
+#include "core/base/text/json.hpp"
+#include "core/mapping/maps/map_library.hpp"
 
 namespace reshard {
 

@@ -2,7 +2,7 @@
 
 #include <set>
 
-#include "core/base/file.hpp"
+#include "core/base/files/file.hpp"
 #include "core/containers/safetensors/safetensors.hpp"
 #include "core/formats/huggingface/folder.hpp"
 #include "stages/plan/draft/map_draft.hpp"

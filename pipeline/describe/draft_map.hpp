@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "core/mapping/map_library.hpp"
+#include "core/mapping/maps/map_library.hpp"
 #include "pipeline/describe/check_map.hpp"
 
 namespace reshard {

@@ -9,15 +9,15 @@
 
 #include <fmt/ranges.h>
 
-#include "core/base/counted.hpp"
-#include "core/base/file.hpp"
-#include "core/base/paths.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/files/paths.hpp"
+#include "core/base/tables/counted.hpp"
 #include "core/plan/plan.hpp"
 #include "pipeline/cli/command_table.hpp"
 #include "pipeline/job/plan_request.hpp"
 #include "stages/plan/job_plan.hpp"
-#include "stages/plan/source/source_names.hpp"
-#include "stages/plan/source/state_policy.hpp"
+#include "stages/plan/source/catalog/source_names.hpp"
+#include "stages/plan/source/state/state_policy.hpp"
 #include "stages/read/open_source.hpp"
 
 namespace reshard {

@@ -3,14 +3,14 @@
 #include <fmt/format.h>
 
 #include "core/base/capture.hpp"
-#include "core/base/counted.hpp"
-#include "core/base/listed_folders.hpp"
+#include "core/base/files/listed_folders.hpp"
+#include "core/base/tables/counted.hpp"
 #include "core/containers/saves.hpp"
 #include "core/formats/inspect_lines.hpp"
 #include "core/formats/model_files.hpp"
 #include "core/formats/shapes.hpp"
-#include "core/mapping/config_defaults.hpp"
-#include "core/mapping/expression.hpp"
+#include "core/mapping/expressions/expression.hpp"
+#include "core/mapping/maps/config_defaults.hpp"
 #include "pipeline/describe/look.hpp"
 #include "pipeline/describe/run_table.hpp"
 #include "pipeline/job/option_words.hpp"

@@ -1,5 +1,5 @@
-#include "core/base/file.hpp"
-#include "core/base/shown_name.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/text/shown_name.hpp"
 #include "pipeline/describe/look.hpp"
 #include "pipeline/verify/digest.hpp"
 #include "pipeline/verify/rank_state_look.hpp"

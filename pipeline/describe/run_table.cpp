@@ -6,11 +6,11 @@
 #include <fmt/ranges.h>
 
 #include "core/base/capture.hpp"
-#include "core/base/file.hpp"
-#include "core/base/text.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/text/text.hpp"
 #include "core/containers/saves.hpp"
 #include "core/formats/format.hpp"
-#include "core/formats/run_saves.hpp"
+#include "core/formats/run/run_saves.hpp"
 #include "core/formats/shapes.hpp"
 #include "pipeline/records/source_stamp.hpp"
 

@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <string>
 
-#include "core/base/json.hpp"
+#include "core/base/text/json.hpp"
 
 namespace reshard {
 

@@ -6,14 +6,14 @@
 #include <unordered_map>
 #include <utility>
 
-#include "core/base/crc64.hpp"
-#include "core/base/shown_name.hpp"
-#include "core/base/text.hpp"
-#include "core/formats/stamped_files.hpp"
-#include "core/formats/target.hpp"
-#include "core/plan/digest_work.hpp"
-#include "core/plan/part_plan.hpp"
-#include "core/plan/round_sizes.hpp"
+#include "core/base/hash/crc64.hpp"
+#include "core/base/text/shown_name.hpp"
+#include "core/base/text/text.hpp"
+#include "core/formats/headers/stamped_files.hpp"
+#include "core/formats/targets/target.hpp"
+#include "core/plan/cells/part_plan.hpp"
+#include "core/plan/cells/round_sizes.hpp"
+#include "core/plan/equal/digest_work.hpp"
 #include "core/transport/shared_sight.hpp"
 #include "pipeline/verify/digest.hpp"
 #include "pipeline/verify/own_cells.hpp"

@@ -7,8 +7,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "core/base/activity.hpp"
-#include "core/base/integers.hpp"
+#include "core/base/tables/integers.hpp"
+#include "core/base/threads/activity.hpp"
 
 namespace reshard {
 namespace {

@@ -3,7 +3,7 @@
 #include <optional>
 #include <string>
 
-#include "core/base/json.hpp"
+#include "core/base/text/json.hpp"
 
 namespace reshard {
 

@@ -7,11 +7,11 @@
 
 #include <fmt/ranges.h>
 
-#include "core/base/counted.hpp"
-#include "core/base/shown_name.hpp"
-#include "core/base/text.hpp"
+#include "core/base/tables/counted.hpp"
+#include "core/base/text/shown_name.hpp"
+#include "core/base/text/text.hpp"
 #include "core/mapping/quant.hpp"
-#include "core/plan/part_plan.hpp"
+#include "core/plan/cells/part_plan.hpp"
 
 namespace reshard {
 namespace {

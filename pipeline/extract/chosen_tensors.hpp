@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "core/base/integers.hpp"
 #include "core/base/range.hpp"
+#include "core/base/tables/integers.hpp"
 #include "core/mapping/model.hpp"
 #include "core/plan/catalog.hpp"
 

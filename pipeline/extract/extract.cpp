@@ -6,12 +6,12 @@
 
 #include <fmt/ranges.h>
 
-#include "core/base/activity.hpp"
 #include "core/base/capture.hpp"
-#include "core/base/counted.hpp"
-#include "core/base/file.hpp"
-#include "core/base/paths.hpp"
-#include "core/base/shown_name.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/files/paths.hpp"
+#include "core/base/tables/counted.hpp"
+#include "core/base/text/shown_name.hpp"
+#include "core/base/threads/activity.hpp"
 #include "core/containers/safetensors/header_frame.hpp"
 #include "core/transport/rank_threads.hpp"
 #include "pipeline/extract/array_reader.hpp"

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "core/base/json.hpp"
+#include "core/base/text/json.hpp"
 #include "core/transport/comm.hpp"
 #include "pipeline/verify/checkpoint_query.hpp"
 #include "stages/write/target_place.hpp"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/base/crc32.hpp"
+#include "core/base/hash/crc32.hpp"
 #include "core/io/file_set.hpp"
 #include "pipeline/records/record_comparer.hpp"
 

@@ -8,9 +8,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "core/base/activity.hpp"
 #include "core/base/capture.hpp"
-#include "core/base/file.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/threads/activity.hpp"
 #include "core/io/posix_io.hpp"
 #include "core/transport/rank_threads.hpp"
 #include "pipeline/extract/array_reader.hpp"

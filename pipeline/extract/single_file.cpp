@@ -8,7 +8,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include "core/base/file.hpp"
+#include "core/base/files/file.hpp"
 #include "core/io/file_set.hpp"
 #include "stages/write/leftovers.hpp"
 

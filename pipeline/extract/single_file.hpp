@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <span>
 
-#include "core/base/file_segment.hpp"
+#include "core/base/files/file_segment.hpp"
 #include "core/transport/comm.hpp"
 #include "stages/write/target_files.hpp"
 #include "stages/write/target_place.hpp"

@@ -4,11 +4,11 @@
 
 #include <fmt/format.h>
 
-#include "core/base/counted.hpp"
 #include "core/base/divisors.hpp"
 #include "core/base/error.hpp"
-#include "core/base/json.hpp"
-#include "core/base/paths.hpp"
+#include "core/base/files/paths.hpp"
+#include "core/base/tables/counted.hpp"
+#include "core/base/text/json.hpp"
 #include "core/formats/format.hpp"
 #include "core/layout/pipeline_layout.hpp"
 #include "pipeline/job/job_field.hpp"

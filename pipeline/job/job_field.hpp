@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/base/key_table.hpp"
+#include "core/base/text/key_table.hpp"
 #include "pipeline/job/job_spec.hpp"
 
 namespace reshard::job {

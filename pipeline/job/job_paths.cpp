@@ -11,8 +11,8 @@
 #include <sys/stat.h>
 
 #include "core/base/error.hpp"
-#include "core/base/paths.hpp"
-#include "core/base/workers.hpp"
+#include "core/base/files/paths.hpp"
+#include "core/base/threads/workers.hpp"
 #include "stages/write/leftovers.hpp"
 
 namespace reshard {

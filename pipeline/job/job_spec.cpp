@@ -11,8 +11,8 @@
 #include <toml++/toml.h>
 
 #include "core/base/error.hpp"
-#include "core/base/json.hpp"
-#include "core/base/text.hpp"
+#include "core/base/text/json.hpp"
+#include "core/base/text/text.hpp"
 #include "core/io/io_engines.hpp"
 #include "pipeline/job/job_field.hpp"
 

@@ -11,7 +11,7 @@
 #include "core/formats/format_id.hpp"
 #include "core/formats/model_changes.hpp"
 #include "core/formats/read_choice.hpp"
-#include "core/formats/target_options.hpp"
+#include "core/formats/targets/target_options.hpp"
 
 namespace reshard {
 

@@ -1,7 +1,7 @@
 #include "pipeline/job/plan_request.hpp"
 
-#include "core/base/text.hpp"
-#include "core/formats/megatron/mesh.hpp"
+#include "core/base/text/text.hpp"
+#include "core/formats/megatron/mcore/mesh.hpp"
 #include "pipeline/version.hpp"
 
 namespace reshard {

@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "core/formats/format.hpp"
-#include "core/formats/target.hpp"
+#include "core/formats/targets/target.hpp"
 #include "core/formats/wrapped/wrapped_model.hpp"
-#include "core/mapping/map_library.hpp"
+#include "core/mapping/maps/map_library.hpp"
 #include "pipeline/job/job_spec.hpp"
 
 namespace reshard {

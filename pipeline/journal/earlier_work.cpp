@@ -10,7 +10,7 @@
 #include <sys/vfs.h>
 
 #include "core/base/capture.hpp"
-#include "core/base/file.hpp"
+#include "core/base/files/file.hpp"
 #include "core/transport/gathered_texts.hpp"
 
 namespace reshard {

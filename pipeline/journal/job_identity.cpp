@@ -9,15 +9,15 @@
 #include <utility>
 
 #include "core/base/capture.hpp"
-#include "core/base/listed_folders.hpp"
-#include "core/base/paths.hpp"
-#include "core/base/sight.hpp"
-#include "core/base/tree.hpp"
-#include "core/base/workers.hpp"
-#include "core/base/xxh3.hpp"
+#include "core/base/files/listed_folders.hpp"
+#include "core/base/files/paths.hpp"
+#include "core/base/files/sight.hpp"
+#include "core/base/files/tree.hpp"
+#include "core/base/hash/xxh3.hpp"
+#include "core/base/threads/workers.hpp"
+#include "core/formats/headers/stamped_files.hpp"
 #include "core/formats/manifest/file_records.hpp"
 #include "core/formats/manifest/manifest.hpp"
-#include "core/formats/stamped_files.hpp"
 #include "pipeline/version.hpp"
 
 namespace reshard {

@@ -10,14 +10,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/base/activity.hpp"
 #include "core/base/capture.hpp"
-#include "core/base/file.hpp"
-#include "core/base/file_time.hpp"
-#include "core/base/retry.hpp"
-#include "core/base/text.hpp"
-#include "core/base/tree.hpp"
-#include "core/base/workers.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/files/file_time.hpp"
+#include "core/base/files/tree.hpp"
+#include "core/base/text/text.hpp"
+#include "core/base/threads/activity.hpp"
+#include "core/base/threads/retry.hpp"
+#include "core/base/threads/workers.hpp"
 #include "core/formats/manifest/file_records.hpp"
 #include "core/formats/manifest/manifest.hpp"
 #include "stages/write/journal.hpp"

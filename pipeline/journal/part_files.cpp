@@ -7,9 +7,9 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include "core/base/activity.hpp"
-#include "core/base/file.hpp"
-#include "core/base/retry.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/threads/activity.hpp"
+#include "core/base/threads/retry.hpp"
 
 namespace reshard {
 namespace {

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <vector>
 
-#include "core/plan/hand_out.hpp"
+#include "core/plan/cells/hand_out.hpp"
 #include "pipeline/journal/journal_folder.hpp"
 
 namespace reshard {

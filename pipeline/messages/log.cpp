@@ -16,7 +16,7 @@
 #include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/stdout_sinks.h>
 
-#include "core/base/text.hpp"
+#include "core/base/text/text.hpp"
 #include "pipeline/messages/live_line.hpp"
 
 namespace reshard {

@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-#include "core/base/activity.hpp"
+#include "core/base/threads/activity.hpp"
 #include "pipeline/messages/live_line.hpp"
 #include "pipeline/messages/log.hpp"
 

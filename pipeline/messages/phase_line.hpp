@@ -5,7 +5,7 @@
 #include <string>
 #include <thread>
 
-#include "core/base/activity.hpp"
+#include "core/base/threads/activity.hpp"
 
 namespace reshard {
 

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include "core/base/capture.hpp"
-#include "core/base/file.hpp"
-#include "core/base/paths.hpp"
-#include "core/base/xxh3.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/files/paths.hpp"
+#include "core/base/hash/xxh3.hpp"
 #include "core/formats/manifest/manifest.hpp"
 
 namespace reshard {

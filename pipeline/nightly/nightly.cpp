@@ -3,14 +3,14 @@
 #include <algorithm>
 #include <array>
 
-#include "core/base/file.hpp"
-#include "core/base/paths.hpp"
-#include "core/base/wire.hpp"
-#include "core/base/xxh3.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/files/paths.hpp"
+#include "core/base/hash/xxh3.hpp"
+#include "core/base/text/wire.hpp"
 #include "core/formats/manifest/manifest.hpp"
-#include "core/formats/megatron/directory.hpp"
-#include "core/formats/run_saves.hpp"
-#include "core/transport/heartbeat.hpp"
+#include "core/formats/megatron/headers/directory.hpp"
+#include "core/formats/run/run_saves.hpp"
+#include "core/transport/monitor/heartbeat.hpp"
 #include "pipeline/nightly/after_memory.hpp"
 #include "pipeline/nightly/nightly_checkpoint.hpp"
 #include "pipeline/nightly/nightly_choice.hpp"

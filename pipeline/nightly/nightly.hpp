@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/base/json.hpp"
+#include "core/base/text/json.hpp"
 #include "core/transport/comm.hpp"
 #include "pipeline/job/job_spec.hpp"
 

@@ -5,10 +5,10 @@
 #include <optional>
 #include <thread>
 
-#include "core/base/activity.hpp"
-#include "core/base/wire.hpp"
+#include "core/base/text/wire.hpp"
+#include "core/base/threads/activity.hpp"
 #include "core/formats/manifest/manifest.hpp"
-#include "core/transport/heartbeat.hpp"
+#include "core/transport/monitor/heartbeat.hpp"
 #include "pipeline/nightly/after_memory.hpp"
 #include "pipeline/nightly/shell_command.hpp"
 #include "stages/write/leftovers.hpp"

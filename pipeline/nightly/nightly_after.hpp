@@ -3,7 +3,7 @@
 #include <atomic>
 #include <string>
 
-#include "core/base/json.hpp"
+#include "core/base/text/json.hpp"
 #include "core/transport/comm.hpp"
 #include "pipeline/nightly/nightly.hpp"
 

@@ -4,10 +4,10 @@
 #include <thread>
 
 #include "core/base/capture.hpp"
-#include "core/base/file.hpp"
+#include "core/base/files/file.hpp"
 #include "core/containers/tracker.hpp"
 #include "core/formats/format.hpp"
-#include "core/formats/run_saves.hpp"
+#include "core/formats/run/run_saves.hpp"
 #include "pipeline/records/source_stamp.hpp"
 
 namespace reshard {

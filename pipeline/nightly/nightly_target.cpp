@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <set>
 
-#include "core/base/file.hpp"
-#include "core/base/paths.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/files/paths.hpp"
 #include "core/formats/manifest/manifest.hpp"
 #include "pipeline/nightly/after_memory.hpp"
 #include "pipeline/publication/claim/strangers.hpp"

@@ -12,8 +12,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "core/base/file.hpp"
-#include "core/base/open_descriptors.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/files/open_descriptors.hpp"
 
 extern char** environ;
 

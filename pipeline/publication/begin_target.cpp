@@ -4,11 +4,11 @@
 #include <set>
 #include <utility>
 
-#include "core/base/file.hpp"
-#include "core/base/integers.hpp"
-#include "core/base/workers.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/tables/integers.hpp"
+#include "core/base/threads/workers.hpp"
 #include "core/io/io_engines.hpp"
-#include "core/plan/schedule.hpp"
+#include "core/plan/cells/schedule.hpp"
 #include "pipeline/publication/integrity_file.hpp"
 #include "pipeline/publication/target_rounds.hpp"
 

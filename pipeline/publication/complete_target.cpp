@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "core/base/workers.hpp"
+#include "core/base/threads/workers.hpp"
 #include "pipeline/publication/integrity_file.hpp"
 #include "pipeline/publication/shared_edges.hpp"
 #include "pipeline/publication/small_files.hpp"

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "core/base/file.hpp"
+#include "core/base/files/file.hpp"
 #include "core/formats/manifest/file_records.hpp"
 #include "core/transport/gathered_texts.hpp"
 #include "core/transport/in_turn.hpp"

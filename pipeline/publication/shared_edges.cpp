@@ -5,9 +5,9 @@
 
 #include <unistd.h>
 
-#include "core/base/integers.hpp"
-#include "core/plan/schedule.hpp"
-#include "core/plan/shared_pages.hpp"
+#include "core/base/tables/integers.hpp"
+#include "core/plan/cells/schedule.hpp"
+#include "core/plan/equal/shared_pages.hpp"
 
 namespace reshard {
 namespace {

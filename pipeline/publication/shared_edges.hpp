@@ -6,9 +6,9 @@
 #include <optional>
 #include <vector>
 
-#include "core/base/file_segment.hpp"
+#include "core/base/files/file_segment.hpp"
+#include "core/plan/cells/rank_parts.hpp"
 #include "core/plan/plan.hpp"
-#include "core/plan/rank_parts.hpp"
 #include "core/transport/comm.hpp"
 #include "stages/write/edge_bytes.hpp"
 

@@ -3,9 +3,9 @@
 #include <set>
 #include <utility>
 
-#include "core/base/file.hpp"
-#include "core/base/json.hpp"
-#include "core/base/text.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/text/json.hpp"
+#include "core/base/text/text.hpp"
 #include "core/formats/manifest/file_records.hpp"
 #include "stages/write/copy_beside.hpp"
 

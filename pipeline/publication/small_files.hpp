@@ -6,7 +6,7 @@
 
 #include "core/formats/manifest/manifest.hpp"
 #include "core/formats/manifest/sha256_sums.hpp"
-#include "core/formats/target.hpp"
+#include "core/formats/targets/target.hpp"
 
 namespace reshard {
 

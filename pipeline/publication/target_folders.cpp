@@ -3,9 +3,9 @@
 #include <utility>
 #include <vector>
 
-#include "core/base/file.hpp"
-#include "core/base/tree.hpp"
-#include "core/base/workers.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/files/tree.hpp"
+#include "core/base/threads/workers.hpp"
 #include "core/transport/gathered_texts.hpp"
 #include "core/transport/in_turn.hpp"
 #include "pipeline/journal/journal_folder.hpp"

@@ -6,7 +6,7 @@
 
 #include "core/base/capture.hpp"
 #include "core/base/range.hpp"
-#include "core/base/workers.hpp"
+#include "core/base/threads/workers.hpp"
 #include "pipeline/publication/shared_edges.hpp"
 #include "pipeline/records/sums_file.hpp"
 #include "pipeline/records/target_check.hpp"

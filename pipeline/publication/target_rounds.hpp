@@ -10,13 +10,13 @@
 #include <vector>
 
 #include "core/io/file_set.hpp"
-#include "core/plan/rank_parts.hpp"
+#include "core/plan/cells/rank_parts.hpp"
 #include "pipeline/journal/part_files.hpp"
 #include "pipeline/journal/round_journal.hpp"
 #include "pipeline/publication/begin_target.hpp"
 #include "stages/stream/stream.hpp"
 #include "stages/stream/trace.hpp"
-#include "stages/verify/early_scan.hpp"
+#include "stages/verify/scans/early_scan.hpp"
 #include "stages/write/edge_bytes.hpp"
 #include "stages/write/extent_writer.hpp"
 

@@ -6,10 +6,10 @@
 #include <utility>
 
 #include "core/base/capture.hpp"
-#include "core/base/file.hpp"
-#include "core/base/workers.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/threads/workers.hpp"
+#include "core/formats/headers/stamped_files.hpp"
 #include "core/formats/manifest/file_records.hpp"
-#include "core/formats/stamped_files.hpp"
 #include "pipeline/publication/incremental/reused_proof.hpp"
 #include "pipeline/publication/integrity_file.hpp"
 #include "pipeline/publication/small_files.hpp"
@@ -17,7 +17,7 @@
 #include "pipeline/records/sums_file.hpp"
 #include "pipeline/records/target_check.hpp"
 #include "pipeline/records/target_manifest.hpp"
-#include "stages/verify/scan.hpp"
+#include "stages/verify/scans/scan.hpp"
 
 namespace reshard {
 namespace {

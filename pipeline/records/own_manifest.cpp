@@ -6,8 +6,8 @@
 #include <fmt/ranges.h>
 
 #include "core/base/capture.hpp"
-#include "core/base/counted.hpp"
-#include "core/base/shown_name.hpp"
+#include "core/base/tables/counted.hpp"
+#include "core/base/text/shown_name.hpp"
 #include "pipeline/records/source_manifest.hpp"
 
 namespace reshard {

@@ -7,9 +7,9 @@
 #include <fmt/format.h>
 
 #include "core/base/capture.hpp"
-#include "core/base/file.hpp"
-#include "core/base/json.hpp"
-#include "core/base/paths.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/files/paths.hpp"
+#include "core/base/text/json.hpp"
 #include "stages/write/leftovers.hpp"
 
 namespace reshard {

@@ -1,8 +1,8 @@
 #include "pipeline/records/record_comparer.hpp"
 
-#include "core/base/shown_name.hpp"
-#include "core/base/text.hpp"
-#include "core/containers/torch/stored_crc.hpp"
+#include "core/base/text/shown_name.hpp"
+#include "core/base/text/text.hpp"
+#include "core/containers/torch/zip/stored_crc.hpp"
 
 namespace reshard {
 

@@ -7,10 +7,10 @@
 #include <string>
 
 #include "core/base/capture.hpp"
-#include "core/base/file.hpp"
-#include "core/base/paths.hpp"
-#include "core/base/sha256.hpp"
-#include "core/base/sight.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/files/paths.hpp"
+#include "core/base/files/sight.hpp"
+#include "core/base/hash/sha256.hpp"
 #include "core/formats/manifest/manifest.hpp"
 
 namespace reshard {

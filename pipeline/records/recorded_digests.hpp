@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "core/formats/manifest/manifest.hpp"
-#include "core/plan/digest_work.hpp"
-#include "core/plan/state_checks.hpp"
+#include "core/plan/equal/digest_work.hpp"
+#include "core/plan/equal/state_checks.hpp"
 #include "stages/plan/job_plan.hpp"
 
 namespace reshard {

@@ -4,11 +4,11 @@
 #include <set>
 #include <unordered_map>
 
-#include "core/base/file.hpp"
-#include "core/base/paths.hpp"
-#include "core/base/text.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/files/paths.hpp"
+#include "core/base/text/text.hpp"
 #include "core/formats/manifest/file_records.hpp"
-#include "core/plan/digest_work.hpp"
+#include "core/plan/equal/digest_work.hpp"
 
 namespace reshard {
 namespace {

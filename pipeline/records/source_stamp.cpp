@@ -8,12 +8,12 @@
 
 #include <sys/stat.h>
 
-#include "core/base/file.hpp"
-#include "core/base/file_time.hpp"
-#include "core/base/retry.hpp"
-#include "core/base/tree.hpp"
-#include "core/base/workers.hpp"
-#include "core/base/xxh3.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/files/file_time.hpp"
+#include "core/base/files/tree.hpp"
+#include "core/base/hash/xxh3.hpp"
+#include "core/base/threads/retry.hpp"
+#include "core/base/threads/workers.hpp"
 #include "core/containers/dcp/directory.hpp"
 
 namespace reshard {

@@ -6,8 +6,8 @@
 #include <optional>
 #include <string>
 
-#include "core/base/file.hpp"
-#include "core/base/json.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/text/json.hpp"
 
 namespace reshard {
 

@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "core/base/file.hpp"
-#include "core/base/sha256.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/hash/sha256.hpp"
 #include "core/formats/manifest/file_records.hpp"
 
 namespace reshard {

@@ -8,7 +8,7 @@
 #include "core/formats/manifest/sha256_sums.hpp"
 #include "pipeline/job/job_spec.hpp"
 #include "stages/plan/job_plan.hpp"
-#include "stages/verify/scan.hpp"
+#include "stages/verify/scans/scan.hpp"
 
 namespace reshard {
 

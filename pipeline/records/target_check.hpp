@@ -7,7 +7,7 @@
 
 #include "core/formats/manifest/manifest.hpp"
 #include "stages/plan/job_plan.hpp"
-#include "stages/verify/scan.hpp"
+#include "stages/verify/scans/scan.hpp"
 
 namespace reshard {
 

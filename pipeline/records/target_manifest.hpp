@@ -5,11 +5,11 @@
 #include <string_view>
 #include <vector>
 
-#include "core/base/json.hpp"
+#include "core/base/text/json.hpp"
 #include "core/formats/manifest/manifest.hpp"
 #include "pipeline/job/job_spec.hpp"
 #include "stages/plan/job_plan.hpp"
-#include "stages/verify/scan.hpp"
+#include "stages/verify/scans/scan.hpp"
 
 namespace reshard {
 

@@ -4,8 +4,8 @@
 #include <array>
 #include <cstdlib>
 
-#include "core/base/text.hpp"
-#include "core/base/xxh3.hpp"
+#include "core/base/hash/xxh3.hpp"
+#include "core/base/text/text.hpp"
 
 namespace reshard {
 namespace {

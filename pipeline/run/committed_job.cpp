@@ -3,9 +3,9 @@
 #include <cstdlib>
 #include <utility>
 
-#include "core/base/activity.hpp"
 #include "core/base/capture.hpp"
 #include "core/base/heap.hpp"
+#include "core/base/threads/activity.hpp"
 #include "pipeline/job/plan_request.hpp"
 #include "pipeline/records/source_manifest.hpp"
 #include "pipeline/run/checks/source_records.hpp"

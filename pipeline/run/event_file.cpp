@@ -12,7 +12,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.hpp"
-#include "core/base/file.hpp"
+#include "core/base/files/file.hpp"
 #include "pipeline/messages/log.hpp"
 
 namespace reshard {

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/base/counted.hpp"
-#include "core/base/text.hpp"
-#include "core/plan/round_sizes.hpp"
+#include "core/base/tables/counted.hpp"
+#include "core/base/text/text.hpp"
+#include "core/plan/cells/round_sizes.hpp"
 #include "core/transport/rank_threads.hpp"
 
 namespace reshard {

@@ -11,7 +11,7 @@
 #include "core/formats/manifest/manifest.hpp"
 #include "core/io/file_io.hpp"
 #include "core/io/file_set.hpp"
-#include "core/mapping/map_library.hpp"
+#include "core/mapping/maps/map_library.hpp"
 #include "core/transport/comm.hpp"
 #include "pipeline/job/job_spec.hpp"
 #include "pipeline/journal/job_identity.hpp"

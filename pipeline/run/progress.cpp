@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "core/base/file.hpp"
+#include "core/base/files/file.hpp"
 #include "pipeline/messages/live_line.hpp"
 #include "pipeline/messages/log.hpp"
 #include "pipeline/messages/phase_line.hpp"

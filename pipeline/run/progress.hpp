@@ -8,8 +8,8 @@
 #include <string>
 #include <string_view>
 
-#include "core/base/json.hpp"
-#include "core/transport/status_board.hpp"
+#include "core/base/text/json.hpp"
+#include "core/transport/monitor/status_board.hpp"
 #include "pipeline/run/event_file.hpp"
 
 namespace reshard {

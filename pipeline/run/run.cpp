@@ -5,10 +5,10 @@
 #include <memory>
 #include <utility>
 
-#include "core/base/activity.hpp"
 #include "core/base/capture.hpp"
-#include "core/base/tree.hpp"
-#include "core/transport/heartbeat.hpp"
+#include "core/base/files/tree.hpp"
+#include "core/base/threads/activity.hpp"
+#include "core/transport/monitor/heartbeat.hpp"
 #include "pipeline/job/job_paths.hpp"
 #include "pipeline/run/checks/compare_replicas.hpp"
 #include "pipeline/run/guarded.hpp"

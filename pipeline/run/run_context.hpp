@@ -6,8 +6,8 @@
 #include <optional>
 #include <string_view>
 
-#include "core/base/json.hpp"
-#include "core/mapping/map_library.hpp"
+#include "core/base/text/json.hpp"
+#include "core/mapping/maps/map_library.hpp"
 #include "core/transport/comm.hpp"
 #include "pipeline/job/job_spec.hpp"
 #include "pipeline/run/progress.hpp"

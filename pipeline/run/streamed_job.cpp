@@ -3,11 +3,11 @@
 #include <atomic>
 #include <memory>
 
-#include "core/base/activity.hpp"
 #include "core/base/capture.hpp"
+#include "core/base/threads/activity.hpp"
 #include "core/io/file_set.hpp"
-#include "core/plan/cell_cuts.hpp"
-#include "core/plan/hand_out.hpp"
+#include "core/plan/cells/cell_cuts.hpp"
+#include "core/plan/cells/hand_out.hpp"
 #include "pipeline/run/checks/suspicious_parts.hpp"
 #include "pipeline/run/job_choices.hpp"
 #include "pipeline/run/path/opened_path.hpp"

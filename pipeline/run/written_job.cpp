@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "core/base/range.hpp"
-#include "core/base/text.hpp"
+#include "core/base/text/text.hpp"
 #include "pipeline/publication/incremental/taken_bytes.hpp"
 #include "pipeline/run/guarded.hpp"
 #include "pipeline/run/job_choices.hpp"

@@ -1,7 +1,7 @@
 #include "pipeline/verify/checkpoint_query.hpp"
 
 #include "core/base/error.hpp"
-#include "core/base/sight.hpp"
+#include "core/base/files/sight.hpp"
 #include "core/transport/shared_sight.hpp"
 #include "pipeline/job/plan_request.hpp"
 #include "stages/plan/change/taken_layers.hpp"

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "core/formats/format.hpp"
-#include "core/mapping/map_library.hpp"
+#include "core/mapping/maps/map_library.hpp"
 #include "core/transport/comm.hpp"
 #include "pipeline/job/job_spec.hpp"
 

@@ -2,11 +2,11 @@
 
 #include <fmt/ranges.h>
 
-#include "core/base/activity.hpp"
-#include "core/base/counted.hpp"
-#include "core/base/file.hpp"
-#include "core/base/shown_name.hpp"
-#include "core/formats/state_inventory.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/tables/counted.hpp"
+#include "core/base/text/shown_name.hpp"
+#include "core/base/threads/activity.hpp"
+#include "core/formats/run/state_inventory.hpp"
 #include "core/transport/rank_threads.hpp"
 #include "core/transport/shared_sight.hpp"
 #include "pipeline/job/option_words.hpp"

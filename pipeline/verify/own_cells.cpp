@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
-#include "core/base/activity.hpp"
-#include "core/plan/cell_cuts.hpp"
-#include "core/plan/round_sizes.hpp"
-#include "core/plan/schedule.hpp"
+#include "core/base/threads/activity.hpp"
+#include "core/plan/cells/cell_cuts.hpp"
+#include "core/plan/cells/round_sizes.hpp"
+#include "core/plan/cells/schedule.hpp"
 #include "stages/stream/stream.hpp"
 
 namespace reshard {

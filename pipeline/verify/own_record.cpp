@@ -5,10 +5,10 @@
 #include <map>
 #include <set>
 
-#include "core/base/file.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/files/paths.hpp"
+#include "core/base/files/sight.hpp"
 #include "core/base/member_file.hpp"
-#include "core/base/paths.hpp"
-#include "core/base/sight.hpp"
 #include "core/formats/manifest/file_records.hpp"
 #include "core/transport/gathered_texts.hpp"
 

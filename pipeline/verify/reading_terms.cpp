@@ -3,12 +3,12 @@
 #include <fmt/ranges.h>
 
 #include "core/base/capture.hpp"
-#include "core/base/json.hpp"
-#include "core/base/paths.hpp"
-#include "core/base/sight.hpp"
-#include "core/base/text.hpp"
+#include "core/base/files/paths.hpp"
+#include "core/base/files/sight.hpp"
+#include "core/base/text/json.hpp"
+#include "core/base/text/text.hpp"
 #include "core/formats/format.hpp"
-#include "core/mapping/map_library.hpp"
+#include "core/mapping/maps/map_library.hpp"
 #include "pipeline/job/job_spec.hpp"
 #include "pipeline/job/plan_request.hpp"
 

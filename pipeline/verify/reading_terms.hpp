@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/formats/manifest/manifest.hpp"
-#include "core/mapping/map_library.hpp"
+#include "core/mapping/maps/map_library.hpp"
 #include "pipeline/job/job_spec.hpp"
 
 namespace reshard {

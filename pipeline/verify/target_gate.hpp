@@ -4,7 +4,7 @@
 #include <filesystem>
 
 #include "core/formats/checkpoint.hpp"
-#include "core/mapping/map_library.hpp"
+#include "core/mapping/maps/map_library.hpp"
 #include "core/transport/comm.hpp"
 #include "pipeline/job/job_spec.hpp"
 #include "stages/plan/job_plan.hpp"

@@ -4,11 +4,11 @@
 #include <cstring>
 #include <optional>
 
-#include "core/base/crc64.hpp"
-#include "core/base/integers.hpp"
-#include "core/base/workers.hpp"
+#include "core/base/hash/crc64.hpp"
+#include "core/base/tables/integers.hpp"
+#include "core/base/threads/workers.hpp"
 #include "core/io/file_set.hpp"
-#include "core/plan/digest_work.hpp"
+#include "core/plan/equal/digest_work.hpp"
 #include "core/plan/ordered_blocks.hpp"
 #include "pipeline/verify/suspects/suspect_tensors.hpp"
 #include "stages/stream/stream.hpp"

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "core/base/sha256.hpp"
+#include "core/base/hash/sha256.hpp"
 #include "core/transport/comm.hpp"
 #include "stages/plan/job_plan.hpp"
 

@@ -7,9 +7,9 @@
 
 #include <fmt/ranges.h>
 
-#include "core/base/counted.hpp"
-#include "core/base/file.hpp"
-#include "core/base/shown_name.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/tables/counted.hpp"
+#include "core/base/text/shown_name.hpp"
 #include "core/formats/dcp/describe.hpp"
 #include "core/transport/gathered_texts.hpp"
 #include "core/transport/shared_sight.hpp"

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "core/base/json.hpp"
+#include "core/base/text/json.hpp"
 #include "core/transport/comm.hpp"
 #include "pipeline/verify/digest.hpp"
 

@@ -7,10 +7,10 @@
 
 #include <unistd.h>
 
-#include "core/base/counted.hpp"
-#include "core/base/file.hpp"
-#include "core/base/paths.hpp"
-#include "core/base/xxh3.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/files/paths.hpp"
+#include "core/base/hash/xxh3.hpp"
+#include "core/base/tables/counted.hpp"
 #include "core/transport/gathered_texts.hpp"
 #include "core/transport/shared_sight.hpp"
 #include "pipeline/records/reading_record.hpp"

@@ -2,7 +2,7 @@
 
 #include <set>
 
-#include "core/base/file.hpp"
+#include "core/base/files/file.hpp"
 #include "pipeline/run/path/rank_loads.hpp"
 
 namespace reshard {

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <tuple>
 
-#include "core/base/file.hpp"
-#include "core/base/paths.hpp"
-#include "core/base/shown_name.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/files/paths.hpp"
+#include "core/base/text/shown_name.hpp"
 #include "core/transport/nccl/host_identity.hpp"
 #include "core/transport/shared_sight.hpp"
 #include "pipeline/job/key_places.hpp"

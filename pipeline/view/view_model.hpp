@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/base/dtype.hpp"
-#include "core/base/json.hpp"
+#include "core/base/text/json.hpp"
 #include "core/layout/axis.hpp"
 #include "core/layout/mesh.hpp"
 #include "core/plan/catalog.hpp"

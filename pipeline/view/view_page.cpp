@@ -6,9 +6,9 @@
 #include <unistd.h>
 
 #include "core/base/compressed.hpp"
-#include "core/base/file.hpp"
-#include "core/base/paths.hpp"
-#include "core/base/sha256.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/files/paths.hpp"
+#include "core/base/hash/sha256.hpp"
 #include "core/formats/format.hpp"
 
 namespace reshard {

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "core/formats/hdf5/target.hpp"
-#include "core/plan/replicas.hpp"
+#include "core/plan/equal/replicas.hpp"
 #include "pipeline/view/view_model.hpp"
 
 namespace reshard {

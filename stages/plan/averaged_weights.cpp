@@ -8,12 +8,12 @@
 #include <utility>
 #include <vector>
 
-#include "core/base/counted.hpp"
 #include "core/base/error.hpp"
-#include "core/base/shape_text.hpp"
-#include "core/base/text.hpp"
+#include "core/base/tables/counted.hpp"
+#include "core/base/text/shape_text.hpp"
+#include "core/base/text/text.hpp"
 #include "core/formats/format.hpp"
-#include "core/formats/state_inventory.hpp"
+#include "core/formats/run/state_inventory.hpp"
 #include "core/quant/cast.hpp"
 #include "stages/plan/config/config_comparison.hpp"
 

@@ -4,8 +4,8 @@
 #include <set>
 #include <utility>
 
-#include "core/plan/replicas.hpp"
-#include "core/plan/source_proof.hpp"
+#include "core/plan/equal/replicas.hpp"
+#include "core/plan/equal/source_proof.hpp"
 
 namespace reshard {
 namespace {

@@ -8,8 +8,8 @@
 
 #include "core/mapping/model.hpp"
 #include "core/plan/catalog.hpp"
-#include "core/plan/gathered.hpp"
 #include "core/plan/plan.hpp"
+#include "core/plan/views/gathered.hpp"
 
 namespace reshard {
 

@@ -4,17 +4,17 @@
 #include <set>
 #include <unordered_map>
 
-#include "core/base/counted.hpp"
-#include "core/base/text.hpp"
+#include "core/base/tables/counted.hpp"
+#include "core/base/text/text.hpp"
 #include "core/containers/hdf5/keys.hpp"
 #include "core/formats/dcp/item_layout.hpp"
 #include "core/formats/dcp/named_states.hpp"
 #include "core/formats/hdf5/target.hpp"
-#include "core/formats/huggingface/config_dtype.hpp"
+#include "core/formats/headers/object_gate.hpp"
+#include "core/formats/huggingface/config/config_dtype.hpp"
 #include "core/formats/huggingface/shards.hpp"
 #include "core/formats/model_files.hpp"
-#include "core/formats/object_gate.hpp"
-#include "core/formats/target_parts.hpp"
+#include "core/formats/targets/target_parts.hpp"
 #include "core/formats/torch_dist/dist_files.hpp"
 #include "stages/plan/adapter/named_adapter.hpp"
 #include "stages/plan/averaged_weights.hpp"
@@ -22,9 +22,9 @@
 #include "stages/plan/config/expected_names.hpp"
 #include "stages/plan/gathering.hpp"
 #include "stages/plan/quant/made_quant.hpp"
-#include "stages/plan/source/named_masters.hpp"
-#include "stages/plan/source/source_names.hpp"
-#include "stages/plan/source/state_policy.hpp"
+#include "stages/plan/source/catalog/source_names.hpp"
+#include "stages/plan/source/state/named_masters.hpp"
+#include "stages/plan/source/state/state_policy.hpp"
 #include "stages/plan/target_dtype.hpp"
 
 namespace reshard {

@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "core/formats/format.hpp"
-#include "core/formats/left_out.hpp"
 #include "core/formats/source_model.hpp"
-#include "core/formats/target.hpp"
-#include "core/plan/unread.hpp"
+#include "core/formats/targets/left_out.hpp"
+#include "core/formats/targets/target.hpp"
+#include "core/plan/equal/unread.hpp"
 #include "stages/plan/target_dtype.hpp"
 
 namespace reshard {
@@ -36,9 +36,9 @@ struct ListingFacts {
                           ///< empty: nothing
   std::vector<std::optional<DType>> casts;  ///< dtypes that the source's map states (Side::casts);
                                             ///< empty: none
-  Index padded_vocab = 0;  ///< rows that the files have of the vocabulary, padding included; 0
-                           ///< where no format pads
-  std::string prefix_note;           ///< FoundPrefix::note; "" where none was found
+  Index padded_vocab = 0;   ///< rows that the files have of the vocabulary, padding included; 0
+                            ///< where no format pads
+  std::string prefix_note;  ///< FoundPrefix::note; "" where none was found
   std::vector<PaddingRows> padding;  ///< rows behind the vocabulary
 };
 

@@ -4,13 +4,13 @@
 #include <array>
 #include <set>
 
-#include "core/base/counted.hpp"
-#include "core/base/file.hpp"
-#include "core/base/text.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/tables/counted.hpp"
+#include "core/base/text/text.hpp"
 #include "core/formats/format.hpp"
-#include "core/formats/huggingface/config_dtype.hpp"
-#include "core/formats/state_inventory.hpp"
-#include "core/mapping/config_defaults.hpp"
+#include "core/formats/huggingface/config/config_dtype.hpp"
+#include "core/formats/run/state_inventory.hpp"
+#include "core/mapping/maps/config_defaults.hpp"
 #include "core/mapping/quant.hpp"
 #include "core/quant/cast.hpp"
 #include "stages/plan/config/config_conflicts.hpp"

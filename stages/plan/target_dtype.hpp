@@ -8,8 +8,8 @@
 
 #include "core/base/dtype.hpp"
 #include "core/formats/source_model.hpp"
-#include "core/formats/target.hpp"
-#include "core/formats/target_job.hpp"
+#include "core/formats/targets/target.hpp"
+#include "core/formats/targets/target_job.hpp"
 
 namespace reshard {
 

@@ -2,10 +2,10 @@
 
 #include "core/containers/dcp/directory.hpp"
 #include "core/formats/format.hpp"
-#include "core/mapping/map_library.hpp"
-#include "stages/plan/source/kept_tensors.hpp"
-#include "stages/plan/source/mlite_keys.hpp"
-#include "stages/plan/source/mlite_options.hpp"
+#include "core/mapping/maps/map_library.hpp"
+#include "stages/plan/source/names/kept_tensors.hpp"
+#include "stages/plan/source/names/mlite_keys.hpp"
+#include "stages/plan/source/names/mlite_options.hpp"
 
 namespace reshard {
 namespace {

@@ -3,7 +3,7 @@
 #include <optional>
 
 #include "core/formats/source_model.hpp"
-#include "core/formats/target.hpp"
+#include "core/formats/targets/target.hpp"
 
 namespace reshard {
 

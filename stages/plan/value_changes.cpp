@@ -4,7 +4,7 @@
 #include <map>
 
 #include "core/base/error.hpp"
-#include "core/formats/target.hpp"
+#include "core/formats/targets/target.hpp"
 #include "core/quant/convert.hpp"
 
 namespace reshard {

@@ -8,9 +8,9 @@
 #include <span>
 #include <vector>
 
-#include "core/base/workers.hpp"
+#include "core/base/threads/workers.hpp"
 #include "core/io/file_set.hpp"
-#include "core/plan/extent_batch.hpp"
+#include "core/plan/views/extent_batch.hpp"
 #include "stages/read/view_reader.hpp"
 
 namespace reshard {

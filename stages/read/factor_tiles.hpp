@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/io/file_set.hpp"
-#include "core/plan/merged_weight.hpp"
+#include "core/plan/views/merged_weight.hpp"
 #include "core/quant/low_rank.hpp"
 #include "stages/read/read_stats.hpp"
 

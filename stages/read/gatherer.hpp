@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/plan/gathered.hpp"
+#include "core/plan/views/gathered.hpp"
 
 namespace reshard {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "core/base/wire.hpp"
+#include "core/base/text/wire.hpp"
 #include "core/io/file_set.hpp"
 
 namespace reshard {

@@ -1,7 +1,7 @@
 #include "stages/read/open_source.hpp"
 
-#include "core/base/sight.hpp"
-#include "core/formats/shared_headers.hpp"
+#include "core/base/files/sight.hpp"
+#include "core/formats/headers/shared_headers.hpp"
 #include "core/transport/shared_sight.hpp"
 
 namespace reshard {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <tuple>
 
-#include "core/base/crc32.hpp"
-#include "core/base/mixed_bits.hpp"
+#include "core/base/hash/crc32.hpp"
+#include "core/base/hash/mixed_bits.hpp"
 
 namespace reshard {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/containers/stored_records.hpp"
-#include "core/plan/round.hpp"
+#include "core/plan/cells/round.hpp"
 
 namespace reshard {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/base/dtype.hpp"
-#include "core/plan/source_view.hpp"
+#include "core/plan/views/source_view.hpp"
 #include "stages/read/gatherer.hpp"
 
 namespace reshard {

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "core/base/counted.hpp"
+#include "core/base/tables/counted.hpp"
 #include "core/quant/cast.hpp"
 #include "core/quant/convert.hpp"
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/io/file_set.hpp"
-#include "core/plan/source_view.hpp"
+#include "core/plan/views/source_view.hpp"
 #include "stages/read/gatherer.hpp"
 #include "stages/read/read_stats.hpp"
 #include "stages/read/row_mean.hpp"

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/plan/source_view.hpp"
+#include "core/plan/views/source_view.hpp"
 #include "stages/read/gatherer.hpp"
 
 namespace reshard {

@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "core/plan/source_view.hpp"
+#include "core/plan/views/source_view.hpp"
 #include "stages/read/factor_tiles.hpp"
 
 namespace reshard {

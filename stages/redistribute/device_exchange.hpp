@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/base/ring_space.hpp"
+#include "core/base/files/ring_space.hpp"
 #include "core/device/device.hpp"
 #include "core/io/file_set.hpp"
 #include "core/transport/transport.hpp"

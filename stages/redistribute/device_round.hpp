@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "core/device/program.hpp"
-#include "core/plan/raw_views.hpp"
-#include "core/plan/round.hpp"
+#include "core/plan/cells/round.hpp"
+#include "core/plan/views/raw_views.hpp"
 
 namespace reshard {
 

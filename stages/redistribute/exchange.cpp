@@ -5,7 +5,7 @@
 #include <string_view>
 #include <utility>
 
-#include "core/base/file.hpp"
+#include "core/base/files/file.hpp"
 #include "core/device/strided_copy.hpp"
 #include "core/transport/ring_order.hpp"
 

@@ -6,10 +6,10 @@
 #include <span>
 #include <vector>
 
-#include "core/base/workers.hpp"
-#include "core/plan/round.hpp"
+#include "core/base/threads/workers.hpp"
+#include "core/plan/cells/round.hpp"
 #include "core/transport/comm.hpp"
-#include "core/transport/patience.hpp"
+#include "core/transport/monitor/patience.hpp"
 #include "core/transport/transport.hpp"
 
 namespace reshard {

@@ -5,8 +5,8 @@
 #include <cstring>
 #include <utility>
 
-#include "core/base/crc64.hpp"
 #include "core/base/error.hpp"
+#include "core/base/hash/crc64.hpp"
 #include "core/device/strided_digest.hpp"
 
 namespace reshard {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "core/plan/round.hpp"
+#include "core/plan/cells/round.hpp"
 #include "core/transport/comm.hpp"
 
 namespace reshard {
@@ -15,7 +15,7 @@ namespace reshard {
 /// The CRC-64 of a part of a tensor's row-major bytes, and the number of bytes summed.
 struct PartSum {
   std::uint64_t number = 0;  ///< of the part, counted over all tensors
-  std::uint64_t crc64 = 0;   ///< core/base/crc64.hpp: 0 if all bytes are zero
+  std::uint64_t crc64 = 0;   ///< core/base/hash/crc64.hpp: 0 if all bytes are zero
   std::uint64_t bytes = 0;
 };
 

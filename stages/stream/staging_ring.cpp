@@ -5,7 +5,7 @@
 
 #include <sys/mman.h>
 
-#include "core/base/file.hpp"
+#include "core/base/files/file.hpp"
 
 namespace reshard {
 namespace {

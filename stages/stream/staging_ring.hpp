@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "core/base/ring_space.hpp"
+#include "core/base/files/ring_space.hpp"
 
 namespace reshard {
 

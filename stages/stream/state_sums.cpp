@@ -2,9 +2,9 @@
 
 #include <fmt/ranges.h>
 
-#include "core/base/text.hpp"
+#include "core/base/text/text.hpp"
 #include "core/device/state_digest.hpp"
-#include "core/plan/digest_work.hpp"
+#include "core/plan/equal/digest_work.hpp"
 
 namespace reshard {
 namespace {

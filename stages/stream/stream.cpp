@@ -3,10 +3,10 @@
 #include <thread>
 #include <utility>
 
-#include "core/base/activity.hpp"
-#include "core/base/counted.hpp"
-#include "core/base/file.hpp"
-#include "core/base/stall_clock.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/tables/counted.hpp"
+#include "core/base/threads/activity.hpp"
+#include "core/base/threads/stall_clock.hpp"
 #include "core/device/strided_digest.hpp"
 #include "stages/stream/stream_threads.hpp"
 

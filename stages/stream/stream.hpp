@@ -7,8 +7,8 @@
 #include <span>
 
 #include "core/io/file_set.hpp"
-#include "core/plan/round.hpp"
-#include "core/plan/source_view.hpp"
+#include "core/plan/cells/round.hpp"
+#include "core/plan/views/source_view.hpp"
 #include "core/transport/comm.hpp"
 #include "stages/read/record_shares.hpp"
 #include "stages/redistribute/device_exchange.hpp"

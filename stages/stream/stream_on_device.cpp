@@ -2,7 +2,7 @@
 #include <iterator>
 #include <utility>
 
-#include "core/base/file.hpp"
+#include "core/base/files/file.hpp"
 #include "stages/stream/stream_threads.hpp"
 
 namespace reshard {

@@ -11,8 +11,8 @@
 #include <string_view>
 #include <vector>
 
-#include "core/base/workers.hpp"
-#include "core/transport/patience.hpp"
+#include "core/base/threads/workers.hpp"
+#include "core/transport/monitor/patience.hpp"
 #include "core/transport/transports.hpp"
 #include "stages/read/extent_reader.hpp"
 #include "stages/redistribute/exchange.hpp"

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "core/base/error.hpp"
-#include "core/base/file.hpp"
+#include "core/base/files/file.hpp"
 
 namespace reshard {
 namespace {

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "core/plan/catalog.hpp"
-#include "core/plan/extent_batch.hpp"
-#include "stages/verify/compare_stats.hpp"
+#include "core/plan/views/extent_batch.hpp"
 #include "stages/verify/stored_places.hpp"
+#include "stages/verify/surveys/compare_stats.hpp"
 
 namespace reshard {
 

@@ -4,11 +4,11 @@
 
 #include <fmt/ranges.h>
 
-#include "core/base/json.hpp"
-#include "core/plan/replicas.hpp"
+#include "core/base/text/json.hpp"
+#include "core/plan/equal/replicas.hpp"
 #include "core/quant/rounded.hpp"
-#include "stages/verify/compare_stats.hpp"
 #include "stages/verify/paired_elements.hpp"
+#include "stages/verify/surveys/compare_stats.hpp"
 
 namespace reshard {
 namespace {

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-#include "core/plan/state_checks.hpp"
+#include "core/plan/equal/state_checks.hpp"
 #include "stages/verify/replica_check.hpp"
 
 namespace reshard {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "stages/verify/compare_stats.hpp"
+#include "stages/verify/surveys/compare_stats.hpp"
 
 namespace reshard {
 namespace {

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/layout/join.hpp"
+#include "core/layout/pieces/join.hpp"
 #include "core/mapping/model.hpp"
 #include "core/plan/catalog.hpp"
 #include "stages/verify/replica_check.hpp"

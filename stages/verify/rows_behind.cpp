@@ -6,9 +6,9 @@
 #include <tuple>
 #include <utility>
 
-#include "core/base/counted.hpp"
-#include "core/base/text.hpp"
-#include "core/base/wire.hpp"
+#include "core/base/tables/counted.hpp"
+#include "core/base/text/text.hpp"
+#include "core/base/text/wire.hpp"
 
 namespace reshard {
 namespace {

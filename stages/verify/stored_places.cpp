@@ -5,7 +5,7 @@
 #include <unordered_set>
 
 #include "core/base/error.hpp"
-#include "core/plan/replicas.hpp"
+#include "core/plan/equal/replicas.hpp"
 
 namespace reshard {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/layout/piece.hpp"
+#include "core/layout/pieces/piece.hpp"
 #include "core/mapping/model.hpp"
 #include "core/plan/catalog.hpp"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "core/base/file.hpp"
+#include "core/base/files/file.hpp"
 
 namespace reshard {
 namespace {

@@ -4,8 +4,8 @@
 #include <span>
 #include <vector>
 
+#include "core/plan/cells/round.hpp"
 #include "core/plan/compile.hpp"
-#include "core/plan/round.hpp"
 #include "stages/write/journal.hpp"
 
 namespace reshard {

@@ -5,7 +5,7 @@
 #include <span>
 #include <string_view>
 
-#include "core/plan/round.hpp"
+#include "core/plan/cells/round.hpp"
 
 namespace reshard {
 

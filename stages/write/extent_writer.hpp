@@ -10,10 +10,10 @@
 #include <utility>
 #include <vector>
 
-#include "core/base/workers.hpp"
+#include "core/base/threads/workers.hpp"
 #include "core/io/file_set.hpp"
-#include "core/plan/extent_batch.hpp"
-#include "core/plan/round.hpp"
+#include "core/plan/cells/round.hpp"
+#include "core/plan/views/extent_batch.hpp"
 #include "stages/write/edge_bytes.hpp"
 #include "stages/write/extent_sink.hpp"
 #include "stages/write/unchanged_bytes.hpp"

@@ -9,8 +9,8 @@
 #include <mutex>
 #include <thread>
 
-#include "core/base/stall_clock.hpp"
-#include "core/plan/extent_batch.hpp"
+#include "core/base/threads/stall_clock.hpp"
+#include "core/plan/views/extent_batch.hpp"
 
 namespace reshard {
 namespace {

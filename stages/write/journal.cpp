@@ -5,9 +5,9 @@
 #include <fstream>
 #include <utility>
 
-#include "core/base/crc64.hpp"
-#include "core/base/wire.hpp"
-#include "core/base/workers.hpp"
+#include "core/base/hash/crc64.hpp"
+#include "core/base/text/wire.hpp"
+#include "core/base/threads/workers.hpp"
 #include "core/transport/comm.hpp"
 
 namespace reshard {

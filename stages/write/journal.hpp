@@ -14,10 +14,10 @@
 #include <vector>
 
 #include "core/base/error.hpp"
-#include "core/base/file.hpp"
-#include "core/base/file_segment.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/files/file_segment.hpp"
+#include "core/plan/cells/round.hpp"
 #include "core/plan/compile.hpp"
-#include "core/plan/round.hpp"
 
 namespace reshard {
 

@@ -12,10 +12,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/base/file.hpp"
-#include "core/base/file_time.hpp"
-#include "core/base/paths.hpp"
-#include "core/base/retry.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/files/file_time.hpp"
+#include "core/base/files/paths.hpp"
+#include "core/base/threads/retry.hpp"
 #include "stages/write/journal.hpp"
 
 namespace reshard {

@@ -8,10 +8,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/base/file.hpp"
-#include "core/base/retry.hpp"
-#include "core/base/tree.hpp"
-#include "core/base/workers.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/files/tree.hpp"
+#include "core/base/threads/retry.hpp"
+#include "core/base/threads/workers.hpp"
 #include "core/transport/comm.hpp"
 
 namespace reshard {

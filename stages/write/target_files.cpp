@@ -4,10 +4,10 @@
 #include <string_view>
 #include <utility>
 
-#include "core/base/crc32.hpp"
-#include "core/base/crc64.hpp"
-#include "core/base/file.hpp"
-#include "core/base/integers.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/hash/crc32.hpp"
+#include "core/base/hash/crc64.hpp"
+#include "core/base/tables/integers.hpp"
 
 namespace reshard {
 

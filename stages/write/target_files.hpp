@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "core/base/file_segment.hpp"
+#include "core/base/files/file_segment.hpp"
 #include "core/containers/file_frame.hpp"
 #include "core/io/file_set.hpp"
 
@@ -75,8 +75,8 @@ class RecordChecksums {
 std::uint64_t crc64_of_blocks(std::span<std::uint64_t const> blocks, std::uint64_t size_bytes,
                               std::uint64_t block_bytes);
 
-/// The CRC-64 (core/base/crc64.hpp) of every file of a job, or of every block of them. Every byte
-/// is written once, by any rank, or counts as zero.
+/// The CRC-64 (core/base/hash/crc64.hpp) of every file of a job, or of every block of them. Every
+/// byte is written once, by any rank, or counts as zero.
 class FileDigests {
  public:
   /// `block_bytes`: a sum for each block of a file, the last one shorter; 0: one for each file.

@@ -10,9 +10,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/base/file.hpp"
-#include "core/base/file_time.hpp"
-#include "core/base/retry.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/files/file_time.hpp"
+#include "core/base/threads/retry.hpp"
 #include "stages/write/leftovers.hpp"
 #include "stages/write/target_place.hpp"
 

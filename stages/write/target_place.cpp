@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/base/file.hpp"
+#include "core/base/files/file.hpp"
 #include "stages/write/leftovers.hpp"
 
 namespace reshard {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/base/crc64.hpp"
+#include "core/base/hash/crc64.hpp"
 #include "core/base/range.hpp"
 #include "core/plan/clones.hpp"
 

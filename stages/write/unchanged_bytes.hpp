@@ -6,10 +6,10 @@
 #include <span>
 #include <vector>
 
-#include "core/base/file.hpp"
-#include "core/base/workers.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/threads/workers.hpp"
+#include "core/plan/cells/round.hpp"
 #include "core/plan/compile.hpp"
-#include "core/plan/round.hpp"
 
 namespace reshard {
 

@@ -12,11 +12,11 @@
 #include <string>
 #include <vector>
 
-#include "core/base/json.hpp"
-#include "core/plan/rank_parts.hpp"
-#include "core/plan/round_sizes.hpp"
-#include "core/plan/schedule.hpp"
-#include "core/plan/shared_pages.hpp"
+#include "core/base/text/json.hpp"
+#include "core/plan/cells/rank_parts.hpp"
+#include "core/plan/cells/round_sizes.hpp"
+#include "core/plan/cells/schedule.hpp"
+#include "core/plan/equal/shared_pages.hpp"
 #include "pipeline/job/plan_request.hpp"
 #include "stages/plan/job_plan.hpp"
 #include "stages/read/open_source.hpp"

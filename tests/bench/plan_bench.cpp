@@ -4,7 +4,7 @@
 
 #include <benchmark/benchmark.h>
 
-#include "core/mapping/side.hpp"
+#include "core/mapping/sides/side.hpp"
 #include "core/plan/plan.hpp"
 #include "tests/support/sample_models.hpp"
 

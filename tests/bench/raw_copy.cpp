@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "core/base/capture.hpp"
-#include "core/base/json.hpp"
-#include "core/base/workers.hpp"
+#include "core/base/text/json.hpp"
+#include "core/base/threads/workers.hpp"
 #include "core/io/file_set.hpp"
 #include "core/io/io_engines.hpp"
 

@@ -6,12 +6,12 @@
 
 #include <benchmark/benchmark.h>
 
-#include "core/base/crc64.hpp"
-#include "core/base/sha256.hpp"
-#include "core/base/xxh3.hpp"
+#include "core/base/hash/crc64.hpp"
+#include "core/base/hash/sha256.hpp"
+#include "core/base/hash/xxh3.hpp"
 #include "core/device/strided_digest.hpp"
-#include "stages/verify/scan.hpp"
-#include "stages/verify/scan_digest.hpp"
+#include "stages/verify/scans/scan.hpp"
+#include "stages/verify/scans/scan_digest.hpp"
 #include "tests/support/scratch_folder.hpp"
 
 namespace {

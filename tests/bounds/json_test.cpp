@@ -1,6 +1,6 @@
-#include "core/base/json.hpp"
+#include "core/base/text/json.hpp"
 
-#include "core/formats/huggingface/config.hpp"
+#include "core/formats/huggingface/config/config.hpp"
 #include "core/formats/manifest/manifest.hpp"
 #include "tests/bounds/bounds.hpp"
 

@@ -1,5 +1,5 @@
 #include "core/containers/torch/torch_file.hpp"
-#include "core/containers/torch/zip_directory.hpp"
+#include "core/containers/torch/zip/zip_directory.hpp"
 #include "tests/bounds/bounds.hpp"
 #include "tests/support/torch_file_bytes.hpp"
 

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/formats/huggingface/config.hpp"
+#include "core/formats/huggingface/config/config.hpp"
 #include "tests/fuzz/fuzz.hpp"
 
 namespace reshard {

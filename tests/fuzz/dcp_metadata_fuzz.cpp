@@ -1,7 +1,7 @@
 // A .metadata file: its chunks lie inside their tensors, and what we write of it is read as the
 // same metadata.
 
-#include "core/containers/dcp/metadata.hpp"
+#include "core/containers/dcp/metadata/metadata.hpp"
 #include "tests/fuzz/fuzz.hpp"
 #include "tests/fuzz/pickle_mutator.hpp"
 #include "tests/support/torch_file_bytes.hpp"

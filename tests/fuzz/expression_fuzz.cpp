@@ -1,7 +1,7 @@
 // An expression of a model map, read and evaluated over a few facts: a value, or an Error of kind
 // usage.
 
-#include "core/mapping/expression.hpp"
+#include "core/mapping/expressions/expression.hpp"
 #include "tests/fuzz/fuzz.hpp"
 
 namespace reshard {

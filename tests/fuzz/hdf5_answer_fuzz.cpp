@@ -8,8 +8,8 @@
 #include <string>
 #include <tuple>
 
-#include "core/base/crc64.hpp"
-#include "core/containers/hdf5/check_found.hpp"
+#include "core/base/hash/crc64.hpp"
+#include "core/containers/hdf5/child/check_found.hpp"
 #include "tests/fuzz/fuzz.hpp"
 
 extern "C" std::size_t LLVMFuzzerMutate(std::uint8_t* data, std::size_t size, std::size_t most);

@@ -5,9 +5,9 @@
 
 #include <hdf5.h>
 
-#include "core/containers/hdf5/calls.hpp"
-#include "core/containers/hdf5/check_found.hpp"
-#include "core/containers/hdf5/child.hpp"
+#include "core/containers/hdf5/child/calls.hpp"
+#include "core/containers/hdf5/child/check_found.hpp"
+#include "core/containers/hdf5/child/child.hpp"
 #include "core/containers/hdf5/walk.hpp"
 #include "tests/fuzz/fuzz.hpp"
 #include "tests/support/scratch_folder.hpp"

@@ -3,7 +3,7 @@
 
 #include <cstring>
 
-#include "core/base/crc64.hpp"
+#include "core/base/hash/crc64.hpp"
 #include "stages/write/journal.hpp"
 #include "tests/fuzz/fuzz.hpp"
 #include "tests/support/torch_file_bytes.hpp"

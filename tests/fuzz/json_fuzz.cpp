@@ -1,7 +1,7 @@
 // JSON: a value is the same after being written, on one line or indented, and read again. Any
 // bytes, made valid UTF-8 and quoted, are read as that text.
 
-#include "core/base/json.hpp"
+#include "core/base/text/json.hpp"
 #include "tests/fuzz/fuzz.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* data, std::size_t size) {

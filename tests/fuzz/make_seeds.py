@@ -286,7 +286,7 @@ def hdf5_files(seeds: Seeds):
 
 
 def answers(seeds: Seeds):
-    """What hdf5::pack writes: magic, container, attributes, tensors, objects as core/base/wire has them, CRC-64."""
+    """What hdf5::pack writes: magic, container, attributes, tensors, objects as core/base/text/wire has them, CRC-64."""
 
     def number(value):
         low, rest = value & 0x7f, value >> 7

@@ -2,7 +2,7 @@
 // already.
 
 #include "core/layout/layout_expr.hpp"
-#include "core/mapping/map_file.hpp"
+#include "core/mapping/maps/map_file.hpp"
 #include "tests/fuzz/fuzz.hpp"
 
 namespace reshard {

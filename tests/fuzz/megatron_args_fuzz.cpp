@@ -2,7 +2,7 @@
 // pipeline that follow from them. What a target's args change is what they say afterwards, and
 // everything else stays.
 
-#include "core/formats/megatron/args.hpp"
+#include "core/formats/megatron/mcore/args.hpp"
 #include "core/layout/pipeline_layout.hpp"
 #include "tests/fuzz/pickle_mutator.hpp"
 #include "tests/fuzz/torch_document.hpp"

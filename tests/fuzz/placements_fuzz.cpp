@@ -1,8 +1,8 @@
 // The small languages of a job: a device mesh and placements on it, in two lines, and a pipeline
 // layout. What is placed lies in the tensor.
 
+#include "core/layout/pieces/placement.hpp"
 #include "core/layout/pipeline_layout.hpp"
-#include "core/layout/placement.hpp"
 #include "tests/fuzz/fuzz.hpp"
 
 namespace reshard {

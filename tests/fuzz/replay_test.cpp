@@ -11,7 +11,7 @@
 
 #include <gtest/gtest.h>
 
-#include "core/base/file.hpp"
+#include "core/base/files/file.hpp"
 #include "tests/fuzz/fuzz.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* data, std::size_t size);

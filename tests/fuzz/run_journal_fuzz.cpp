@@ -6,7 +6,7 @@
 #include <array>
 #include <cstring>
 
-#include "core/base/crc64.hpp"
+#include "core/base/hash/crc64.hpp"
 #include "pipeline/journal/earlier_work.hpp"
 #include "tests/fuzz/fuzz.hpp"
 #include "tests/support/scratch_folder.hpp"

@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "core/containers/torch/carried_calls.hpp"
+#include "core/containers/torch/pickle/carried_calls.hpp"
 #include "tests/fuzz/emitted_calls.hpp"
 #include "tests/support/torch_file_bytes.hpp"
 

@@ -1,7 +1,7 @@
 // YAML: what is accepted is a value of bounded size, and its JSON, which is YAML too, is read as
 // the same value. Any text, quoted, is read as that text.
 
-#include "core/base/yaml.hpp"
+#include "core/base/text/yaml.hpp"
 #include "tests/fuzz/fuzz.hpp"
 
 namespace {

@@ -16,10 +16,10 @@
 
 #include "core/base/error.hpp"
 #include "core/transport/comm.hpp"
+#include "core/transport/monitor/patience.hpp"
 #include "core/transport/nccl/host_identity.hpp"
 #include "core/transport/nccl/nccl_library.hpp"
 #include "core/transport/nccl/nccl_transport.hpp"
-#include "core/transport/patience.hpp"
 #include "tests/gpu/local_mpi/mpi.h"
 #include "tests/gpu/nccl_traffic.hpp"
 

@@ -26,14 +26,14 @@ if(RESHARD_FMT_INCLUDE_DIR)
 endif()
 
 add_library(reshard_gpu_core STATIC
-  ${root}/core/base/activity.cpp
+  ${root}/core/base/threads/activity.cpp
   ${root}/core/base/capture.cpp
-  ${root}/core/base/crc64.cpp
+  ${root}/core/base/hash/crc64.cpp
   ${root}/core/base/dtype.cpp
   ${root}/core/base/error.cpp
-  ${root}/core/base/file.cpp
-  ${root}/core/base/file_stamp.cpp
-  ${root}/core/base/sight.cpp
+  ${root}/core/base/files/file.cpp
+  ${root}/core/base/files/file_stamp.cpp
+  ${root}/core/base/files/sight.cpp
   ${root}/core/quant/convert.cpp
   ${root}/core/quant/dequantise.cpp
   ${root}/core/quant/element_tables.cpp
@@ -43,12 +43,12 @@ add_library(reshard_gpu_core STATIC
   ${root}/core/device/copy_program.cpp
   ${root}/core/device/copy_shape.cpp
   ${root}/core/device/digest_program.cpp
-  ${root}/core/device/run_digest_on_host.cpp
-  ${root}/core/device/run_value_on_host.cpp
+  ${root}/core/device/host/run_digest_on_host.cpp
+  ${root}/core/device/host/run_value_on_host.cpp
   ${root}/core/device/strided_digest.cpp
-  ${root}/core/device/emulated_device.cpp
-  ${root}/core/device/run_copy_on_host.cpp
-  ${root}/core/device/run_on_host.cpp
+  ${root}/core/device/host/emulated_device.cpp
+  ${root}/core/device/host/run_copy_on_host.cpp
+  ${root}/core/device/host/run_on_host.cpp
   ${root}/core/device/strided_copy.cpp
   ${root}/core/device/value_program.cpp
   ${root}/core/device/cuda/cuda_device.cpp
@@ -66,14 +66,14 @@ if(NCCL_INCLUDE_DIR)
   add_library(reshard_gpu_nccl STATIC
     ${root}/core/transport/comm.cpp
     ${root}/core/transport/lone_start.cpp
-    ${root}/core/transport/patience.cpp
+    ${root}/core/transport/monitor/patience.cpp
     ${root}/core/transport/ring_order.cpp
     ${root}/core/transport/nccl/communicator.cpp
     ${root}/core/transport/nccl/host_identity.cpp
     ${root}/core/transport/nccl/nccl_api.cpp
     ${root}/core/transport/nccl/nccl_library.cpp
     ${root}/core/transport/nccl/nccl_transport.cpp
-    ${root}/core/base/wire.cpp
+    ${root}/core/base/text/wire.cpp
     ${root}/core/transport/nccl/rank_facts.cpp
     ${root}/core/transport/nccl/shared_library.cpp
     local_mpi/local_mpi.cpp)

@@ -2,7 +2,7 @@
 """Changes one operator, constant, branch or statement of the product at a time and looks whether a C++ test notices.
 
     mutate.py --folder core --count 200 --seed 1      changes spread evenly over core/
-    mutate.py --only core/layout/join.cpp --count 20  changes of one file
+    mutate.py --only core/layout/pieces/join.cpp --count 20  changes of one file
     mutate.py --folder stages --again RESULTS.json    those again that survived
     mutate.py --folder core --list                    which changes would be tried
 

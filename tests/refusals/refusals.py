@@ -118,7 +118,7 @@ def producers(found, paths):
 
 
 # What throws errors that another process or rank has made: the folder whose functions put sentences into those of others there.
-RELAYS = {"core/containers/hdf5/child.cpp": "core/containers/hdf5/", "core/transport/comm.cpp": "-", "core/transport/shared_sight.cpp": "-"}
+RELAYS = {"core/containers/hdf5/child/child.cpp": "core/containers/hdf5/", "core/transport/comm.cpp": "-", "core/transport/shared_sight.cpp": "-"}
 
 
 # --- the page -----------------------------------------------------------------------------------------------------

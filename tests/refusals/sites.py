@@ -14,11 +14,11 @@ FOLDERS = ("core", "stages", "pipeline")
 # Functions and types that hold a sentence until another file refuses with it: file → (their names, that file). RETURNED: what the file returns.
 RETURNED = "return"
 COLLECTED = {
-    "core/base/key_table.cpp": (["expected", RETURNED], "pipeline/job/job_spec.cpp"),
+    "core/base/text/key_table.cpp": (["expected", RETURNED], "pipeline/job/job_spec.cpp"),
     "core/formats/foreign.cpp": ([RETURNED], "core/formats/format.cpp"),
-    "core/formats/megatron/classify.cpp": (["add"], "core/formats/megatron/classify.cpp"),
+    "core/formats/megatron/headers/classify.cpp": (["add"], "core/formats/megatron/headers/classify.cpp"),
     "core/layout/pipeline_chunks.cpp": (["Misfit"], "core/layout/pipeline_chunks.cpp"),
-    "core/quant/scheme.cpp": ([RETURNED], "core/plan/source_view.cpp"),
+    "core/quant/scheme.cpp": ([RETURNED], "core/plan/views/source_view.cpp"),
     "core/transport/nccl/rank_facts.cpp": ([RETURNED], "core/transport/nccl/nccl_transport.cpp"),
     "pipeline/job/job_spec.cpp": (["add", "push_back"], "pipeline/job/job_spec.cpp"),
     "stages/write/leftovers.cpp": ([RETURNED], "stages/write/publish.cpp"),

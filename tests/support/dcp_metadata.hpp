@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "core/containers/dcp/metadata.hpp"
+#include "core/containers/dcp/metadata/metadata.hpp"
 
 /// Metadata made by hand.
 namespace reshard {

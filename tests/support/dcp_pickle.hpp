@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/containers/dcp/metadata.hpp"
+#include "core/containers/dcp/metadata/metadata.hpp"
 #include "tests/support/torch_file_bytes.hpp"
 
 /// `.metadata` pickles made value by value, right or wrong on purpose. Nothing is stored in the

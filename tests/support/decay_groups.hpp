@@ -1,6 +1,6 @@
 #pragma once
 
-#include "core/containers/torch/pickle.hpp"
+#include "core/containers/torch/pickle/pickle.hpp"
 
 namespace reshard::test {
 

@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-#include "core/base/crc64.hpp"
+#include "core/base/hash/crc64.hpp"
 #include "core/device/digest_program.hpp"
 
 namespace reshard::test {

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "core/base/byte_dim.hpp"
+#include "core/base/tables/byte_dim.hpp"
 #include "tests/support/device_case.hpp"
 
 // Pieces of tensors for tests of digests on any device, with the CRCs that a loop over bits gives

@@ -5,7 +5,7 @@
 #include <thread>
 #include <utility>
 
-#include "core/base/integers.hpp"
+#include "core/base/tables/integers.hpp"
 
 namespace reshard {
 namespace {

@@ -8,7 +8,7 @@
 
 #include <mpi.h>
 
-#include "core/device/emulated_device.hpp"
+#include "core/device/host/emulated_device.hpp"
 #include "core/transport/comm.hpp"
 #include "core/transport/nccl/nccl_api.hpp"
 

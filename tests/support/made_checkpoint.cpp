@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "core/formats/megatron/args.hpp"
-#include "core/formats/state_inventory.hpp"
+#include "core/formats/megatron/mcore/args.hpp"
+#include "core/formats/run/state_inventory.hpp"
 #include "tests/support/read_only_format.hpp"
 
 namespace reshard::test {

@@ -1,8 +1,8 @@
 #include "tests/support/made_models.hpp"
 
-#include "core/formats/megatron/mesh.hpp"
-#include "core/formats/megatron/shard_name.hpp"
-#include "core/mapping/side.hpp"
+#include "core/formats/megatron/headers/shard_name.hpp"
+#include "core/formats/megatron/mcore/mesh.hpp"
+#include "core/mapping/sides/side.hpp"
 
 namespace reshard::test {
 namespace {

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/mapping/side.hpp"
+#include "core/mapping/sides/side.hpp"
 #include "core/plan/plan.hpp"
 #include "tests/support/sample_models.hpp"
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/base/capture.hpp"
-#include "core/formats/header_exchange.hpp"
+#include "core/formats/headers/header_exchange.hpp"
 
 namespace reshard::test {
 

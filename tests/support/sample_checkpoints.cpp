@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "core/base/crc32.hpp"
-#include "core/base/crc64.hpp"
+#include "core/base/hash/crc32.hpp"
+#include "core/base/hash/crc64.hpp"
 #include "core/containers/dcp/directory.hpp"
 #include "core/containers/dcp/item.hpp"
 #include "core/containers/hdf5/container.hpp"
@@ -11,8 +11,8 @@
 #include "core/containers/safetensors/safetensors.hpp"
 #include "core/containers/torch/torch_file.hpp"
 #include "core/formats/dcp/source.hpp"
-#include "core/formats/megatron/directory.hpp"
-#include "core/formats/megatron/mesh.hpp"
+#include "core/formats/megatron/headers/directory.hpp"
+#include "core/formats/megatron/mcore/mesh.hpp"
 #include "core/formats/megatron/writer.hpp"
 #include "tests/support/sample_deepspeed.hpp"
 #include "tests/support/sample_fsdp_ranks.hpp"

@@ -1,7 +1,7 @@
 #include "tests/support/sample_deepspeed.hpp"
 
-#include "core/base/crc32.hpp"
-#include "core/base/file.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/hash/crc32.hpp"
 #include "core/containers/torch/torch_file.hpp"
 #include "core/formats/deepspeed/folder.hpp"
 

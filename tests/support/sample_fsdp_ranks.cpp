@@ -2,8 +2,8 @@
 
 #include <numeric>
 
-#include "core/base/crc32.hpp"
-#include "core/base/file.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/hash/crc32.hpp"
 #include "core/containers/torch/torch_file.hpp"
 
 namespace reshard::test {

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "core/containers/torch/pickle.hpp"
-#include "core/layout/placement.hpp"
+#include "core/containers/torch/pickle/pickle.hpp"
+#include "core/layout/pieces/placement.hpp"
 #include "tests/support/sample_checkpoints.hpp"
 
 namespace reshard::test {

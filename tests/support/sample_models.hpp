@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "core/base/json.hpp"
-#include "core/mapping/map_file.hpp"
+#include "core/base/text/json.hpp"
+#include "core/mapping/maps/map_file.hpp"
 #include "core/mapping/model.hpp"
 #include "tests/support/mesh_sizes.hpp"
 

@@ -11,9 +11,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "core/base/crc32.hpp"
 #include "core/base/error.hpp"
-#include "core/base/file.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/hash/crc32.hpp"
 #include "core/containers/torch/little_endian.hpp"
 #include "core/containers/torch/torch_file.hpp"
 

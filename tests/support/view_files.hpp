@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "core/plan/source_view.hpp"
+#include "core/plan/views/source_view.hpp"
 #include "tests/support/slow_quant.hpp"
 
 namespace reshard {

@@ -1,9 +1,9 @@
 #include <algorithm>
 
-#include "core/base/crc32.hpp"
-#include "core/base/file_range.hpp"
+#include "core/base/files/file_range.hpp"
+#include "core/base/hash/crc32.hpp"
 #include "core/containers/dcp/directory.hpp"
-#include "core/containers/torch/pickle_builder.hpp"
+#include "core/containers/torch/pickle/pickle_builder.hpp"
 
 namespace reshard::dcp {
 namespace {

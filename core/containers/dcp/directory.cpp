@@ -4,10 +4,10 @@
 #include <charconv>
 #include <system_error>
 
+#include "core/base/files/paths.hpp"
+#include "core/base/files/sight.hpp"
 #include "core/base/member_file.hpp"
-#include "core/base/paths.hpp"
-#include "core/base/sight.hpp"
-#include "core/base/text.hpp"
+#include "core/base/text/text.hpp"
 #include "core/containers/dcp/item_paths.hpp"
 #include "core/containers/saves.hpp"
 #include "core/containers/tracker.hpp"

@@ -9,9 +9,9 @@
 #include <string_view>
 #include <vector>
 
-#include "core/base/file.hpp"
-#include "core/base/json.hpp"
-#include "core/containers/dcp/metadata.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/text/json.hpp"
+#include "core/containers/dcp/metadata/metadata.hpp"
 #include "core/containers/torch/torch_file.hpp"
 
 namespace reshard::dcp {

@@ -5,16 +5,16 @@
 
 #include <fmt/ranges.h>
 
-#include "core/base/crc32.hpp"
-#include "core/base/file_range.hpp"
-#include "core/base/json.hpp"
+#include "core/base/files/file_range.hpp"
+#include "core/base/hash/crc32.hpp"
+#include "core/base/text/json.hpp"
 #include "core/containers/dcp/item_head.hpp"
-#include "core/containers/dcp/tensor_pickle.hpp"
+#include "core/containers/dcp/metadata/tensor_pickle.hpp"
 #include "core/containers/torch/file_kind.hpp"
-#include "core/containers/torch/pickle_builder.hpp"
+#include "core/containers/torch/pickle/pickle_builder.hpp"
 #include "core/containers/torch/storage_check.hpp"
 #include "core/containers/torch/torch_file.hpp"
-#include "core/containers/torch/zip_layout.hpp"
+#include "core/containers/torch/zip/zip_layout.hpp"
 
 namespace reshard::dcp {
 namespace {

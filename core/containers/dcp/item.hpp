@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "core/base/dtype.hpp"
-#include "core/base/file.hpp"
-#include "core/base/integers.hpp"
-#include "core/containers/dcp/metadata.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/tables/integers.hpp"
+#include "core/containers/dcp/metadata/metadata.hpp"
 
 namespace reshard::dcp {
 

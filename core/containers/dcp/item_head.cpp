@@ -2,11 +2,11 @@
 
 #include <algorithm>
 
-#include "core/base/crc32.hpp"
-#include "core/containers/dcp/tensor_pickle.hpp"
+#include "core/base/hash/crc32.hpp"
+#include "core/containers/dcp/metadata/tensor_pickle.hpp"
 #include "core/containers/torch/little_endian.hpp"
-#include "core/containers/torch/zip_format.hpp"
-#include "core/containers/torch/zip_layout.hpp"
+#include "core/containers/torch/zip/zip_format.hpp"
+#include "core/containers/torch/zip/zip_layout.hpp"
 
 namespace reshard::dcp {
 namespace {

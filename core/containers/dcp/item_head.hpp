@@ -5,7 +5,7 @@
 #include <optional>
 #include <span>
 
-#include "core/containers/torch/pickle.hpp"
+#include "core/containers/torch/pickle/pickle.hpp"
 
 namespace reshard::dcp {
 

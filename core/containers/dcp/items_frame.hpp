@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "core/base/dtype.hpp"
-#include "core/base/integers.hpp"
-#include "core/base/shared_text.hpp"
+#include "core/base/tables/integers.hpp"
+#include "core/base/text/shared_text.hpp"
 #include "core/containers/file_frame.hpp"
 
 namespace reshard::dcp {

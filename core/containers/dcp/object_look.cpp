@@ -1,6 +1,6 @@
 #include "core/containers/dcp/object_look.hpp"
 
-#include "core/base/file_range.hpp"
+#include "core/base/files/file_range.hpp"
 #include "core/containers/torch/torch_file.hpp"
 
 namespace reshard::dcp {

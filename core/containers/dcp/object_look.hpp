@@ -2,9 +2,9 @@
 
 #include <string>
 
-#include "core/base/file.hpp"
-#include "core/containers/dcp/metadata.hpp"
-#include "core/containers/torch/carried_calls.hpp"
+#include "core/base/files/file.hpp"
+#include "core/containers/dcp/metadata/metadata.hpp"
+#include "core/containers/torch/pickle/carried_calls.hpp"
 
 namespace reshard::dcp {
 

@@ -1,8 +1,8 @@
 // A Found as bytes: a magic word, the fields in the order of their declarations, and the CRC-64 of
 // all of them.
 
-#include "core/base/crc64.hpp"
-#include "core/base/wire.hpp"
+#include "core/base/hash/crc64.hpp"
+#include "core/base/text/wire.hpp"
 #include "core/containers/hdf5/container.hpp"
 
 namespace reshard::hdf5 {

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "core/base/dtype.hpp"
-#include "core/base/file_segment.hpp"
-#include "core/base/integers.hpp"
+#include "core/base/files/file_segment.hpp"
+#include "core/base/tables/integers.hpp"
 
 namespace reshard::hdf5 {
 

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "core/base/dtype.hpp"
-#include "core/base/integers.hpp"
-#include "core/containers/hdf5/calls.hpp"
+#include "core/base/tables/integers.hpp"
+#include "core/containers/hdf5/child/calls.hpp"
 
 namespace reshard::hdf5 {
 

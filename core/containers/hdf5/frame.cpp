@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/base/file.hpp"
+#include "core/base/files/file.hpp"
 
 namespace reshard::hdf5 {
 namespace {

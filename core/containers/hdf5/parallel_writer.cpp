@@ -6,9 +6,9 @@
 #include <tuple>
 #include <utility>
 
-#include "core/containers/hdf5/calls.hpp"
+#include "core/containers/hdf5/child/calls.hpp"
 #include "core/containers/hdf5/layout.hpp"
-#include "core/layout/flat_boxes.hpp"
+#include "core/layout/pieces/flat_boxes.hpp"
 
 namespace reshard::hdf5 {
 namespace {

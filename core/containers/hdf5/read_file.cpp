@@ -1,6 +1,6 @@
-#include "core/containers/hdf5/calls.hpp"
-#include "core/containers/hdf5/check_found.hpp"
-#include "core/containers/hdf5/child.hpp"
+#include "core/containers/hdf5/child/calls.hpp"
+#include "core/containers/hdf5/child/check_found.hpp"
+#include "core/containers/hdf5/child/child.hpp"
 #include "core/containers/hdf5/walk.hpp"
 
 namespace reshard::hdf5 {

@@ -1,7 +1,7 @@
 #include <array>
 #include <cstring>
 
-#include "core/base/file.hpp"
+#include "core/base/files/file.hpp"
 #include "core/containers/hdf5/container.hpp"
 
 namespace reshard::hdf5 {

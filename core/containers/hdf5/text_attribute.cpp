@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "core/containers/hdf5/check_found.hpp"
+#include "core/containers/hdf5/child/check_found.hpp"
 #include "core/containers/hdf5/names.hpp"
 
 namespace reshard::hdf5 {

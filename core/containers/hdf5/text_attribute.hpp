@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/containers/hdf5/calls.hpp"
+#include "core/containers/hdf5/child/calls.hpp"
 
 namespace reshard::hdf5 {
 

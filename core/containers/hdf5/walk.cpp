@@ -6,7 +6,7 @@
 
 #include <fmt/ranges.h>
 
-#include "core/containers/hdf5/check_found.hpp"
+#include "core/containers/hdf5/child/check_found.hpp"
 #include "core/containers/hdf5/file_types.hpp"
 #include "core/containers/hdf5/layout.hpp"
 #include "core/containers/hdf5/names.hpp"

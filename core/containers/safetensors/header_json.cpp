@@ -6,7 +6,7 @@
 
 #include <simdjson.h>
 
-#include "core/base/json.hpp"
+#include "core/base/text/json.hpp"
 #include "core/containers/safetensors/rules.hpp"
 
 namespace reshard::safetensors {

@@ -10,7 +10,7 @@
 #include <fmt/ranges.h>
 #include <simdjson.h>
 
-#include "core/base/json.hpp"
+#include "core/base/text/json.hpp"
 #include "core/containers/safetensors/rules.hpp"
 
 namespace reshard::safetensors {

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/base/integers.hpp"
+#include "core/base/tables/integers.hpp"
 #include "core/containers/safetensors/safetensors.hpp"
 
 namespace simdjson {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/base/data_layout.hpp"
-#include "core/base/file.hpp"
+#include "core/base/files/file.hpp"
 #include "core/containers/file_tensor.hpp"
 
 namespace reshard::safetensors {

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <array>
 
-#include "core/base/json.hpp"
+#include "core/base/text/json.hpp"
 #include "core/containers/torch/little_endian.hpp"
-#include "core/containers/torch/pickle_builder.hpp"
+#include "core/containers/torch/pickle/pickle_builder.hpp"
 #include "core/containers/torch/torch_limits.hpp"
 
 namespace reshard::legacy {

@@ -2,7 +2,7 @@
 
 #include <fmt/ranges.h>
 
-#include "core/base/json.hpp"
+#include "core/base/text/json.hpp"
 
 namespace reshard {
 namespace {

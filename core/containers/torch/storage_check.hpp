@@ -3,7 +3,7 @@
 #include <string>
 #include <string_view>
 
-#include "core/base/file_range.hpp"
+#include "core/base/files/file_range.hpp"
 #include "core/containers/file_tensor.hpp"
 #include "core/containers/torch/torch_file.hpp"
 

@@ -2,15 +2,15 @@
 
 #include <algorithm>
 
-#include "core/base/crc32.hpp"
-#include "core/base/json.hpp"
+#include "core/base/hash/crc32.hpp"
+#include "core/base/text/json.hpp"
 #include "core/containers/torch/file_kind.hpp"
 #include "core/containers/torch/legacy_container.hpp"
-#include "core/containers/torch/pickle_builder.hpp"
-#include "core/containers/torch/pickle_graph.hpp"
+#include "core/containers/torch/pickle/pickle_builder.hpp"
+#include "core/containers/torch/pickle/pickle_graph.hpp"
 #include "core/containers/torch/storage_check.hpp"
 #include "core/containers/torch/torch_limits.hpp"
-#include "core/containers/torch/zip_directory.hpp"
+#include "core/containers/torch/zip/zip_directory.hpp"
 
 namespace reshard {
 namespace {

@@ -9,12 +9,12 @@
 #include <vector>
 
 #include "core/base/data_layout.hpp"
-#include "core/base/file.hpp"
-#include "core/base/file_range.hpp"
-#include "core/base/file_segment.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/files/file_range.hpp"
+#include "core/base/files/file_segment.hpp"
 #include "core/containers/file_tensor.hpp"
-#include "core/containers/torch/pickle.hpp"
-#include "core/containers/torch/zip_layout.hpp"
+#include "core/containers/torch/pickle/pickle.hpp"
+#include "core/containers/torch/zip/zip_layout.hpp"
 
 namespace reshard {
 

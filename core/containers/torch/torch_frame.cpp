@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "core/base/crc32.hpp"
 #include "core/base/error.hpp"
+#include "core/base/hash/crc32.hpp"
 
 namespace reshard {
 

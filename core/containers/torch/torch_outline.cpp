@@ -5,12 +5,12 @@
 #include <memory>
 #include <string_view>
 
-#include "core/base/crc32.hpp"
 #include "core/base/error.hpp"
-#include "core/base/integers.hpp"
+#include "core/base/hash/crc32.hpp"
+#include "core/base/tables/integers.hpp"
 #include "core/containers/torch/little_endian.hpp"
-#include "core/containers/torch/zip_directory.hpp"
-#include "core/containers/torch/zip_format.hpp"
+#include "core/containers/torch/zip/zip_directory.hpp"
+#include "core/containers/torch/zip/zip_format.hpp"
 
 namespace reshard {
 namespace {

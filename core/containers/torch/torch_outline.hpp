@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "core/base/file_range.hpp"
-#include "core/containers/torch/pickle_outline.hpp"
+#include "core/base/files/file_range.hpp"
+#include "core/containers/torch/pickle/pickle_outline.hpp"
 
 namespace reshard {
 

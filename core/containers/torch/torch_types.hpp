@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/base/dtype.hpp"
-#include "core/containers/torch/pickle.hpp"
+#include "core/containers/torch/pickle/pickle.hpp"
 
 namespace reshard::pickle {
 

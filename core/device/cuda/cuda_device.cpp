@@ -7,7 +7,7 @@
 #endif
 
 #include "core/base/error.hpp"
-#include "core/base/file.hpp"
+#include "core/base/files/file.hpp"
 #include "core/device/cuda/check_cuda.hpp"
 #include "core/device/cuda/kernels.hpp"
 #include "core/device/device.hpp"

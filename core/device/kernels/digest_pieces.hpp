@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <cstring>
 
-#include "core/base/byte_dim.hpp"
 #include "core/base/host_device.hpp"
+#include "core/base/tables/byte_dim.hpp"
 #include "core/device/kernels/copy_memory.hpp"
 #include "core/device/kernels/digest_tables.hpp"
 #include "core/device/program.hpp"

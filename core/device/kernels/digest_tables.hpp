@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "core/base/crc64.hpp"
+#include "core/base/hash/crc64.hpp"
 
 namespace reshard {
 

@@ -2,14 +2,14 @@
 #include <map>
 #include <unordered_map>
 
-#include "core/base/counted.hpp"
-#include "core/base/listed_folders.hpp"
+#include "core/base/files/listed_folders.hpp"
+#include "core/base/files/sight.hpp"
 #include "core/base/member_file.hpp"
-#include "core/base/sight.hpp"
+#include "core/base/tables/counted.hpp"
 #include "core/containers/safetensors/safetensors.hpp"
 #include "core/formats/dcp/describe.hpp"
 #include "core/formats/dcp/source.hpp"
-#include "core/formats/shared_headers.hpp"
+#include "core/formats/headers/shared_headers.hpp"
 
 namespace reshard::dcp {
 namespace {

@@ -7,14 +7,14 @@
 #include <fmt/ranges.h>
 
 #include "core/base/capture.hpp"
-#include "core/base/counted.hpp"
-#include "core/base/sight.hpp"
-#include "core/base/text.hpp"
+#include "core/base/files/sight.hpp"
+#include "core/base/tables/counted.hpp"
+#include "core/base/text/text.hpp"
 #include "core/formats/inspect_lines.hpp"
 #include "core/formats/manifest/manifest.hpp"
+#include "core/formats/megatron/mcore/root.hpp"
 #include "core/formats/megatron/report.hpp"
-#include "core/formats/megatron/root.hpp"
-#include "core/layout/join.hpp"
+#include "core/layout/pieces/join.hpp"
 
 namespace reshard::dcp {
 namespace {

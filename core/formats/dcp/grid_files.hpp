@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "core/base/dtype.hpp"
-#include "core/formats/chunk_grid.hpp"
 #include "core/formats/dcp/item_layout.hpp"
 #include "core/formats/dcp/options.hpp"
+#include "core/formats/headers/chunk_grid.hpp"
 
 namespace reshard::dcp {
 

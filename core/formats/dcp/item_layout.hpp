@@ -7,8 +7,8 @@
 
 #include "core/containers/dcp/item.hpp"
 #include "core/containers/dcp/items_frame.hpp"
-#include "core/formats/target.hpp"
-#include "core/layout/placement.hpp"
+#include "core/formats/targets/target.hpp"
+#include "core/layout/pieces/placement.hpp"
 
 namespace reshard {
 

@@ -6,7 +6,7 @@
 #include "core/formats/dcp/item_layout.hpp"
 #include "core/formats/dcp/source.hpp"
 #include "core/formats/model_files.hpp"
-#include "core/formats/target_parts.hpp"
+#include "core/formats/targets/target_parts.hpp"
 
 namespace reshard::dcp {
 namespace {

@@ -4,8 +4,8 @@
 #include <set>
 
 #include "core/formats/dcp/named_states.hpp"
-#include "core/formats/state_inventory.hpp"
-#include "core/plan/state_checks.hpp"
+#include "core/formats/run/state_inventory.hpp"
+#include "core/plan/equal/state_checks.hpp"
 
 namespace reshard::dcp {
 namespace {

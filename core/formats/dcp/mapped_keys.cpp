@@ -1,7 +1,7 @@
 #include "core/formats/dcp/grid_files.hpp"
 #include "core/formats/dcp/source.hpp"
 #include "core/formats/huggingface/folder.hpp"
-#include "core/formats/target_parts.hpp"
+#include "core/formats/targets/target_parts.hpp"
 
 namespace reshard::dcp {
 namespace {

@@ -6,7 +6,7 @@
 #include <map>
 #include <optional>
 
-#include "core/base/wire.hpp"
+#include "core/base/text/wire.hpp"
 #include "core/containers/torch/torch_file.hpp"
 #include "core/formats/dcp/named_states.hpp"
 

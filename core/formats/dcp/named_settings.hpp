@@ -4,9 +4,9 @@
 #include <string>
 
 #include "core/formats/checkpoint.hpp"
-#include "core/formats/header_exchange.hpp"
-#include "core/formats/stamped_files.hpp"
-#include "core/formats/torch_optimizer.hpp"
+#include "core/formats/headers/header_exchange.hpp"
+#include "core/formats/headers/stamped_files.hpp"
+#include "core/formats/run/torch_optimizer.hpp"
 
 namespace reshard::dcp {
 

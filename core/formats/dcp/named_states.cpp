@@ -7,7 +7,7 @@
 
 #include <fmt/ranges.h>
 
-#include "core/formats/state_inventory.hpp"
+#include "core/formats/run/state_inventory.hpp"
 
 namespace reshard::dcp {
 namespace {

@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <string>
 
-#include "core/formats/chunk_grid.hpp"
-#include "core/formats/format_option.hpp"
+#include "core/formats/headers/chunk_grid.hpp"
+#include "core/formats/targets/format_option.hpp"
 
 namespace reshard::dcp {
 

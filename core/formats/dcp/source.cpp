@@ -2,27 +2,27 @@
 
 #include <algorithm>
 
-#include "core/base/counted.hpp"
+#include "core/base/files/sight.hpp"
 #include "core/base/member_file.hpp"
-#include "core/base/sight.hpp"
-#include "core/base/text.hpp"
-#include "core/base/wire.hpp"
-#include "core/base/workers.hpp"
+#include "core/base/tables/counted.hpp"
+#include "core/base/text/text.hpp"
+#include "core/base/text/wire.hpp"
+#include "core/base/threads/workers.hpp"
 #include "core/containers/dcp/item.hpp"
 #include "core/containers/dcp/item_paths.hpp"
-#include "core/containers/dcp/joined_metadata.hpp"
+#include "core/containers/dcp/metadata/joined_metadata.hpp"
 #include "core/containers/saves.hpp"
-#include "core/formats/copied_files.hpp"
 #include "core/formats/dcp/describe.hpp"
 #include "core/formats/dcp/keys.hpp"
 #include "core/formats/dcp/named_settings.hpp"
 #include "core/formats/dcp/named_states.hpp"
 #include "core/formats/dcp/unflatten.hpp"
-#include "core/formats/megatron/args.hpp"
+#include "core/formats/headers/shared_headers.hpp"
+#include "core/formats/headers/stamped_files.hpp"
+#include "core/formats/megatron/mcore/args.hpp"
 #include "core/formats/megatron/writer.hpp"
 #include "core/formats/model_files.hpp"
-#include "core/formats/shared_headers.hpp"
-#include "core/formats/stamped_files.hpp"
+#include "core/formats/targets/copied_files.hpp"
 
 namespace reshard::dcp {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "core/containers/dcp/directory.hpp"
 #include "core/formats/format.hpp"
-#include "core/formats/stamped_files.hpp"
+#include "core/formats/headers/stamped_files.hpp"
 
 namespace reshard::dcp {
 

@@ -4,7 +4,7 @@
 
 #include <fmt/ranges.h>
 
-#include "core/layout/flat_boxes.hpp"
+#include "core/layout/pieces/flat_boxes.hpp"
 
 namespace reshard::dcp {
 namespace {

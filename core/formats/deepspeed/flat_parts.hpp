@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "core/base/integers.hpp"
+#include "core/base/tables/integers.hpp"
 
 namespace reshard::deepspeed {
 

@@ -6,12 +6,12 @@
 #include <optional>
 #include <system_error>
 
-#include "core/base/counted.hpp"
 #include "core/base/error.hpp"
-#include "core/base/file.hpp"
-#include "core/base/sight.hpp"
-#include "core/base/text.hpp"
-#include "core/base/tree.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/files/sight.hpp"
+#include "core/base/files/tree.hpp"
+#include "core/base/tables/counted.hpp"
+#include "core/base/text/text.hpp"
 
 namespace reshard::deepspeed {
 namespace {

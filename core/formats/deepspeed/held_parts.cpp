@@ -5,8 +5,8 @@
 
 #include <fmt/ranges.h>
 
-#include "core/base/counted.hpp"
 #include "core/base/error.hpp"
+#include "core/base/tables/counted.hpp"
 #include "core/formats/deepspeed/flat_parts.hpp"
 
 namespace reshard::deepspeed {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "core/base/file_paths.hpp"
+#include "core/base/files/file_paths.hpp"
 #include "core/formats/deepspeed/folder.hpp"
 #include "core/formats/deepspeed/rank_header.hpp"
 

@@ -5,9 +5,9 @@
 #include <set>
 
 #include "core/base/error.hpp"
-#include "core/base/text.hpp"
+#include "core/base/text/text.hpp"
 #include "core/formats/deepspeed/rank_header.hpp"
-#include "core/formats/megatron/optimizer_groups.hpp"
+#include "core/formats/megatron/mcore/optimizer_groups.hpp"
 
 namespace reshard::deepspeed {
 namespace {

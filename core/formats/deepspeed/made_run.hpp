@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "core/formats/deepspeed/universal.hpp"
-#include "core/formats/megatron/rank_settings.hpp"
-#include "core/formats/torch_optimizer.hpp"
+#include "core/formats/megatron/state/rank_settings.hpp"
+#include "core/formats/run/torch_optimizer.hpp"
 
 namespace reshard::deepspeed {
 

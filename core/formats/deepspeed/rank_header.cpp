@@ -9,8 +9,8 @@
 #include "core/base/error.hpp"
 #include "core/formats/deepspeed/folder.hpp"
 #include "core/formats/deepspeed/universal.hpp"
-#include "core/formats/megatron/mapping_size.hpp"
-#include "core/formats/megatron/shard.hpp"
+#include "core/formats/megatron/headers/shard.hpp"
+#include "core/formats/megatron/mcore/mapping_size.hpp"
 
 namespace reshard::deepspeed {
 namespace {

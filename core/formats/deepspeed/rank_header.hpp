@@ -6,11 +6,11 @@
 #include <tuple>
 #include <vector>
 
-#include "core/base/file.hpp"
-#include "core/base/wire.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/text/wire.hpp"
 #include "core/containers/file_tensor.hpp"
 #include "core/containers/torch/torch_file.hpp"
-#include "core/formats/megatron/rank_state.hpp"
+#include "core/formats/megatron/state/rank_state.hpp"
 
 namespace reshard::deepspeed {
 

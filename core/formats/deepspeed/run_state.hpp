@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "core/base/integers.hpp"
-#include "core/formats/torch_optimizer.hpp"
+#include "core/base/tables/integers.hpp"
+#include "core/formats/run/torch_optimizer.hpp"
 
 namespace reshard::deepspeed {
 

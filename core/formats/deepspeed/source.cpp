@@ -5,15 +5,15 @@
 #include <map>
 #include <numeric>
 
-#include "core/base/counted.hpp"
-#include "core/base/sight.hpp"
-#include "core/base/text.hpp"
-#include "core/formats/copied_files.hpp"
+#include "core/base/files/sight.hpp"
+#include "core/base/tables/counted.hpp"
+#include "core/base/text/text.hpp"
 #include "core/formats/deepspeed/folder.hpp"
 #include "core/formats/deepspeed/run_state.hpp"
 #include "core/formats/deepspeed/zero_table.hpp"
+#include "core/formats/headers/shared_headers.hpp"
 #include "core/formats/model_files.hpp"
-#include "core/formats/shared_headers.hpp"
+#include "core/formats/targets/copied_files.hpp"
 
 namespace reshard::deepspeed {
 namespace {

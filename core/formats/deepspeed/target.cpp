@@ -2,7 +2,7 @@
 #include <array>
 #include <set>
 
-#include "core/base/text.hpp"
+#include "core/base/text/text.hpp"
 #include "core/formats/deepspeed/made_run.hpp"
 #include "core/formats/deepspeed/rank_header.hpp"
 #include "core/formats/deepspeed/run_state.hpp"
@@ -10,11 +10,11 @@
 #include "core/formats/deepspeed/universal.hpp"
 #include "core/formats/deepspeed/zero_table.hpp"
 #include "core/formats/huggingface/reference_weights.hpp"
-#include "core/formats/megatron/rank_settings.hpp"
+#include "core/formats/megatron/state/rank_settings.hpp"
 #include "core/formats/model_files.hpp"
-#include "core/formats/target_job.hpp"
-#include "core/formats/target_parts.hpp"
-#include "core/plan/state_checks.hpp"
+#include "core/formats/targets/target_job.hpp"
+#include "core/formats/targets/target_parts.hpp"
+#include "core/plan/equal/state_checks.hpp"
 
 namespace reshard::deepspeed {
 namespace {

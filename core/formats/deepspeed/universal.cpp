@@ -7,8 +7,8 @@
 #include <set>
 #include <tuple>
 
-#include "core/base/counted.hpp"
-#include "core/base/text.hpp"
+#include "core/base/tables/counted.hpp"
+#include "core/base/text/text.hpp"
 #include "core/containers/dcp/directory.hpp"
 #include "core/containers/torch/torch_frame.hpp"
 #include "core/containers/torch/torch_types.hpp"

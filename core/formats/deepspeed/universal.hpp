@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "core/base/dtype.hpp"
-#include "core/base/shared_shape.hpp"
-#include "core/base/shared_text.hpp"
-#include "core/containers/torch/pickle.hpp"
-#include "core/formats/target.hpp"
+#include "core/base/tables/shared_shape.hpp"
+#include "core/base/text/shared_text.hpp"
+#include "core/containers/torch/pickle/pickle.hpp"
+#include "core/formats/targets/target.hpp"
 
 namespace reshard::deepspeed {
 

@@ -9,7 +9,7 @@
 #include "core/base/error.hpp"
 #include "core/formats/deepspeed/flat_parts.hpp"
 #include "core/formats/deepspeed/run_state.hpp"
-#include "core/layout/flat_boxes.hpp"
+#include "core/layout/pieces/flat_boxes.hpp"
 
 namespace reshard::deepspeed {
 namespace {

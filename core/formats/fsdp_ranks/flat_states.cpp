@@ -7,7 +7,7 @@
 
 #include "core/base/error.hpp"
 #include "core/formats/fsdp_ranks/named_states.hpp"
-#include "core/layout/flat_boxes.hpp"
+#include "core/layout/pieces/flat_boxes.hpp"
 
 namespace reshard::fsdp_ranks {
 namespace {

@@ -5,13 +5,13 @@
 #include <charconv>
 #include <map>
 
-#include "core/base/counted.hpp"
 #include "core/base/error.hpp"
-#include "core/base/file.hpp"
-#include "core/base/json.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/files/sight.hpp"
 #include "core/base/member_file.hpp"
-#include "core/base/sight.hpp"
-#include "core/base/text.hpp"
+#include "core/base/tables/counted.hpp"
+#include "core/base/text/json.hpp"
+#include "core/base/text/text.hpp"
 
 namespace reshard::fsdp_ranks {
 namespace {

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/base/integers.hpp"
+#include "core/base/tables/integers.hpp"
 
 namespace reshard::fsdp_ranks {
 

@@ -8,7 +8,7 @@
 #include <fmt/ranges.h>
 
 #include "core/base/error.hpp"
-#include "core/base/text.hpp"
+#include "core/base/text/text.hpp"
 #include "core/containers/torch/torch_types.hpp"
 #include "core/formats/fsdp_ranks/rank_mesh.hpp"
 

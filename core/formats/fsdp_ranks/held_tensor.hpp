@@ -5,10 +5,10 @@
 #include <tuple>
 #include <vector>
 
-#include "core/base/file.hpp"
+#include "core/base/files/file.hpp"
 #include "core/containers/torch/torch_file.hpp"
-#include "core/formats/megatron/rank_state.hpp"
-#include "core/layout/placement.hpp"
+#include "core/formats/megatron/state/rank_state.hpp"
+#include "core/layout/pieces/placement.hpp"
 
 namespace reshard::fsdp_ranks {
 

@@ -7,8 +7,8 @@
 
 #include <fmt/ranges.h>
 
-#include "core/base/counted.hpp"
 #include "core/base/error.hpp"
+#include "core/base/tables/counted.hpp"
 
 namespace reshard::fsdp_ranks {
 namespace {

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <map>
 
-#include "core/base/crc32.hpp"
 #include "core/base/error.hpp"
-#include "core/base/text.hpp"
-#include "core/formats/megatron/mapping_size.hpp"
-#include "core/formats/megatron/shard.hpp"
+#include "core/base/hash/crc32.hpp"
+#include "core/base/text/text.hpp"
+#include "core/formats/megatron/headers/shard.hpp"
+#include "core/formats/megatron/mcore/mapping_size.hpp"
 
 namespace reshard::fsdp_ranks {
 namespace {

@@ -5,7 +5,7 @@
 #include <tuple>
 #include <vector>
 
-#include "core/base/file.hpp"
+#include "core/base/files/file.hpp"
 #include "core/formats/fsdp_ranks/folder.hpp"
 #include "core/formats/fsdp_ranks/held_tensor.hpp"
 

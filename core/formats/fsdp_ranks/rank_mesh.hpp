@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "core/containers/torch/pickle.hpp"
+#include "core/containers/torch/pickle/pickle.hpp"
 #include "core/formats/fsdp_ranks/held_tensor.hpp"
 
 namespace reshard::fsdp_ranks {

@@ -5,17 +5,17 @@
 #include <memory>
 #include <set>
 
-#include "core/base/counted.hpp"
-#include "core/base/paths.hpp"
-#include "core/base/text.hpp"
+#include "core/base/files/paths.hpp"
+#include "core/base/tables/counted.hpp"
+#include "core/base/text/text.hpp"
 #include "core/containers/saves.hpp"
 #include "core/formats/dcp/keys.hpp"
 #include "core/formats/fsdp_ranks/flat_states.hpp"
 #include "core/formats/fsdp_ranks/named_states.hpp"
+#include "core/formats/headers/shared_headers.hpp"
 #include "core/formats/inspect_lines.hpp"
 #include "core/formats/model_files.hpp"
-#include "core/formats/shared_headers.hpp"
-#include "core/formats/torch_optimizer.hpp"
+#include "core/formats/run/torch_optimizer.hpp"
 
 namespace reshard::fsdp_ranks {
 namespace {

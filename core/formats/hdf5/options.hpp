@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "core/formats/format_option.hpp"
+#include "core/formats/targets/format_option.hpp"
 
 namespace reshard::hdf5 {
 

@@ -7,7 +7,7 @@
 
 #include <fmt/ranges.h>
 
-#include "core/base/counted.hpp"
+#include "core/base/tables/counted.hpp"
 #include "core/containers/hdf5/keys.hpp"
 
 namespace reshard::hdf5 {

@@ -4,7 +4,7 @@
 #include <span>
 #include <string>
 
-#include "core/base/integers.hpp"
+#include "core/base/tables/integers.hpp"
 #include "core/containers/hdf5/container.hpp"
 
 namespace reshard::hdf5 {

@@ -4,23 +4,23 @@
 #include <map>
 
 #include "core/base/capture.hpp"
-#include "core/base/counted.hpp"
-#include "core/base/file.hpp"
-#include "core/base/listed_folders.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/files/listed_folders.hpp"
+#include "core/base/files/sight.hpp"
 #include "core/base/member_file.hpp"
-#include "core/base/sight.hpp"
-#include "core/base/text.hpp"
+#include "core/base/tables/counted.hpp"
+#include "core/base/text/text.hpp"
 #include "core/containers/hdf5/container.hpp"
 #include "core/containers/hdf5/keys.hpp"
 #include "core/formats/dcp/keys.hpp"
 #include "core/formats/dcp/named_settings.hpp"
 #include "core/formats/hdf5/parts.hpp"
-#include "core/formats/huggingface/config.hpp"
+#include "core/formats/headers/shared_headers.hpp"
+#include "core/formats/headers/stamped_files.hpp"
+#include "core/formats/huggingface/config/config.hpp"
 #include "core/formats/inspect_lines.hpp"
 #include "core/formats/model_files.hpp"
-#include "core/formats/shared_headers.hpp"
-#include "core/formats/stamped_files.hpp"
-#include "core/formats/torch_optimizer.hpp"
+#include "core/formats/run/torch_optimizer.hpp"
 
 namespace reshard::hdf5 {
 namespace {

@@ -6,19 +6,19 @@
 
 #include <fmt/ranges.h>
 
-#include "core/base/crc64.hpp"
+#include "core/base/hash/crc64.hpp"
 #include "core/containers/hdf5/keys.hpp"
 #include "core/formats/hdf5/parts.hpp"
 #include "core/formats/hdf5/source.hpp"
-#include "core/formats/huggingface/config_dtype.hpp"
-#include "core/formats/megatron/args.hpp"
-#include "core/formats/megatron/hybrid_pattern.hpp"
-#include "core/formats/megatron/paired_layers.hpp"
-#include "core/formats/megatron/rank_settings.hpp"
+#include "core/formats/huggingface/config/config_dtype.hpp"
+#include "core/formats/megatron/mcore/args.hpp"
+#include "core/formats/megatron/mcore/hybrid_pattern.hpp"
+#include "core/formats/megatron/mcore/paired_layers.hpp"
+#include "core/formats/megatron/state/rank_settings.hpp"
 #include "core/formats/model_files.hpp"
-#include "core/formats/target_parts.hpp"
+#include "core/formats/targets/target_parts.hpp"
 #include "core/formats/torch_dist/dist_files.hpp"
-#include "core/plan/digest_work.hpp"
+#include "core/plan/equal/digest_work.hpp"
 
 namespace reshard {
 namespace {

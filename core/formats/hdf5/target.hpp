@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "core/containers/hdf5/container.hpp"
-#include "core/formats/target.hpp"
-#include "core/formats/target_job.hpp"
+#include "core/formats/targets/target.hpp"
+#include "core/formats/targets/target_job.hpp"
 
 namespace reshard {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <map>
 
-#include "core/base/json.hpp"
+#include "core/base/text/json.hpp"
 
 namespace reshard::huggingface {
 

@@ -6,12 +6,12 @@
 #include <set>
 #include <system_error>
 
-#include "core/base/file.hpp"
-#include "core/base/json_root.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/files/sight.hpp"
 #include "core/base/member_file.hpp"
-#include "core/base/sight.hpp"
-#include "core/base/text.hpp"
-#include "core/formats/huggingface/config.hpp"
+#include "core/base/text/json_root.hpp"
+#include "core/base/text/text.hpp"
+#include "core/formats/huggingface/config/config.hpp"
 #include "core/formats/huggingface/shards.hpp"
 
 namespace reshard::huggingface {

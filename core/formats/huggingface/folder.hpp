@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "core/base/id_table.hpp"
-#include "core/base/json.hpp"
-#include "core/base/shared_text.hpp"
+#include "core/base/tables/id_table.hpp"
+#include "core/base/text/json.hpp"
+#include "core/base/text/shared_text.hpp"
 #include "core/containers/safetensors/safetensors.hpp"
 #include "core/formats/huggingface/file_metadata.hpp"
 

@@ -5,10 +5,10 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "core/base/counted.hpp"
-#include "core/base/integers.hpp"
-#include "core/base/mixed_bits.hpp"
-#include "core/base/text.hpp"
+#include "core/base/hash/mixed_bits.hpp"
+#include "core/base/tables/counted.hpp"
+#include "core/base/tables/integers.hpp"
+#include "core/base/text/text.hpp"
 #include "core/formats/huggingface/folder.hpp"
 
 namespace reshard::huggingface {

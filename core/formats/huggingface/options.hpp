@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-#include "core/formats/format_option.hpp"
+#include "core/formats/targets/format_option.hpp"
 
 namespace reshard::huggingface {
 

@@ -6,13 +6,13 @@
 
 #include <fmt/format.h>
 
-#include "core/base/counted.hpp"
-#include "core/base/file.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/files/sight.hpp"
 #include "core/base/member_file.hpp"
-#include "core/base/sight.hpp"
-#include "core/base/text.hpp"
-#include "core/base/wire.hpp"
-#include "core/base/workers.hpp"
+#include "core/base/tables/counted.hpp"
+#include "core/base/text/text.hpp"
+#include "core/base/text/wire.hpp"
+#include "core/base/threads/workers.hpp"
 #include "core/containers/safetensors/safetensors.hpp"
 
 namespace reshard::huggingface {

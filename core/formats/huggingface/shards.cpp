@@ -4,7 +4,7 @@
 #include <map>
 #include <unordered_map>
 
-#include "core/base/text_order.hpp"
+#include "core/base/text/text_order.hpp"
 #include "core/formats/huggingface/folder.hpp"
 
 namespace reshard::huggingface {

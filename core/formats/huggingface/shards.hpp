@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/base/json.hpp"
-#include "core/base/text.hpp"
+#include "core/base/text/json.hpp"
+#include "core/base/text/text.hpp"
 #include "core/containers/safetensors/safetensors.hpp"
 #include "core/formats/huggingface/folder.hpp"
 #include "core/formats/huggingface/reference_weights.hpp"

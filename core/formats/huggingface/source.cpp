@@ -5,17 +5,17 @@
 #include <set>
 
 #include "core/base/capture.hpp"
-#include "core/base/counted.hpp"
-#include "core/base/listed_folders.hpp"
-#include "core/base/sight.hpp"
-#include "core/base/text.hpp"
-#include "core/base/text_order.hpp"
-#include "core/base/workers.hpp"
+#include "core/base/files/listed_folders.hpp"
+#include "core/base/files/sight.hpp"
+#include "core/base/tables/counted.hpp"
+#include "core/base/text/text.hpp"
+#include "core/base/text/text_order.hpp"
+#include "core/base/threads/workers.hpp"
 #include "core/formats/dcp/source.hpp"
-#include "core/formats/huggingface/config_dtype.hpp"
+#include "core/formats/headers/shared_headers.hpp"
+#include "core/formats/huggingface/config/config_dtype.hpp"
 #include "core/formats/huggingface/shards.hpp"
 #include "core/formats/inspect_lines.hpp"
-#include "core/formats/shared_headers.hpp"
 
 namespace reshard::huggingface {
 namespace {

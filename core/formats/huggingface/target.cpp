@@ -5,20 +5,20 @@
 #include <tuple>
 #include <utility>
 
-#include "core/base/counted.hpp"
-#include "core/base/file.hpp"
+#include "core/base/files/file.hpp"
 #include "core/base/member_file.hpp"
-#include "core/base/text.hpp"
+#include "core/base/tables/counted.hpp"
+#include "core/base/text/text.hpp"
 #include "core/containers/safetensors/header_frame.hpp"
-#include "core/formats/huggingface/adapter_config.hpp"
-#include "core/formats/huggingface/quant_config.hpp"
+#include "core/formats/huggingface/config/adapter_config.hpp"
+#include "core/formats/huggingface/config/quant_config.hpp"
 #include "core/formats/huggingface/reference_weights.hpp"
 #include "core/formats/huggingface/shards.hpp"
 #include "core/formats/huggingface/source.hpp"
 #include "core/formats/model_files.hpp"
-#include "core/formats/target_parts.hpp"
+#include "core/formats/targets/target_parts.hpp"
 #include "core/mapping/adapter.hpp"
-#include "core/mapping/config_defaults.hpp"
+#include "core/mapping/maps/config_defaults.hpp"
 
 namespace reshard {
 

@@ -4,9 +4,9 @@
 #include <span>
 #include <vector>
 
-#include "core/base/file.hpp"
-#include "core/base/sha256.hpp"
-#include "core/base/xxh3.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/hash/sha256.hpp"
+#include "core/base/hash/xxh3.hpp"
 
 namespace reshard {
 

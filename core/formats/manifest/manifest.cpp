@@ -7,12 +7,12 @@
 
 #include <fmt/format.h>
 
-#include "core/base/file.hpp"
-#include "core/base/listed_folders.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/files/listed_folders.hpp"
+#include "core/base/files/sight.hpp"
+#include "core/base/hash/xxh3.hpp"
 #include "core/base/member_file.hpp"
-#include "core/base/sight.hpp"
-#include "core/base/text_order.hpp"
-#include "core/base/xxh3.hpp"
+#include "core/base/text/text_order.hpp"
 
 namespace reshard {
 namespace {

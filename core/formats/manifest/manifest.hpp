@@ -8,11 +8,11 @@
 #include <string_view>
 #include <vector>
 
-#include "core/base/file.hpp"
-#include "core/base/integers.hpp"
-#include "core/base/json.hpp"
-#include "core/base/shared_shape.hpp"
-#include "core/base/shared_text.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/tables/integers.hpp"
+#include "core/base/tables/shared_shape.hpp"
+#include "core/base/text/json.hpp"
+#include "core/base/text/shared_text.hpp"
 
 namespace reshard {
 

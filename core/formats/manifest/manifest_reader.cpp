@@ -2,8 +2,8 @@
 #include <array>
 #include <utility>
 
-#include "core/base/json_root.hpp"
-#include "core/base/text_order.hpp"
+#include "core/base/text/json_root.hpp"
+#include "core/base/text/text_order.hpp"
 #include "core/formats/manifest/manifest.hpp"
 #include "core/formats/manifest/member.hpp"
 

@@ -4,10 +4,10 @@
 #include <cctype>
 
 #include "core/base/error.hpp"
-#include "core/base/file.hpp"
-#include "core/base/json.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/files/sight.hpp"
 #include "core/base/member_file.hpp"
-#include "core/base/sight.hpp"
+#include "core/base/text/json.hpp"
 #include "core/formats/manifest/member.hpp"
 
 namespace reshard {

@@ -6,9 +6,9 @@
 
 #include <fmt/format.h>
 
-#include "core/formats/megatron/classify.hpp"
-#include "core/formats/megatron/root.hpp"
-#include "core/formats/megatron/shard.hpp"
+#include "core/formats/megatron/headers/classify.hpp"
+#include "core/formats/megatron/headers/shard.hpp"
+#include "core/formats/megatron/mcore/root.hpp"
 
 namespace reshard::megatron {
 bool is_expert(std::string_view name) { return name.find(".experts.") != std::string_view::npos; }

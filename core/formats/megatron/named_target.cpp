@@ -3,15 +3,15 @@
 #include <algorithm>
 
 #include "core/formats/format.hpp"
-#include "core/formats/megatron/args.hpp"
-#include "core/formats/megatron/hybrid_pattern.hpp"
-#include "core/formats/megatron/mesh.hpp"
-#include "core/formats/megatron/paired_layers.hpp"
-#include "core/formats/megatron/traits.hpp"
-#include "core/formats/megatron/vocab_rows.hpp"
+#include "core/formats/megatron/mcore/args.hpp"
+#include "core/formats/megatron/mcore/hybrid_pattern.hpp"
+#include "core/formats/megatron/mcore/mesh.hpp"
+#include "core/formats/megatron/mcore/paired_layers.hpp"
+#include "core/formats/megatron/mcore/traits.hpp"
+#include "core/formats/megatron/mcore/vocab_rows.hpp"
 #include "core/formats/megatron/writer.hpp"
 #include "core/mapping/adapter.hpp"
-#include "core/mapping/config_defaults.hpp"
+#include "core/mapping/maps/config_defaults.hpp"
 
 namespace reshard::megatron {
 namespace {

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/formats/target_job.hpp"
+#include "core/formats/targets/target_job.hpp"
 
 namespace reshard::megatron {
 

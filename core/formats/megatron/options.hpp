@@ -3,9 +3,9 @@
 #include <optional>
 #include <string>
 
-#include "core/base/integers.hpp"
-#include "core/formats/format_option.hpp"
-#include "core/formats/megatron/shard_name.hpp"
+#include "core/base/tables/integers.hpp"
+#include "core/formats/megatron/headers/shard_name.hpp"
+#include "core/formats/targets/format_option.hpp"
 
 namespace reshard::megatron {
 

@@ -6,11 +6,11 @@
 
 #include <fmt/format.h>
 
-#include "core/base/counted.hpp"
 #include "core/base/error.hpp"
+#include "core/base/tables/counted.hpp"
 #include "core/formats/inspect_lines.hpp"
 #include "core/formats/megatron/keys.hpp"
-#include "core/formats/megatron/root.hpp"
+#include "core/formats/megatron/mcore/root.hpp"
 
 namespace reshard::megatron {
 namespace {

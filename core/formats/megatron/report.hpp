@@ -4,10 +4,10 @@
 #include <string>
 #include <string_view>
 
-#include "core/base/json.hpp"
-#include "core/formats/megatron/classify.hpp"
-#include "core/formats/megatron/directory.hpp"
-#include "core/formats/megatron/shard.hpp"
+#include "core/base/text/json.hpp"
+#include "core/formats/megatron/headers/classify.hpp"
+#include "core/formats/megatron/headers/directory.hpp"
+#include "core/formats/megatron/headers/shard.hpp"
 
 namespace reshard::megatron {
 

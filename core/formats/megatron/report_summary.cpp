@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "core/base/counted.hpp"
+#include "core/base/tables/counted.hpp"
 #include "core/formats/inspect_lines.hpp"
 #include "core/formats/megatron/report.hpp"
 

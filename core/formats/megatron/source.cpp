@@ -8,17 +8,17 @@
 #include <tuple>
 
 #include "core/base/capture.hpp"
-#include "core/base/text.hpp"
-#include "core/formats/copied_files.hpp"
-#include "core/formats/megatron/described_headers.hpp"
-#include "core/formats/megatron/directory.hpp"
-#include "core/formats/megatron/mesh.hpp"
-#include "core/formats/megatron/rank_states.hpp"
+#include "core/base/text/text.hpp"
+#include "core/formats/headers/shared_headers.hpp"
+#include "core/formats/megatron/headers/described_headers.hpp"
+#include "core/formats/megatron/headers/directory.hpp"
+#include "core/formats/megatron/headers/shard_headers.hpp"
+#include "core/formats/megatron/mcore/mesh.hpp"
+#include "core/formats/megatron/mcore/traits.hpp"
 #include "core/formats/megatron/report.hpp"
-#include "core/formats/megatron/shard_headers.hpp"
-#include "core/formats/megatron/traits.hpp"
+#include "core/formats/megatron/state/rank_states.hpp"
 #include "core/formats/model_files.hpp"
-#include "core/formats/shared_headers.hpp"
+#include "core/formats/targets/copied_files.hpp"
 
 namespace reshard::megatron {
 namespace {

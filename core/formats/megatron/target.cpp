@@ -1,15 +1,15 @@
 #include <algorithm>
 
-#include "core/base/counted.hpp"
-#include "core/base/text.hpp"
-#include "core/formats/megatron/args.hpp"
-#include "core/formats/megatron/mesh.hpp"
+#include "core/base/tables/counted.hpp"
+#include "core/base/text/text.hpp"
+#include "core/formats/megatron/mcore/args.hpp"
+#include "core/formats/megatron/mcore/mesh.hpp"
+#include "core/formats/megatron/mcore/traits.hpp"
 #include "core/formats/megatron/named_target.hpp"
-#include "core/formats/megatron/rank_state.hpp"
 #include "core/formats/megatron/source.hpp"
-#include "core/formats/megatron/state_target.hpp"
-#include "core/formats/megatron/traits.hpp"
-#include "core/formats/target_parts.hpp"
+#include "core/formats/megatron/state/rank_state.hpp"
+#include "core/formats/megatron/state/state_target.hpp"
+#include "core/formats/targets/target_parts.hpp"
 
 namespace reshard::megatron {
 

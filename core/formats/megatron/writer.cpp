@@ -7,7 +7,7 @@
 
 #include "core/base/error.hpp"
 #include "core/containers/torch/torch_types.hpp"
-#include "core/formats/megatron/mesh.hpp"
+#include "core/formats/megatron/mcore/mesh.hpp"
 
 namespace reshard::megatron {
 namespace {

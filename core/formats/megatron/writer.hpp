@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "core/base/dtype.hpp"
-#include "core/base/integers.hpp"
-#include "core/containers/torch/pickle.hpp"
-#include "core/formats/megatron/args.hpp"
-#include "core/formats/megatron/shard_name.hpp"
+#include "core/base/tables/integers.hpp"
+#include "core/containers/torch/pickle/pickle.hpp"
+#include "core/formats/megatron/headers/shard_name.hpp"
+#include "core/formats/megatron/mcore/args.hpp"
 
 namespace reshard::megatron {
 

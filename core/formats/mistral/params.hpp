@@ -2,7 +2,7 @@
 
 #include <string_view>
 
-#include "core/base/json.hpp"
+#include "core/base/text/json.hpp"
 
 namespace reshard::mistral {
 

@@ -3,7 +3,7 @@
 #include <array>
 #include <utility>
 
-#include "core/base/json.hpp"
+#include "core/base/text/json.hpp"
 
 namespace reshard::mistral {
 

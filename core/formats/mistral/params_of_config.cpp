@@ -7,7 +7,7 @@
 
 #include "core/base/error.hpp"
 #include "core/formats/mistral/params_members.hpp"
-#include "core/mapping/config_defaults.hpp"
+#include "core/mapping/maps/config_defaults.hpp"
 
 namespace reshard::mistral {
 namespace {

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
-#include "core/base/file.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/files/sight.hpp"
 #include "core/base/member_file.hpp"
-#include "core/base/sight.hpp"
-#include "core/formats/huggingface/config.hpp"
+#include "core/formats/huggingface/config/config.hpp"
 #include "core/formats/mistral/params.hpp"
 
 namespace reshard::mistral {

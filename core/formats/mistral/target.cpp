@@ -2,15 +2,15 @@
 #include <array>
 #include <limits>
 
-#include "core/base/file.hpp"
+#include "core/base/files/file.hpp"
 #include "core/base/member_file.hpp"
-#include "core/base/text.hpp"
-#include "core/formats/huggingface/config.hpp"
+#include "core/base/text/text.hpp"
+#include "core/formats/huggingface/config/config.hpp"
 #include "core/formats/huggingface/shards.hpp"
 #include "core/formats/mistral/params.hpp"
 #include "core/formats/mistral/source.hpp"
-#include "core/formats/target_parts.hpp"
-#include "core/mapping/config_defaults.hpp"
+#include "core/formats/targets/target_parts.hpp"
+#include "core/mapping/maps/config_defaults.hpp"
 
 namespace reshard::mistral {
 namespace {

@@ -1,11 +1,11 @@
 #include "core/formats/torch_dist/dist_files.hpp"
 
-#include "core/base/file.hpp"
+#include "core/base/files/file.hpp"
 #include "core/formats/dcp/keys.hpp"
 #include "core/formats/format.hpp"
-#include "core/formats/megatron/args.hpp"
-#include "core/formats/megatron/directory.hpp"
-#include "core/formats/megatron/optimizer_groups.hpp"
+#include "core/formats/megatron/headers/directory.hpp"
+#include "core/formats/megatron/mcore/args.hpp"
+#include "core/formats/megatron/mcore/optimizer_groups.hpp"
 #include "core/formats/megatron/writer.hpp"
 
 namespace reshard {

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "core/formats/checkpoint.hpp"
-#include "core/formats/run_record.hpp"
-#include "core/formats/target.hpp"
+#include "core/formats/run/run_record.hpp"
+#include "core/formats/targets/target.hpp"
 #include "core/formats/torch_dist/fsdp_settings.hpp"
 
 namespace reshard {

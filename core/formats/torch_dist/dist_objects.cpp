@@ -6,7 +6,7 @@
 
 #include <fmt/ranges.h>
 
-#include "core/formats/megatron/root.hpp"
+#include "core/formats/megatron/mcore/root.hpp"
 #include "core/formats/torch_dist/state/flat_keys.hpp"
 
 namespace reshard {

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "core/formats/dcp/item_layout.hpp"
-#include "core/formats/megatron/extra_state.hpp"
-#include "core/formats/object_gate.hpp"
-#include "core/mapping/side.hpp"
+#include "core/formats/headers/object_gate.hpp"
+#include "core/formats/megatron/mcore/extra_state.hpp"
+#include "core/mapping/sides/side.hpp"
 
 namespace reshard {
 

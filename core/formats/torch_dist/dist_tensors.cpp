@@ -5,8 +5,8 @@
 #include <set>
 #include <tuple>
 
-#include "core/formats/megatron/mesh.hpp"
-#include "core/formats/megatron/root.hpp"
+#include "core/formats/megatron/mcore/mesh.hpp"
+#include "core/formats/megatron/mcore/root.hpp"
 #include "core/formats/torch_dist/keys.hpp"
 
 namespace reshard {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/formats/dcp/item_layout.hpp"
-#include "core/formats/target_parts.hpp"
+#include "core/formats/targets/target_parts.hpp"
 
 namespace reshard {
 

@@ -6,10 +6,10 @@
 #include <map>
 #include <set>
 
-#include "core/base/file.hpp"
+#include "core/base/files/file.hpp"
 #include "core/containers/torch/torch_file.hpp"
-#include "core/formats/megatron/optimizer_groups.hpp"
-#include "core/formats/megatron/rank_state.hpp"
+#include "core/formats/megatron/mcore/optimizer_groups.hpp"
+#include "core/formats/megatron/state/rank_state.hpp"
 #include "core/formats/torch_dist/dist_objects.hpp"
 #include "core/formats/torch_dist/state/numbered_states.hpp"
 

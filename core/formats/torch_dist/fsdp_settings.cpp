@@ -5,9 +5,9 @@
 #include <set>
 
 #include "core/containers/dcp/directory.hpp"
-#include "core/formats/megatron/buffer_shares.hpp"
-#include "core/formats/megatron/optimizer_groups.hpp"
-#include "core/formats/megatron/rank_state.hpp"
+#include "core/formats/megatron/mcore/optimizer_groups.hpp"
+#include "core/formats/megatron/state/buffer_shares.hpp"
+#include "core/formats/megatron/state/rank_state.hpp"
 #include "core/formats/torch_dist/fsdp_record.hpp"
 
 namespace reshard::dcp {

@@ -3,9 +3,9 @@
 #include <string>
 #include <vector>
 
-#include "core/containers/dcp/metadata.hpp"
-#include "core/formats/megatron/rank_settings.hpp"
-#include "core/formats/target_parts.hpp"
+#include "core/containers/dcp/metadata/metadata.hpp"
+#include "core/formats/megatron/state/rank_settings.hpp"
+#include "core/formats/targets/target_parts.hpp"
 
 namespace reshard::dcp {
 

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <optional>
 
-#include "core/formats/megatron/root.hpp"
-#include "core/formats/megatron/traits.hpp"
-#include "core/formats/state_inventory.hpp"
+#include "core/formats/megatron/mcore/root.hpp"
+#include "core/formats/megatron/mcore/traits.hpp"
+#include "core/formats/run/state_inventory.hpp"
 #include "core/formats/torch_dist/fsdp_record.hpp"
 #include "core/formats/torch_dist/state/flat_keys.hpp"
 #include "core/formats/torch_dist/state/flat_state.hpp"
@@ -130,8 +130,7 @@ StoredView sorted(Checkpoint const& checkpoint, KeyRules const& rules, std::stri
     } else if (key.starts_with(cut)) {
       std::string name = key.substr(cut.size());
       megatron::note_traits(view.traits, name, tensors[t]);
-      if (rules.dist && name.ends_with(whole_projection))
-        view.traits.names.trainer = "swift";
+      if (rules.dist && name.ends_with(whole_projection)) view.traits.names.trainer = "swift";
       view.weights.emplace(std::move(name), t);
     } else if (prefix.empty()) {
       view.weights.emplace(key, t);  // no entry describes it, and the user gets a message
@@ -170,9 +169,9 @@ StoredView fsdp_dtensor_keys(Checkpoint const& checkpoint, std::string const& pr
 
 StoredView torch_dcp_keys(Checkpoint const& checkpoint, std::string const& prefix) {
   auto const none = [](std::string_view) -> std::optional<StateKey> { return std::nullopt; };
-  return sorted(
-      checkpoint,
-      {.form = "fsdp", .state_of = none, .left_out = is_empty_state, .numbered = true}, prefix);
+  return sorted(checkpoint,
+                {.form = "fsdp", .state_of = none, .left_out = is_empty_state, .numbered = true},
+                prefix);
 }
 
 }  // namespace reshard::dcp

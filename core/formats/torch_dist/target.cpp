@@ -1,16 +1,16 @@
 #include <algorithm>
 
-#include "core/formats/megatron/args.hpp"
-#include "core/formats/megatron/mesh.hpp"
+#include "core/formats/megatron/mcore/args.hpp"
+#include "core/formats/megatron/mcore/mesh.hpp"
+#include "core/formats/megatron/mcore/traits.hpp"
 #include "core/formats/megatron/named_target.hpp"
-#include "core/formats/megatron/rank_settings.hpp"
-#include "core/formats/megatron/rank_states.hpp"
-#include "core/formats/megatron/traits.hpp"
+#include "core/formats/megatron/state/rank_settings.hpp"
+#include "core/formats/megatron/state/rank_states.hpp"
 #include "core/formats/torch_dist/dist_files.hpp"
 #include "core/formats/torch_dist/dist_objects.hpp"
 #include "core/formats/torch_dist/dist_tensors.hpp"
 #include "core/formats/torch_dist/formats.hpp"
-#include "core/mapping/config_defaults.hpp"
+#include "core/mapping/maps/config_defaults.hpp"
 #include "core/mapping/quant_finder.hpp"
 
 namespace reshard::dcp {

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <set>
 
-#include "core/base/file.hpp"
-#include "core/base/sight.hpp"
-#include "core/formats/huggingface/config.hpp"
-#include "core/formats/huggingface/lora_config.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/files/sight.hpp"
+#include "core/formats/huggingface/config/config.hpp"
+#include "core/formats/huggingface/config/lora_config.hpp"
 
 namespace reshard {
 namespace {

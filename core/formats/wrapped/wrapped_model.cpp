@@ -4,11 +4,11 @@
 #include <map>
 #include <set>
 
-#include "core/base/counted.hpp"
-#include "core/base/sight.hpp"
-#include "core/base/text.hpp"
+#include "core/base/files/sight.hpp"
+#include "core/base/tables/counted.hpp"
+#include "core/base/text/text.hpp"
 #include "core/formats/format.hpp"
-#include "core/formats/huggingface/lora_config.hpp"
+#include "core/formats/huggingface/config/lora_config.hpp"
 #include "core/formats/model_files.hpp"
 
 namespace reshard {

@@ -7,8 +7,8 @@
 #include <thread>
 #include <utility>
 
-#include "core/base/counted.hpp"
-#include "core/base/stall_clock.hpp"
+#include "core/base/tables/counted.hpp"
+#include "core/base/threads/stall_clock.hpp"
 
 namespace reshard {
 namespace {

@@ -7,7 +7,7 @@
 #include <fmt/ranges.h>
 #include <sched.h>
 
-#include "core/transport/patience.hpp"
+#include "core/transport/monitor/patience.hpp"
 #include "core/transport/ring_order.hpp"
 
 namespace reshard {

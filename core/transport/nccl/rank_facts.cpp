@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/base/error.hpp"
-#include "core/base/wire.hpp"
+#include "core/base/text/wire.hpp"
 #include "core/transport/nccl/nccl_api.hpp"
 
 namespace reshard {

@@ -6,8 +6,8 @@
 
 #include <sys/stat.h>
 
-#include "core/base/counted.hpp"
-#include "core/base/text.hpp"
+#include "core/base/tables/counted.hpp"
+#include "core/base/text/text.hpp"
 #include "core/formats/format.hpp"
 #include "core/formats/manifest/manifest.hpp"
 #include "pipeline/job/job_paths.hpp"

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "core/base/json.hpp"
+#include "core/base/text/json.hpp"
 #include "core/formats/checkpoint.hpp"
-#include "core/formats/target.hpp"
+#include "core/formats/targets/target.hpp"
 #include "pipeline/publication/claim/staged_target.hpp"
 #include "pipeline/publication/claim/usable_leftovers.hpp"
 #include "pipeline/publication/target_task.hpp"

@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 #include "core/base/capture.hpp"
-#include "core/base/counted.hpp"
-#include "core/base/file.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/tables/counted.hpp"
 #include "core/transport/gathered_texts.hpp"
 #include "pipeline/publication/begin_target.hpp"
 

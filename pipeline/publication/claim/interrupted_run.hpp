@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <string>
 
-#include "core/base/json.hpp"
+#include "core/base/text/json.hpp"
 #include "pipeline/publication/claim/usable_leftovers.hpp"
 
 namespace reshard {

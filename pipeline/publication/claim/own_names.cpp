@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "core/base/text.hpp"
+#include "core/base/text/text.hpp"
 
 namespace reshard {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "core/formats/target.hpp"
+#include "core/formats/targets/target.hpp"
 
 namespace reshard {
 

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "core/base/file.hpp"
+#include "core/base/files/file.hpp"
 #include "stages/write/leftovers.hpp"
 
 namespace reshard {

@@ -6,7 +6,7 @@
 
 #include <sys/stat.h>
 
-#include "core/base/workers.hpp"
+#include "core/base/threads/workers.hpp"
 
 namespace reshard {
 namespace {

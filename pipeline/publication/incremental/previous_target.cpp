@@ -10,12 +10,12 @@
 #include <sys/stat.h>
 
 #include "core/base/capture.hpp"
-#include "core/base/file.hpp"
-#include "core/base/sight.hpp"
-#include "core/base/wire.hpp"
-#include "core/base/workers.hpp"
-#include "core/base/xxh3.hpp"
-#include "core/formats/stamped_files.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/files/sight.hpp"
+#include "core/base/hash/xxh3.hpp"
+#include "core/base/text/wire.hpp"
+#include "core/base/threads/workers.hpp"
+#include "core/formats/headers/stamped_files.hpp"
 #include "pipeline/records/record_sums.hpp"
 #include "pipeline/records/recorded_digests.hpp"
 #include "stages/write/target_files.hpp"

@@ -4,10 +4,10 @@
 #include <string>
 #include <utility>
 
-#include "core/base/file.hpp"
+#include "core/base/files/file.hpp"
 #include "core/base/range.hpp"
-#include "core/base/wire.hpp"
-#include "core/formats/stamped_files.hpp"
+#include "core/base/text/wire.hpp"
+#include "core/formats/headers/stamped_files.hpp"
 #include "core/io/shared_extents.hpp"
 #include "core/plan/clones.hpp"
 #include "core/transport/in_turn.hpp"

@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "core/base/capture.hpp"
-#include "core/base/crc64.hpp"
+#include "core/base/hash/crc64.hpp"
 #include "core/plan/clones.hpp"
-#include "core/plan/digest_work.hpp"
+#include "core/plan/equal/digest_work.hpp"
 #include "pipeline/records/recorded_digests.hpp"
 #include "pipeline/records/sums_file.hpp"
 #include "pipeline/records/target_check.hpp"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "pipeline/publication/complete_target.hpp"
-#include "stages/verify/scan.hpp"
+#include "stages/verify/scans/scan.hpp"
 
 namespace reshard {
 

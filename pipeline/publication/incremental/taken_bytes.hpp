@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "core/plan/round.hpp"
+#include "core/plan/cells/round.hpp"
 #include "pipeline/publication/begin_target.hpp"
 #include "pipeline/publication/target_task.hpp"
 

@@ -5,11 +5,11 @@
 #include <string>
 #include <tuple>
 
-#include "core/base/integers.hpp"
+#include "core/base/hash/xxh3.hpp"
 #include "core/base/range.hpp"
-#include "core/base/xxh3.hpp"
-#include "core/plan/digest_work.hpp"
-#include "core/plan/unread.hpp"
+#include "core/base/tables/integers.hpp"
+#include "core/plan/equal/digest_work.hpp"
+#include "core/plan/equal/unread.hpp"
 #include "pipeline/records/target_check.hpp"
 
 namespace reshard {

@@ -5,9 +5,9 @@
 #include <span>
 #include <vector>
 
-#include "core/base/file.hpp"
+#include "core/base/files/file.hpp"
+#include "core/plan/cells/round.hpp"
 #include "core/plan/compile.hpp"
-#include "core/plan/round.hpp"
 #include "stages/plan/job_plan.hpp"
 #include "stages/write/journal.hpp"
 

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 
-#include "core/base/activity.hpp"
-#include "core/base/counted.hpp"
-#include "core/base/text.hpp"
-#include "core/plan/digest_work.hpp"
+#include "core/base/tables/counted.hpp"
+#include "core/base/text/text.hpp"
+#include "core/base/threads/activity.hpp"
+#include "core/plan/equal/digest_work.hpp"
 #include "pipeline/verify/look_at_masters.hpp"
-#include "stages/verify/scan.hpp"
+#include "stages/verify/scans/scan.hpp"
 
 namespace reshard {
 namespace {

@@ -3,8 +3,8 @@
 #include <map>
 #include <utility>
 
-#include "core/base/activity.hpp"
-#include "core/base/text.hpp"
+#include "core/base/text/text.hpp"
+#include "core/base/threads/activity.hpp"
 #include "core/io/file_set.hpp"
 #include "stages/read/extent_reader.hpp"
 #include "stages/verify/replica_check.hpp"

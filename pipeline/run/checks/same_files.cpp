@@ -3,8 +3,8 @@
 #include <optional>
 #include <vector>
 
-#include "core/base/workers.hpp"
-#include "core/formats/stamped_files.hpp"
+#include "core/base/threads/workers.hpp"
+#include "core/formats/headers/stamped_files.hpp"
 
 namespace reshard {
 namespace {

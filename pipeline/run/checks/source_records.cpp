@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "core/base/crc32.hpp"
-#include "core/base/text.hpp"
+#include "core/base/hash/crc32.hpp"
+#include "core/base/text/text.hpp"
 #include "core/transport/gathered_texts.hpp"
 #include "pipeline/records/record_comparer.hpp"
 

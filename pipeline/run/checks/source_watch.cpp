@@ -1,7 +1,7 @@
 #include "pipeline/run/checks/source_watch.hpp"
 
-#include "core/base/workers.hpp"
-#include "core/formats/stamped_files.hpp"
+#include "core/base/threads/workers.hpp"
+#include "core/formats/headers/stamped_files.hpp"
 #include "core/transport/in_turn.hpp"
 
 namespace reshard {

@@ -6,8 +6,8 @@
 #include <unordered_map>
 #include <utility>
 
-#include "core/base/shown_name.hpp"
-#include "core/base/text.hpp"
+#include "core/base/text/shown_name.hpp"
+#include "core/base/text/text.hpp"
 #include "core/transport/shared_sight.hpp"
 #include "pipeline/verify/suspects/suspect_tensors.hpp"
 

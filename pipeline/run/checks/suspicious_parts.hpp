@@ -3,7 +3,7 @@
 #include <memory>
 #include <string>
 
-#include "core/mapping/map_library.hpp"
+#include "core/mapping/maps/map_library.hpp"
 #include "pipeline/run/planned_job.hpp"
 #include "stages/stream/part_sums.hpp"
 

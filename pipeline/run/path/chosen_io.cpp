@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <string>
 
-#include "core/base/activity.hpp"
-#include "core/base/integers.hpp"
-#include "core/base/text.hpp"
+#include "core/base/tables/integers.hpp"
+#include "core/base/text/text.hpp"
+#include "core/base/threads/activity.hpp"
 #include "core/io/io_engines.hpp"
 #include "pipeline/run/job_choices.hpp"
 

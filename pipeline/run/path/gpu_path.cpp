@@ -1,8 +1,8 @@
 #include "pipeline/run/path/gpu_path.hpp"
 
 #include "core/base/error.hpp"
-#include "core/base/file.hpp"
-#include "core/base/wire.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/text/wire.hpp"
 #include "core/transport/nccl/host_identity.hpp"
 #include "core/transport/transports.hpp"
 

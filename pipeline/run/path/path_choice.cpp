@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "core/base/error.hpp"
-#include "core/base/file.hpp"
+#include "core/base/files/file.hpp"
 #include "core/plan/compile.hpp"
 
 namespace reshard {

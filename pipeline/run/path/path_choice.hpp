@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "core/device/device.hpp"
+#include "core/plan/cells/schedule.hpp"
 #include "core/plan/plan.hpp"
-#include "core/plan/schedule.hpp"
-#include "core/plan/source_view.hpp"
+#include "core/plan/views/source_view.hpp"
 #include "pipeline/job/job_spec.hpp"
 
 namespace reshard {

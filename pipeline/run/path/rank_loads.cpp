@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "core/plan/cell_cuts.hpp"
+#include "core/plan/cells/cell_cuts.hpp"
 #include "pipeline/run/path/round_terms.hpp"
 
 namespace reshard {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "core/base/json.hpp"
+#include "core/base/text/json.hpp"
 
 namespace reshard {
 

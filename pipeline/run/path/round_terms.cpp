@@ -6,7 +6,7 @@
 #include <numeric>
 #include <utility>
 
-#include "core/plan/round_sizes.hpp"
+#include "core/plan/cells/round_sizes.hpp"
 
 namespace reshard {
 namespace {

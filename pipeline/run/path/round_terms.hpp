@@ -4,10 +4,10 @@
 #include <span>
 #include <vector>
 
-#include "core/plan/hand_out.hpp"
+#include "core/plan/cells/hand_out.hpp"
+#include "core/plan/cells/rank_parts.hpp"
+#include "core/plan/cells/schedule.hpp"
 #include "core/plan/plan.hpp"
-#include "core/plan/rank_parts.hpp"
-#include "core/plan/schedule.hpp"
 #include "stages/stream/stream.hpp"
 
 namespace reshard {

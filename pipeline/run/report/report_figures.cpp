@@ -4,10 +4,10 @@
 #include <array>
 #include <utility>
 
-#include "core/base/counted.hpp"
-#include "core/base/file.hpp"
-#include "core/base/text.hpp"
-#include "core/mapping/config_defaults.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/tables/counted.hpp"
+#include "core/base/text/text.hpp"
+#include "core/mapping/maps/config_defaults.hpp"
 #include "pipeline/run/system_facts.hpp"
 
 namespace reshard {

@@ -6,8 +6,8 @@
 #include <system_error>
 #include <utility>
 
-#include "core/base/counted.hpp"
-#include "core/base/paths.hpp"
+#include "core/base/files/paths.hpp"
+#include "core/base/tables/counted.hpp"
 #include "core/containers/saves.hpp"
 #include "pipeline/run/job_choices.hpp"
 #include "pipeline/run/report/report_figures.hpp"

@@ -4,10 +4,10 @@
 
 #include <fmt/ranges.h>
 
-#include "core/base/counted.hpp"
-#include "core/base/file.hpp"
-#include "core/base/shown_name.hpp"
-#include "core/base/text.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/tables/counted.hpp"
+#include "core/base/text/shown_name.hpp"
+#include "core/base/text/text.hpp"
 #include "pipeline/run/report/report_figures.hpp"
 
 namespace reshard {

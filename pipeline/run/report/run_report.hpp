@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "core/base/error.hpp"
-#include "core/base/json.hpp"
-#include "core/formats/left_out.hpp"
+#include "core/base/text/json.hpp"
+#include "core/formats/targets/left_out.hpp"
 #include "pipeline/job/job_spec.hpp"
 #include "pipeline/publication/claim/interrupted_run.hpp"
 #include "pipeline/run/path/rank_loads.hpp"

@@ -1,8 +1,8 @@
 #include "pipeline/verify/compare/compare.hpp"
 
-#include "core/base/activity.hpp"
-#include "core/base/counted.hpp"
-#include "core/plan/round_sizes.hpp"
+#include "core/base/tables/counted.hpp"
+#include "core/base/threads/activity.hpp"
+#include "core/plan/cells/round_sizes.hpp"
 #include "core/transport/rank_threads.hpp"
 #include "pipeline/verify/compare/compare_match.hpp"
 #include "pipeline/verify/compare/compare_report.hpp"

@@ -5,8 +5,8 @@
 #include <memory>
 #include <string>
 
-#include "core/base/json.hpp"
-#include "core/mapping/map_library.hpp"
+#include "core/base/text/json.hpp"
+#include "core/mapping/maps/map_library.hpp"
 #include "core/transport/comm.hpp"
 #include "pipeline/job/job_spec.hpp"
 #include "pipeline/verify/reading_terms.hpp"

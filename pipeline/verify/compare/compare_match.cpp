@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <set>
 
-#include "core/base/text.hpp"
-#include "core/formats/state_inventory.hpp"
-#include "core/formats/target.hpp"
-#include "core/layout/join.hpp"
+#include "core/base/text/text.hpp"
+#include "core/formats/run/state_inventory.hpp"
+#include "core/formats/targets/target.hpp"
+#include "core/layout/pieces/join.hpp"
 #include "core/mapping/quant.hpp"
-#include "core/plan/replicas.hpp"
-#include "core/plan/state_checks.hpp"
+#include "core/plan/equal/replicas.hpp"
+#include "core/plan/equal/state_checks.hpp"
 #include "core/quant/convert.hpp"
 #include "stages/plan/value_changes.hpp"
 #include "stages/verify/stored_places.hpp"

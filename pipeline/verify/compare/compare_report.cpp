@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "core/base/counted.hpp"
-#include "core/base/shown_name.hpp"
+#include "core/base/tables/counted.hpp"
+#include "core/base/text/shown_name.hpp"
 #include "pipeline/verify/compare/compare_rows.hpp"
 #include "pipeline/verify/compare/difference_histogram.hpp"
 

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <numeric>
 
-#include "core/base/counted.hpp"
-#include "core/base/file.hpp"
-#include "core/base/shown_name.hpp"
-#include "core/base/text.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/tables/counted.hpp"
+#include "core/base/text/shown_name.hpp"
+#include "core/base/text/text.hpp"
 
 namespace reshard {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "core/base/counted.hpp"
-#include "core/base/text.hpp"
+#include "core/base/tables/counted.hpp"
+#include "core/base/text/text.hpp"
 #include "core/transport/shared_sight.hpp"
 #include "pipeline/job/option_words.hpp"
 #include "pipeline/verify/checkpoint_query.hpp"

@@ -3,8 +3,8 @@
 #include <span>
 #include <string>
 
-#include "core/base/json.hpp"
-#include "stages/verify/compare_stats.hpp"
+#include "core/base/text/json.hpp"
+#include "stages/verify/surveys/compare_stats.hpp"
 
 namespace reshard {
 

@@ -8,10 +8,10 @@
 
 #include <fmt/ranges.h>
 
-#include "core/base/counted.hpp"
-#include "core/base/file.hpp"
-#include "core/base/sight.hpp"
-#include "core/base/text.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/files/sight.hpp"
+#include "core/base/tables/counted.hpp"
+#include "core/base/text/text.hpp"
 #include "core/containers/safetensors/safetensors.hpp"
 #include "core/formats/manifest/manifest.hpp"
 #include "core/formats/manifest/sha256_sums.hpp"

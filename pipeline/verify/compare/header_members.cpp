@@ -7,10 +7,10 @@
 #include <fmt/format.h>
 
 #include "core/base/capture.hpp"
-#include "core/base/file.hpp"
-#include "core/base/json.hpp"
-#include "core/base/sight.hpp"
-#include "core/base/text.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/files/sight.hpp"
+#include "core/base/text/json.hpp"
+#include "core/base/text/text.hpp"
 #include "core/containers/safetensors/safetensors.hpp"
 #include "core/formats/format.hpp"
 

@@ -2,8 +2,8 @@
 
 #include <optional>
 
-#include "core/base/counted.hpp"
-#include "core/formats/target.hpp"
+#include "core/base/tables/counted.hpp"
+#include "core/formats/targets/target.hpp"
 #include "core/quant/cast.hpp"
 #include "pipeline/job/job_field.hpp"
 #include "pipeline/verify/reading_terms.hpp"

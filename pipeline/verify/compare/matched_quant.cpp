@@ -5,7 +5,7 @@
 
 #include "core/base/capture.hpp"
 #include "core/formats/model_files.hpp"
-#include "core/mapping/config_defaults.hpp"
+#include "core/mapping/maps/config_defaults.hpp"
 #include "pipeline/job/plan_request.hpp"
 #include "pipeline/records/own_manifest.hpp"
 

@@ -5,19 +5,19 @@
 #include <map>
 #include <set>
 
-#include "core/base/sight.hpp"
-#include "core/formats/megatron/hybrid_pattern.hpp"
+#include "core/base/files/sight.hpp"
+#include "core/formats/megatron/mcore/hybrid_pattern.hpp"
 #include "core/formats/model_files.hpp"
-#include "core/mapping/config_defaults.hpp"
+#include "core/mapping/maps/config_defaults.hpp"
 #include "core/mapping/quant.hpp"
-#include "core/plan/state_checks.hpp"
+#include "core/plan/equal/state_checks.hpp"
 #include "core/transport/shared_sight.hpp"
 #include "pipeline/job/option_words.hpp"
 #include "pipeline/job/plan_request.hpp"
 #include "stages/plan/config/expected_names.hpp"
-#include "stages/plan/source/master_weights.hpp"
-#include "stages/plan/source/model_class.hpp"
-#include "stages/plan/source/stated_args.hpp"
+#include "stages/plan/source/facts/model_class.hpp"
+#include "stages/plan/source/facts/stated_args.hpp"
+#include "stages/plan/source/state/master_weights.hpp"
 
 namespace reshard {
 namespace {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/formats/checkpoint.hpp"
-#include "stages/plan/source/stored_elements.hpp"
+#include "stages/plan/source/catalog/stored_elements.hpp"
 
 namespace reshard {
 

@@ -6,9 +6,9 @@
 #include <map>
 #include <optional>
 
-#include "core/base/counted.hpp"
-#include "core/base/mixed_bits.hpp"
-#include "core/base/text.hpp"
+#include "core/base/hash/mixed_bits.hpp"
+#include "core/base/tables/counted.hpp"
+#include "core/base/text/text.hpp"
 #include "core/io/file_set.hpp"
 #include "core/transport/shared_sight.hpp"
 #include "pipeline/job/option_words.hpp"

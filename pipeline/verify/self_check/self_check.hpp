@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "core/base/json.hpp"
+#include "core/base/text/json.hpp"
 #include "core/transport/comm.hpp"
 #include "pipeline/verify/compare/compare.hpp"
 
@@ -42,9 +42,9 @@ struct SelfCheckResult {
 };
 
 /// Reads `elements` random elements of each stored tensor of b, and of each the value in a at the
-/// place that core/layout/element_place gives it: from names, shapes and layout parameters, element
-/// by element, without anything of a plan. Collective. Errors: source, io; self_check where a
-/// header's shape is not that of its rule.
+/// place that core/layout/pieces/element_place gives it: from names, shapes and layout parameters,
+/// element by element, without anything of a plan. Collective. Errors: source, io; self_check where
+/// a header's shape is not that of its rule.
 SelfCheckResult self_check(SelfCheckRequest const& request, Comm const& comm);
 
 Json self_check_json(SelfCheckResult const& result);

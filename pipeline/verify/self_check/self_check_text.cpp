@@ -1,8 +1,8 @@
 #include <string>
 #include <vector>
 
-#include "core/base/counted.hpp"
-#include "core/base/text.hpp"
+#include "core/base/tables/counted.hpp"
+#include "core/base/text/text.hpp"
 #include "pipeline/verify/self_check/self_check.hpp"
 
 namespace reshard {

@@ -1,8 +1,8 @@
 #include "pipeline/verify/suspects/survey_tensors.hpp"
 
 #include "core/io/file_set.hpp"
-#include "core/plan/part_plan.hpp"
-#include "core/plan/round_sizes.hpp"
+#include "core/plan/cells/part_plan.hpp"
+#include "core/plan/cells/round_sizes.hpp"
 #include "pipeline/verify/own_cells.hpp"
 
 namespace reshard {

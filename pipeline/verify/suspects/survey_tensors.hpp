@@ -6,7 +6,7 @@
 
 #include "core/transport/comm.hpp"
 #include "stages/plan/job_plan.hpp"
-#include "stages/verify/value_survey.hpp"
+#include "stages/verify/surveys/value_survey.hpp"
 
 namespace reshard {
 

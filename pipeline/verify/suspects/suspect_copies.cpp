@@ -3,15 +3,15 @@
 #include <algorithm>
 #include <set>
 
-#include "core/base/integers.hpp"
-#include "core/base/wire.hpp"
+#include "core/base/tables/integers.hpp"
+#include "core/base/text/wire.hpp"
 #include "core/io/file_set.hpp"
-#include "core/plan/digest_work.hpp"
+#include "core/plan/equal/digest_work.hpp"
 #include "pipeline/verify/look_at_masters.hpp"
 #include "pipeline/verify/suspects/suspect_tensors.hpp"
 #include "stages/read/extent_reader.hpp"
 #include "stages/verify/paired_elements.hpp"
-#include "stages/verify/scan.hpp"
+#include "stages/verify/scans/scan.hpp"
 
 namespace reshard {
 namespace {

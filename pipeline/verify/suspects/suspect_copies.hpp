@@ -5,7 +5,7 @@
 
 #include "core/transport/comm.hpp"
 #include "stages/plan/job_plan.hpp"
-#include "stages/verify/suspect_rules.hpp"
+#include "stages/verify/surveys/suspect_rules.hpp"
 
 namespace reshard {
 

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "core/base/integers.hpp"
-#include "core/plan/digest_work.hpp"
+#include "core/base/tables/integers.hpp"
+#include "core/plan/equal/digest_work.hpp"
 #include "pipeline/verify/suspects/survey_tensors.hpp"
 
 namespace reshard {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "pipeline/verify/digest.hpp"
-#include "stages/verify/suspect_rules.hpp"
+#include "stages/verify/surveys/suspect_rules.hpp"
 
 namespace reshard {
 

@@ -6,12 +6,12 @@
 
 #include <fmt/format.h>
 
-#include "core/base/integers.hpp"
-#include "core/formats/state_inventory.hpp"
+#include "core/base/tables/integers.hpp"
+#include "core/formats/run/state_inventory.hpp"
 #include "core/mapping/adapter.hpp"
 #include "core/mapping/quant.hpp"
-#include "core/plan/digest_work.hpp"
-#include "core/plan/state_checks.hpp"
+#include "core/plan/equal/digest_work.hpp"
+#include "core/plan/equal/state_checks.hpp"
 #include "stages/plan/config/expected_names.hpp"
 
 namespace reshard {

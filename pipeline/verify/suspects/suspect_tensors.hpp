@@ -4,10 +4,10 @@
 #include <span>
 #include <string>
 
-#include "core/mapping/map_library.hpp"
+#include "core/mapping/maps/map_library.hpp"
 #include "core/mapping/model.hpp"
 #include "stages/plan/job_plan.hpp"
-#include "stages/verify/suspect_rules.hpp"
+#include "stages/verify/surveys/suspect_rules.hpp"
 
 namespace reshard {
 

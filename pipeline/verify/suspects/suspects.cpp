@@ -2,12 +2,12 @@
 
 #include <optional>
 
-#include "core/base/activity.hpp"
 #include "core/base/capture.hpp"
-#include "core/base/counted.hpp"
-#include "core/base/integers.hpp"
-#include "core/base/shown_name.hpp"
-#include "core/plan/digest_work.hpp"
+#include "core/base/tables/counted.hpp"
+#include "core/base/tables/integers.hpp"
+#include "core/base/text/shown_name.hpp"
+#include "core/base/threads/activity.hpp"
+#include "core/plan/equal/digest_work.hpp"
 #include "core/transport/rank_threads.hpp"
 #include "core/transport/shared_sight.hpp"
 #include "pipeline/records/target_check.hpp"
@@ -18,7 +18,7 @@
 #include "pipeline/verify/suspects/suspect_padding.hpp"
 #include "pipeline/verify/suspects/suspect_tensors.hpp"
 #include "stages/read/open_source.hpp"
-#include "stages/verify/suspect_rules.hpp"
+#include "stages/verify/surveys/suspect_rules.hpp"
 
 namespace reshard {
 namespace {

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <string>
 
-#include "core/base/json.hpp"
+#include "core/base/text/json.hpp"
 #include "core/transport/comm.hpp"
 #include "pipeline/verify/checkpoint_query.hpp"
 

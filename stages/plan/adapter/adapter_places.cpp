@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <set>
 
-#include "core/base/counted.hpp"
-#include "core/base/text.hpp"
+#include "core/base/tables/counted.hpp"
+#include "core/base/text/text.hpp"
 #include "core/mapping/adapter.hpp"
 
 namespace reshard {

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <set>
 
-#include "core/base/sight.hpp"
-#include "core/base/text.hpp"
-#include "core/mapping/config_defaults.hpp"
-#include "stages/plan/source/source_names.hpp"
+#include "core/base/files/sight.hpp"
+#include "core/base/text/text.hpp"
+#include "core/mapping/maps/config_defaults.hpp"
+#include "stages/plan/source/catalog/source_names.hpp"
 
 namespace reshard {
 namespace {

@@ -5,10 +5,10 @@
 #include <string_view>
 
 #include "core/formats/format.hpp"
-#include "core/formats/huggingface/lora_config.hpp"
+#include "core/formats/huggingface/config/lora_config.hpp"
 #include "core/formats/source_model.hpp"
 #include "core/mapping/adapter_finder.hpp"
-#include "stages/plan/source/stored_shares.hpp"
+#include "stages/plan/source/catalog/stored_shares.hpp"
 
 namespace reshard {
 

@@ -4,7 +4,7 @@
 
 #include "core/base/error.hpp"
 #include "core/mapping/adapter.hpp"
-#include "core/mapping/side.hpp"
+#include "core/mapping/sides/side.hpp"
 
 namespace reshard {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "core/formats/huggingface/lora_config.hpp"
+#include "core/formats/huggingface/config/lora_config.hpp"
 #include "core/mapping/model.hpp"
 #include "stages/plan/adapter/low_rank_pairs.hpp"
 

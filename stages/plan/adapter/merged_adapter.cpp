@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <set>
 
-#include "core/base/sight.hpp"
-#include "core/formats/huggingface/lora_config.hpp"
+#include "core/base/files/sight.hpp"
+#include "core/formats/huggingface/config/lora_config.hpp"
 #include "core/formats/manifest/file_records.hpp"
 #include "stages/plan/adapter/adapter_pairs.hpp"
 #include "stages/plan/adapter/adapter_terms.hpp"

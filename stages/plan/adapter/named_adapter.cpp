@@ -2,7 +2,7 @@
 
 #include <map>
 
-#include "core/formats/huggingface/lora_config.hpp"
+#include "core/formats/huggingface/config/lora_config.hpp"
 #include "core/formats/wrapped/wrapped_model.hpp"
 #include "core/quant/low_rank.hpp"
 #include "stages/plan/adapter/merged_adapter.hpp"

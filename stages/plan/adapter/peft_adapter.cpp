@@ -2,7 +2,7 @@
 
 #include "core/base/error.hpp"
 #include "stages/plan/adapter/adapter_source.hpp"
-#include "stages/plan/source/source_catalog.hpp"
+#include "stages/plan/source/catalog/source_catalog.hpp"
 
 namespace reshard {
 

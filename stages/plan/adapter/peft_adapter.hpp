@@ -3,7 +3,7 @@
 #include <functional>
 
 #include "core/formats/checkpoint.hpp"
-#include "core/formats/huggingface/lora_config.hpp"
+#include "core/formats/huggingface/config/lora_config.hpp"
 #include "core/formats/source_model.hpp"
 
 namespace reshard {

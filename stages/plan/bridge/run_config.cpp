@@ -5,12 +5,12 @@
 #include <vector>
 
 #include "core/base/capture.hpp"
-#include "core/base/text.hpp"
-#include "core/base/yaml.hpp"
-#include "core/base/yaml_text.hpp"
-#include "core/mapping/config_defaults.hpp"
+#include "core/base/text/text.hpp"
+#include "core/base/text/yaml.hpp"
+#include "core/base/text/yaml_text.hpp"
+#include "core/mapping/maps/config_defaults.hpp"
 #include "core/mapping/model.hpp"
-#include "stages/plan/source/stated_args.hpp"
+#include "stages/plan/source/facts/stated_args.hpp"
 
 namespace reshard {
 namespace {

@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include "core/base/json.hpp"
-#include "core/mapping/map_library.hpp"
+#include "core/base/text/json.hpp"
+#include "core/mapping/maps/map_library.hpp"
 
 namespace reshard {
 

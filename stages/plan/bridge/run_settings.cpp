@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "core/base/capture.hpp"
-#include "core/base/file.hpp"
-#include "core/base/yaml.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/text/yaml.hpp"
 #include "core/formats/format.hpp"
 #include "stages/plan/bridge/run_config.hpp"
 

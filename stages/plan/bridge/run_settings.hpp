@@ -3,9 +3,9 @@
 #include <optional>
 
 #include "core/formats/checkpoint.hpp"
-#include "core/formats/run_record.hpp"
+#include "core/formats/run/run_record.hpp"
 #include "core/formats/source_model.hpp"
-#include "core/formats/target.hpp"
+#include "core/formats/targets/target.hpp"
 #include "stages/plan/job_plan.hpp"
 
 namespace reshard {

@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "core/base/error.hpp"
-#include "core/base/text.hpp"
+#include "core/base/text/text.hpp"
 
 namespace reshard {
 namespace {

@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.hpp"
-#include "core/mapping/config_defaults.hpp"
+#include "core/mapping/maps/config_defaults.hpp"
 
 namespace reshard {
 namespace {

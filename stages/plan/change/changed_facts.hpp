@@ -5,9 +5,9 @@
 #include <string_view>
 #include <vector>
 
-#include "core/base/integers.hpp"
-#include "core/base/json.hpp"
-#include "core/formats/huggingface/config.hpp"
+#include "core/base/tables/integers.hpp"
+#include "core/base/text/json.hpp"
+#include "core/formats/huggingface/config/config.hpp"
 
 namespace reshard {
 

@@ -11,15 +11,15 @@
 #include <fmt/ranges.h>
 
 #include "core/formats/format.hpp"
-#include "core/mapping/config_defaults.hpp"
+#include "core/mapping/maps/config_defaults.hpp"
 #include "stages/plan/change/carried_parts.hpp"
 #include "stages/plan/change/changed_facts.hpp"
 #include "stages/plan/change/changed_pieces.hpp"
 #include "stages/plan/change/changed_rows.hpp"
 #include "stages/plan/change/index_list.hpp"
 #include "stages/plan/config/config_conflicts.hpp"
-#include "stages/plan/source/draft_layers.hpp"
-#include "stages/plan/source/model_facts.hpp"
+#include "stages/plan/source/facts/draft_layers.hpp"
+#include "stages/plan/source/facts/model_facts.hpp"
 
 namespace reshard {
 namespace {

@@ -10,11 +10,11 @@
 #include <utility>
 #include <vector>
 
-#include "core/base/shape_text.hpp"
-#include "core/base/text.hpp"
+#include "core/base/text/shape_text.hpp"
+#include "core/base/text/text.hpp"
 #include "core/formats/format.hpp"
-#include "core/plan/digest_work.hpp"
-#include "core/plan/state_checks.hpp"
+#include "core/plan/equal/digest_work.hpp"
+#include "core/plan/equal/state_checks.hpp"
 #include "core/quant/cast.hpp"
 #include "stages/plan/change/changed_pieces.hpp"
 #include "stages/plan/gathering.hpp"

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/base/error.hpp"
-#include "core/base/text.hpp"
+#include "core/base/text/text.hpp"
 #include "core/formats/format.hpp"
 #include "stages/plan/config/config_comparison.hpp"
 #include "stages/plan/config/expected_names.hpp"

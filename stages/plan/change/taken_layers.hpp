@@ -1,7 +1,7 @@
 #pragma once
 
 #include "core/formats/checkpoint.hpp"
-#include "core/mapping/map_library.hpp"
+#include "core/mapping/maps/map_library.hpp"
 
 namespace reshard {
 

@@ -7,10 +7,10 @@
 #include <string>
 #include <string_view>
 
-#include "core/base/file.hpp"
-#include "core/base/json.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/text/json.hpp"
 #include "core/formats/model_files.hpp"
-#include "core/mapping/config_defaults.hpp"
+#include "core/mapping/maps/config_defaults.hpp"
 
 namespace reshard {
 namespace {

@@ -2,7 +2,7 @@
 
 #include "core/formats/checkpoint.hpp"
 #include "core/formats/source_model.hpp"
-#include "core/formats/target.hpp"
+#include "core/formats/targets/target.hpp"
 
 namespace reshard {
 

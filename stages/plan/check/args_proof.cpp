@@ -5,10 +5,10 @@
 
 #include <fmt/ranges.h>
 
-#include "core/base/counted.hpp"
-#include "core/base/text.hpp"
+#include "core/base/tables/counted.hpp"
+#include "core/base/text/text.hpp"
 #include "stages/plan/check/core_forms.hpp"
-#include "stages/plan/source/source_names.hpp"
+#include "stages/plan/source/catalog/source_names.hpp"
 
 namespace reshard {
 namespace {

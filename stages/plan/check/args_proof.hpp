@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "core/mapping/side.hpp"
-#include "stages/plan/source/model_facts.hpp"
+#include "core/mapping/sides/side.hpp"
+#include "stages/plan/source/facts/model_facts.hpp"
 
 namespace reshard {
 

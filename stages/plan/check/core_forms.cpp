@@ -1,6 +1,6 @@
 #include "stages/plan/check/core_forms.hpp"
 
-#include "core/formats/megatron/mesh.hpp"
+#include "core/formats/megatron/mcore/mesh.hpp"
 #include "core/formats/torch_dist/dist_tensors.hpp"
 
 namespace reshard {

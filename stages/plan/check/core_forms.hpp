@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "core/mapping/side.hpp"
+#include "core/mapping/sides/side.hpp"
 #include "stages/plan/check/side_proof.hpp"
 
 namespace reshard {

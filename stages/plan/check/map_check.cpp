@@ -5,16 +5,16 @@
 #include <memory>
 #include <set>
 
-#include "core/base/shape_text.hpp"
-#include "core/base/text.hpp"
-#include "core/mapping/map_library.hpp"
-#include "core/mapping/side_scope.hpp"
+#include "core/base/text/shape_text.hpp"
+#include "core/base/text/text.hpp"
+#include "core/mapping/maps/map_library.hpp"
+#include "core/mapping/sides/side_scope.hpp"
 #include "stages/plan/check/args_proof.hpp"
 #include "stages/plan/check/core_forms.hpp"
-#include "stages/plan/source/megatron_form.hpp"
-#include "stages/plan/source/mlite_options.hpp"
-#include "stages/plan/source/model_facts.hpp"
-#include "stages/plan/source/tower_entries.hpp"
+#include "stages/plan/source/facts/megatron_form.hpp"
+#include "stages/plan/source/facts/model_facts.hpp"
+#include "stages/plan/source/names/mlite_options.hpp"
+#include "stages/plan/source/names/tower_entries.hpp"
 
 namespace reshard {
 namespace {

@@ -5,9 +5,9 @@
 #include <utility>
 #include <vector>
 
-#include "core/base/json.hpp"
-#include "core/layout/join.hpp"
-#include "core/mapping/map_library.hpp"
+#include "core/base/text/json.hpp"
+#include "core/layout/pieces/join.hpp"
+#include "core/mapping/maps/map_library.hpp"
 #include "stages/plan/check/map_syntax.hpp"
 #include "stages/plan/check/side_proof.hpp"
 

@@ -4,9 +4,9 @@
 #include <set>
 
 #include "core/base/dtype.hpp"
-#include "core/base/text.hpp"
+#include "core/base/text/text.hpp"
 #include "core/layout/layout_expr.hpp"
-#include "core/mapping/side_entry.hpp"
+#include "core/mapping/sides/side_entry.hpp"
 
 namespace reshard {
 namespace {

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "core/mapping/map_file.hpp"
+#include "core/mapping/maps/map_file.hpp"
 
 namespace reshard {
 

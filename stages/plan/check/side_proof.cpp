@@ -7,10 +7,10 @@
 #include <optional>
 #include <unordered_map>
 
-#include "core/base/counted.hpp"
-#include "core/layout/join.hpp"
+#include "core/base/tables/counted.hpp"
+#include "core/layout/pieces/join.hpp"
 #include "core/plan/catalog.hpp"
-#include "core/plan/replicas.hpp"
+#include "core/plan/equal/replicas.hpp"
 
 namespace reshard {
 namespace {

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/mapping/side.hpp"
+#include "core/mapping/sides/side.hpp"
 
 namespace reshard {
 

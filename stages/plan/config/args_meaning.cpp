@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "core/base/text.hpp"
+#include "core/base/text/text.hpp"
 #include "core/mapping/model.hpp"
 #include "stages/plan/config/config_members.hpp"
 #include "stages/plan/config/neutral_members.hpp"

@@ -2,8 +2,8 @@
 
 #include <string>
 
-#include "core/base/json.hpp"
-#include "core/mapping/map_file.hpp"
+#include "core/base/text/json.hpp"
+#include "core/mapping/maps/map_file.hpp"
 
 namespace reshard {
 

@@ -5,10 +5,10 @@
 
 #include <fmt/ranges.h>
 
-#include "core/base/text.hpp"
+#include "core/base/text/text.hpp"
 #include "stages/plan/config/config_members.hpp"
 #include "stages/plan/config/neutral_members.hpp"
-#include "stages/plan/source/model_facts.hpp"
+#include "stages/plan/source/facts/model_facts.hpp"
 
 namespace reshard {
 namespace {

@@ -3,9 +3,9 @@
 #include <string>
 #include <vector>
 
-#include "core/base/json.hpp"
-#include "core/formats/huggingface/config.hpp"
-#include "core/mapping/map_file.hpp"
+#include "core/base/text/json.hpp"
+#include "core/formats/huggingface/config/config.hpp"
+#include "core/mapping/maps/map_file.hpp"
 
 namespace reshard {
 

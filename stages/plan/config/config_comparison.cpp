@@ -5,12 +5,12 @@
 
 #include <fmt/ranges.h>
 
-#include "core/formats/megatron/hybrid_pattern.hpp"
+#include "core/formats/megatron/mcore/hybrid_pattern.hpp"
 #include "core/formats/model_files.hpp"
 #include "stages/plan/config/carried_config.hpp"
 #include "stages/plan/config/config_members.hpp"
-#include "stages/plan/source/model_class.hpp"
-#include "stages/plan/source/stated_args.hpp"
+#include "stages/plan/source/facts/model_class.hpp"
+#include "stages/plan/source/facts/stated_args.hpp"
 
 namespace reshard {
 namespace {

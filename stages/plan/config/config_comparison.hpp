@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "core/base/json.hpp"
+#include "core/base/text/json.hpp"
 #include "core/formats/format.hpp"
-#include "core/mapping/map_library.hpp"
+#include "core/mapping/maps/map_library.hpp"
 
 namespace reshard {
 

@@ -1,9 +1,9 @@
 #include "stages/plan/config/config_conflicts.hpp"
 
-#include "core/base/text.hpp"
+#include "core/base/text/text.hpp"
 #include "core/formats/model_files.hpp"
 #include "stages/plan/config/config_members.hpp"
-#include "stages/plan/source/model_facts.hpp"
+#include "stages/plan/source/facts/model_facts.hpp"
 
 namespace reshard {
 namespace {

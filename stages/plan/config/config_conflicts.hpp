@@ -6,7 +6,7 @@
 
 #include "core/base/error.hpp"
 #include "core/formats/format.hpp"
-#include "core/formats/target.hpp"
+#include "core/formats/targets/target.hpp"
 #include "stages/plan/config/config_comparison.hpp"
 
 namespace reshard {

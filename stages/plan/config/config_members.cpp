@@ -4,8 +4,8 @@
 
 #include <fmt/ranges.h>
 
-#include "core/base/text.hpp"
-#include "core/formats/huggingface/config.hpp"
+#include "core/base/text/text.hpp"
+#include "core/formats/huggingface/config/config.hpp"
 
 namespace reshard {
 namespace {

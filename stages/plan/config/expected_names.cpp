@@ -3,10 +3,10 @@
 #include <algorithm>
 
 #include "core/base/capture.hpp"
-#include "core/base/text.hpp"
-#include "core/mapping/map_library.hpp"
-#include "core/mapping/side.hpp"
-#include "stages/plan/source/model_facts.hpp"
+#include "core/base/text/text.hpp"
+#include "core/mapping/maps/map_library.hpp"
+#include "core/mapping/sides/side.hpp"
+#include "stages/plan/source/facts/model_facts.hpp"
 
 namespace reshard {
 namespace {

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "core/base/dtype.hpp"
-#include "core/base/json.hpp"
-#include "core/mapping/map_library.hpp"
+#include "core/base/text/json.hpp"
+#include "core/mapping/maps/map_library.hpp"
 
 namespace reshard {
 

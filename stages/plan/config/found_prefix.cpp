@@ -4,14 +4,14 @@
 #include <set>
 
 #include "core/base/capture.hpp"
-#include "core/base/counted.hpp"
-#include "core/base/text.hpp"
+#include "core/base/tables/counted.hpp"
+#include "core/base/text/text.hpp"
 #include "core/formats/format.hpp"
 #include "core/formats/model_files.hpp"
-#include "core/mapping/map_library.hpp"
+#include "core/mapping/maps/map_library.hpp"
 #include "stages/plan/config/config_conflicts.hpp"
 #include "stages/plan/config/expected_names.hpp"
-#include "stages/plan/source/mlite_options.hpp"
+#include "stages/plan/source/names/mlite_options.hpp"
 
 namespace reshard {
 namespace {

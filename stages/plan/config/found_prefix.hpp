@@ -4,7 +4,7 @@
 #include <string>
 
 #include "core/formats/checkpoint.hpp"
-#include "core/formats/target.hpp"
+#include "core/formats/targets/target.hpp"
 
 namespace reshard {
 

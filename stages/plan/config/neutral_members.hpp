@@ -2,8 +2,8 @@
 
 #include <string_view>
 
-#include "core/base/json.hpp"
-#include "core/mapping/map_file.hpp"
+#include "core/base/text/json.hpp"
+#include "core/mapping/maps/map_file.hpp"
 #include "core/mapping/model.hpp"
 
 namespace reshard {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "core/mapping/config_defaults.hpp"
+#include "core/mapping/maps/config_defaults.hpp"
 
 namespace reshard {
 namespace {

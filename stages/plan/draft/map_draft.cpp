@@ -8,15 +8,15 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "core/base/counted.hpp"
 #include "core/base/error.hpp"
-#include "core/base/file.hpp"
-#include "core/base/sight.hpp"
-#include "core/base/text.hpp"
-#include "core/mapping/config_defaults.hpp"
-#include "core/mapping/map_library.hpp"
-#include "core/mapping/map_removal.hpp"
-#include "core/mapping/side.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/files/sight.hpp"
+#include "core/base/tables/counted.hpp"
+#include "core/base/text/text.hpp"
+#include "core/mapping/maps/config_defaults.hpp"
+#include "core/mapping/maps/map_library.hpp"
+#include "core/mapping/maps/map_removal.hpp"
+#include "core/mapping/sides/side.hpp"
 #include "stages/plan/check/map_syntax.hpp"
 #include "stages/plan/draft/fact_words.hpp"
 #include "stages/plan/draft/name_match.hpp"

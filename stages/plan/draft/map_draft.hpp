@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "core/base/json.hpp"
-#include "core/mapping/map_library.hpp"
+#include "core/base/text/json.hpp"
+#include "core/mapping/maps/map_library.hpp"
 #include "stages/plan/draft/name_groups.hpp"
 
 namespace reshard {

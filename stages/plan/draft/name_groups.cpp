@@ -4,7 +4,7 @@
 #include <charconv>
 #include <map>
 
-#include "core/base/text.hpp"
+#include "core/base/text/text.hpp"
 
 namespace reshard {
 namespace {

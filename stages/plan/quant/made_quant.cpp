@@ -5,12 +5,12 @@
 #include <optional>
 #include <utility>
 
-#include "core/base/counted.hpp"
-#include "core/base/shape_text.hpp"
-#include "core/base/text.hpp"
+#include "core/base/tables/counted.hpp"
+#include "core/base/text/shape_text.hpp"
+#include "core/base/text/text.hpp"
 #include "core/formats/huggingface/quant/made_quant.hpp"
-#include "core/formats/target_parts.hpp"
-#include "core/mapping/config_defaults.hpp"
+#include "core/formats/targets/target_parts.hpp"
+#include "core/mapping/maps/config_defaults.hpp"
 #include "stages/plan/gathering.hpp"
 #include "stages/plan/quant/quantised_modules.hpp"
 

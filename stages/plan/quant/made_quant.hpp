@@ -1,6 +1,6 @@
 #pragma once
 
-#include "core/formats/target.hpp"
+#include "core/formats/targets/target.hpp"
 #include "stages/plan/job_plan.hpp"
 
 namespace reshard {

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "core/base/error.hpp"
-#include "core/base/shape_text.hpp"
-#include "core/base/text.hpp"
+#include "core/base/text/shape_text.hpp"
+#include "core/base/text/text.hpp"
 
 namespace reshard {
 namespace {

@@ -8,10 +8,10 @@
 #include <utility>
 #include <vector>
 
-#include "core/base/shared_shape.hpp"
-#include "core/base/shared_text.hpp"
+#include "core/base/tables/shared_shape.hpp"
+#include "core/base/text/shared_text.hpp"
 #include "core/formats/huggingface/quant/made_quant.hpp"
-#include "core/plan/gathered.hpp"
+#include "core/plan/views/gathered.hpp"
 
 namespace reshard {
 

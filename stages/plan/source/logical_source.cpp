@@ -5,7 +5,7 @@
 #include <fmt/ranges.h>
 
 #include "core/formats/hdf5/target.hpp"
-#include "core/plan/digest_work.hpp"
+#include "core/plan/equal/digest_work.hpp"
 
 namespace reshard {
 namespace {

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "core/formats/source_model.hpp"
-#include "core/formats/target.hpp"
-#include "core/mapping/map_library.hpp"
-#include "stages/plan/source/source_catalog.hpp"
+#include "core/formats/targets/target.hpp"
+#include "core/mapping/maps/map_library.hpp"
+#include "stages/plan/source/catalog/source_catalog.hpp"
 
 namespace reshard {
 

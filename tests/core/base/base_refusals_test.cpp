@@ -3,10 +3,10 @@
 
 #include <sys/resource.h>
 
-#include "core/base/file.hpp"
-#include "core/base/file_range.hpp"
-#include "core/base/integers.hpp"
-#include "core/base/json.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/files/file_range.hpp"
+#include "core/base/tables/integers.hpp"
+#include "core/base/text/json.hpp"
 #include "tests/support/expect_refused.hpp"
 #include "tests/support/failing_call.hpp"
 #include "tests/support/scratch_folder.hpp"

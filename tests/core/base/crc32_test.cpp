@@ -1,4 +1,4 @@
-#include "core/base/crc32.hpp"
+#include "core/base/hash/crc32.hpp"
 
 #include <algorithm>
 #include <random>

@@ -1,4 +1,4 @@
-#include "core/base/crc64.hpp"
+#include "core/base/hash/crc64.hpp"
 
 #include <algorithm>
 #include <random>

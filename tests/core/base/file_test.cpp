@@ -1,4 +1,4 @@
-#include "core/base/file.hpp"
+#include "core/base/files/file.hpp"
 
 #include <gtest/gtest.h>
 

@@ -4,8 +4,8 @@
 
 #include <gtest/gtest.h>
 
-#include "core/base/sha256.hpp"
-#include "core/base/xxh3.hpp"
+#include "core/base/hash/sha256.hpp"
+#include "core/base/hash/xxh3.hpp"
 
 namespace reshard {
 namespace {

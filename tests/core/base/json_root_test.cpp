@@ -1,4 +1,4 @@
-#include "core/base/json_root.hpp"
+#include "core/base/text/json_root.hpp"
 
 #include <array>
 #include <string>

@@ -1,9 +1,9 @@
-#include "core/base/json.hpp"
+#include "core/base/text/json.hpp"
 
 #include <gtest/gtest.h>
 
 #include "core/base/error.hpp"
-#include "core/base/text.hpp"
+#include "core/base/text/text.hpp"
 
 namespace reshard {
 namespace {

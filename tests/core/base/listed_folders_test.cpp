@@ -1,11 +1,11 @@
-#include "core/base/listed_folders.hpp"
+#include "core/base/files/listed_folders.hpp"
 
 #include <gtest/gtest.h>
 
-#include "core/base/file.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/files/sight.hpp"
+#include "core/base/files/tree.hpp"
 #include "core/base/member_file.hpp"
-#include "core/base/sight.hpp"
-#include "core/base/tree.hpp"
 #include "tests/support/scratch_folder.hpp"
 
 namespace reshard {

@@ -1,4 +1,4 @@
-#include "core/base/open_descriptors.hpp"
+#include "core/base/files/open_descriptors.hpp"
 
 #include <gtest/gtest.h>
 

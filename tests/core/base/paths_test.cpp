@@ -1,8 +1,8 @@
-#include "core/base/paths.hpp"
+#include "core/base/files/paths.hpp"
 
 #include <gtest/gtest.h>
 
-#include "core/base/tree.hpp"
+#include "core/base/files/tree.hpp"
 #include "tests/support/scratch_folder.hpp"
 
 namespace reshard {

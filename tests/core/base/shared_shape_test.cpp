@@ -1,4 +1,4 @@
-#include "core/base/shared_shape.hpp"
+#include "core/base/tables/shared_shape.hpp"
 
 #include <thread>
 #include <vector>

@@ -1,4 +1,4 @@
-#include "core/base/shared_text.hpp"
+#include "core/base/text/shared_text.hpp"
 
 #include <map>
 #include <string>

@@ -1,4 +1,4 @@
-#include "core/base/stall_clock.hpp"
+#include "core/base/threads/stall_clock.hpp"
 
 #include <gtest/gtest.h>
 

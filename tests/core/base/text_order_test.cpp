@@ -1,4 +1,4 @@
-#include "core/base/text_order.hpp"
+#include "core/base/text/text_order.hpp"
 
 #include <algorithm>
 #include <numeric>

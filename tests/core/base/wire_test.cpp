@@ -1,4 +1,4 @@
-#include "core/base/wire.hpp"
+#include "core/base/text/wire.hpp"
 
 #include <limits>
 

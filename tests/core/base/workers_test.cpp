@@ -1,4 +1,4 @@
-#include "core/base/workers.hpp"
+#include "core/base/threads/workers.hpp"
 
 #include <atomic>
 #include <chrono>

@@ -1,5 +1,5 @@
-#include "core/base/yaml.hpp"
-#include "core/base/yaml_text.hpp"
+#include "core/base/text/yaml.hpp"
+#include "core/base/text/yaml_text.hpp"
 
 #include <string>
 

@@ -1,4 +1,4 @@
-#include "core/formats/chunk_grid.hpp"
+#include "core/formats/headers/chunk_grid.hpp"
 
 #include <gtest/gtest.h>
 

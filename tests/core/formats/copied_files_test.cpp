@@ -1,11 +1,11 @@
 // Files of ranks that are copies of each other, by the checksums that their headers state.
 
-#include "core/formats/copied_files.hpp"
+#include "core/formats/targets/copied_files.hpp"
 
 #include <gtest/gtest.h>
 
 #include "core/base/capture.hpp"
-#include "core/base/crc32.hpp"
+#include "core/base/hash/crc32.hpp"
 #include "tests/support/random_bytes.hpp"
 #include "tests/support/scratch_folder.hpp"
 

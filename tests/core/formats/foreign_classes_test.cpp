@@ -1,8 +1,8 @@
 #include <gtest/gtest.h>
 
+#include "core/formats/headers/object_gate.hpp"
 #include "core/formats/megatron/writer.hpp"
-#include "core/formats/object_gate.hpp"
-#include "core/formats/run_record.hpp"
+#include "core/formats/run/run_record.hpp"
 
 namespace reshard {
 namespace {

@@ -5,9 +5,9 @@
 
 #include <gtest/gtest.h>
 
-#include "core/base/sight.hpp"
+#include "core/base/files/sight.hpp"
 #include "core/formats/format.hpp"
-#include "core/formats/shared_headers.hpp"
+#include "core/formats/headers/shared_headers.hpp"
 #include "stages/plan/identity_plan.hpp"
 #include "stages/plan/job_plan.hpp"
 #include "tests/support/rank_threads.hpp"

@@ -1,10 +1,10 @@
-#include "core/formats/megatron/rank_states.hpp"
+#include "core/formats/megatron/state/rank_states.hpp"
 
 #include <gtest/gtest.h>
 
 #include "core/base/capture.hpp"
-#include "core/formats/megatron/mesh.hpp"
-#include "core/formats/megatron/rank_settings.hpp"
+#include "core/formats/megatron/mcore/mesh.hpp"
+#include "core/formats/megatron/state/rank_settings.hpp"
 #include "tests/support/expect_refused.hpp"
 
 namespace reshard::megatron {

@@ -1,12 +1,12 @@
 // Headers that ranks share out: all of them on every rank, and one Error where several are damaged.
 
-#include "core/formats/shared_headers.hpp"
+#include "core/formats/headers/shared_headers.hpp"
 
 #include <fstream>
 
 #include <gtest/gtest.h>
 
-#include "core/base/file.hpp"
+#include "core/base/files/file.hpp"
 #include "tests/support/rank_threads.hpp"
 #include "tests/support/scratch_folder.hpp"
 

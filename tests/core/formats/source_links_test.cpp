@@ -9,7 +9,7 @@
 #include "core/formats/dcp/source.hpp"
 #include "core/formats/hdf5/source.hpp"
 #include "core/formats/huggingface/folder.hpp"
-#include "core/formats/megatron/directory.hpp"
+#include "core/formats/megatron/headers/directory.hpp"
 #include "tests/support/scratch_folder.hpp"
 
 namespace reshard {

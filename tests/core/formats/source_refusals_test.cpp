@@ -5,8 +5,8 @@
 #include <gtest/gtest.h>
 
 #include "core/formats/format.hpp"
-#include "core/formats/run_record.hpp"
-#include "core/formats/stamped_files.hpp"
+#include "core/formats/headers/stamped_files.hpp"
+#include "core/formats/run/run_record.hpp"
 #include "tests/core/formats/megatron/support.hpp"
 #include "tests/support/expect_refused.hpp"
 #include "tests/support/sample_checkpoints.hpp"

@@ -1,4 +1,4 @@
-#include "core/formats/torch_optimizer.hpp"
+#include "core/formats/run/torch_optimizer.hpp"
 
 #include <gtest/gtest.h>
 

@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "core/base/capture.hpp"
-#include "core/base/workers.hpp"
+#include "core/base/threads/workers.hpp"
 #include "core/io/io_engines.hpp"
 #include "core/io/posix_io.hpp"
 #include "tests/support/scratch_folder.hpp"

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "core/base/error.hpp"
-#include "core/base/file.hpp"
+#include "core/base/files/file.hpp"
 #include "core/io/io_engines.hpp"
 #include "core/io/shared_extents.hpp"
 #include "tests/support/failing_call.hpp"

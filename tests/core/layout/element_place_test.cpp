@@ -1,5 +1,5 @@
 // The second arithmetic, against the first one and against itself backwards.
-#include "core/layout/element_place.hpp"
+#include "core/layout/pieces/element_place.hpp"
 
 #include <random>
 

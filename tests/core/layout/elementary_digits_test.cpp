@@ -1,4 +1,4 @@
-#include "core/layout/elementary_digits.hpp"
+#include "core/layout/pieces/elementary_digits.hpp"
 
 #include <gtest/gtest.h>
 

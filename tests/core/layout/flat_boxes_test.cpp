@@ -1,4 +1,4 @@
-#include "core/layout/flat_boxes.hpp"
+#include "core/layout/pieces/flat_boxes.hpp"
 
 #include <gtest/gtest.h>
 

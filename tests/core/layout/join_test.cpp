@@ -1,4 +1,4 @@
-#include "core/layout/join.hpp"
+#include "core/layout/pieces/join.hpp"
 
 #include <gtest/gtest.h>
 

@@ -11,8 +11,8 @@
 #include <gtest/gtest.h>
 
 #include "core/base/error.hpp"
-#include "core/layout/join.hpp"
-#include "core/layout/piece.hpp"
+#include "core/layout/pieces/join.hpp"
+#include "core/layout/pieces/piece.hpp"
 
 namespace reshard::test {
 

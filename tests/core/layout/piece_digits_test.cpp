@@ -1,4 +1,4 @@
-#include "core/layout/piece_digits.hpp"
+#include "core/layout/pieces/piece_digits.hpp"
 
 #include <gtest/gtest.h>
 

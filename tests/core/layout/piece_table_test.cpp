@@ -1,4 +1,4 @@
-#include "core/layout/piece_table.hpp"
+#include "core/layout/pieces/piece_table.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "core/layout/placement.hpp"
+#include "core/layout/pieces/placement.hpp"
 
 #include <gtest/gtest.h>
 

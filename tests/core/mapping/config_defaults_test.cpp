@@ -1,4 +1,4 @@
-#include "core/mapping/config_defaults.hpp"
+#include "core/mapping/maps/config_defaults.hpp"
 
 #include <gtest/gtest.h>
 

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "core/base/error.hpp"
-#include "core/mapping/expression.hpp"
+#include "core/mapping/expressions/expression.hpp"
 
 namespace reshard {
 namespace {

@@ -1,4 +1,4 @@
-#include "core/mapping/expression.hpp"
+#include "core/mapping/expressions/expression.hpp"
 
 #include <gtest/gtest.h>
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <set>
 
-#include "core/layout/join.hpp"
-#include "core/mapping/side.hpp"
+#include "core/layout/pieces/join.hpp"
+#include "core/mapping/sides/side.hpp"
 #include "tests/support/sample_models.hpp"
 
 // A parallel axis that no code names: a map's rule and a mesh are all it takes.

@@ -5,7 +5,7 @@
 #include <random>
 #include <set>
 
-#include "core/mapping/side.hpp"
+#include "core/mapping/sides/side.hpp"
 #include "tests/core/mapping/slow_megatron.hpp"
 #include "tests/support/sample_models.hpp"
 

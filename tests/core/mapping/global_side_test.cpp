@@ -1,4 +1,4 @@
-#include "core/mapping/side.hpp"
+#include "core/mapping/sides/side.hpp"
 
 #include <gtest/gtest.h>
 

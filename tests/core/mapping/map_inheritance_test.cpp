@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "core/base/error.hpp"
-#include "core/mapping/side.hpp"
+#include "core/mapping/sides/side.hpp"
 #include "tests/support/scratch_folder.hpp"
 
 namespace reshard {

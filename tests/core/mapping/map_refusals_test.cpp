@@ -1,5 +1,5 @@
 // What a map must not state, and the words in which it is refused.
-#include "core/mapping/side.hpp"
+#include "core/mapping/sides/side.hpp"
 #include "tests/support/expect_refused.hpp"
 #include "tests/support/mesh_sizes.hpp"
 

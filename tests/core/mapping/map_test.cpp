@@ -2,7 +2,7 @@
 
 #include <set>
 
-#include "core/mapping/placed_name.hpp"
+#include "core/mapping/expressions/placed_name.hpp"
 #include "tests/support/sample_models.hpp"
 
 namespace reshard {

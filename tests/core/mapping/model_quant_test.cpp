@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "core/base/error.hpp"
-#include "core/mapping/side.hpp"
+#include "core/mapping/sides/side.hpp"
 
 namespace reshard {
 namespace {

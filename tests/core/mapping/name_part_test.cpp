@@ -3,8 +3,8 @@
 #include <functional>
 #include <random>
 
-#include "core/mapping/side.hpp"
-#include "core/mapping/side_part.hpp"
+#include "core/mapping/sides/side.hpp"
+#include "core/mapping/sides/side_part.hpp"
 #include "tests/support/sample_models.hpp"
 
 namespace reshard {

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "core/base/json.hpp"
+#include "core/base/text/json.hpp"
 #include "core/layout/axis.hpp"
 
 namespace reshard::test {

@@ -4,8 +4,8 @@
 #include <map>
 #include <set>
 
-#include "core/base/file.hpp"
-#include "core/mapping/side.hpp"
+#include "core/base/files/file.hpp"
+#include "core/mapping/sides/side.hpp"
 #include "tests/support/sample_models.hpp"
 
 namespace reshard {

@@ -1,13 +1,13 @@
-#include "core/plan/alike_tensors.hpp"
+#include "core/plan/equal/alike_tensors.hpp"
 
 #include <algorithm>
 
 #include <gtest/gtest.h>
 
 #include "core/base/error.hpp"
-#include "core/plan/digest_work.hpp"
+#include "core/plan/equal/digest_work.hpp"
+#include "core/plan/equal/source_proof.hpp"
 #include "core/plan/plan.hpp"
-#include "core/plan/source_proof.hpp"
 
 namespace reshard {
 namespace {

@@ -5,11 +5,11 @@
 
 #include <cstring>
 
-#include "core/base/crc64.hpp"
+#include "core/base/hash/crc64.hpp"
 #include "core/device/strided_digest.hpp"
-#include "core/plan/digest_work.hpp"
+#include "core/plan/cells/schedule.hpp"
+#include "core/plan/equal/digest_work.hpp"
 #include "core/plan/ordered_blocks.hpp"
-#include "core/plan/schedule.hpp"
 #include "tests/support/expect_refused.hpp"
 #include "tests/support/plan_world.hpp"
 

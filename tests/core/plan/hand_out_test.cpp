@@ -1,7 +1,7 @@
 // The parts of ranks cover a plan, each once, and are handed out so that no rank is idle while
 // another has one that it has not begun: simulated, with ranks of different speeds.
 
-#include "core/plan/hand_out.hpp"
+#include "core/plan/cells/hand_out.hpp"
 
 #include <algorithm>
 #include <memory>
@@ -10,9 +10,9 @@
 
 #include <gtest/gtest.h>
 
-#include "core/plan/cell_cuts.hpp"
-#include "core/plan/rank_parts.hpp"
-#include "core/plan/schedule.hpp"
+#include "core/plan/cells/cell_cuts.hpp"
+#include "core/plan/cells/rank_parts.hpp"
+#include "core/plan/cells/schedule.hpp"
 
 namespace reshard {
 namespace {

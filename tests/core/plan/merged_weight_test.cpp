@@ -1,4 +1,4 @@
-#include "core/plan/merged_weight.hpp"
+#include "core/plan/views/merged_weight.hpp"
 
 #include <gtest/gtest.h>
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/plan/blob_table.hpp"
-#include "core/plan/cell_table.hpp"
+#include "core/plan/cells/cell_table.hpp"
 #include "core/plan/file_places.hpp"
 
 namespace reshard {

@@ -8,9 +8,9 @@
 #include <random>
 #include <set>
 
+#include "core/plan/cells/replica_parts.hpp"
+#include "core/plan/cells/schedule.hpp"
 #include "core/plan/compile.hpp"
-#include "core/plan/replica_parts.hpp"
-#include "core/plan/schedule.hpp"
 #include "tests/support/expect_refused.hpp"
 #include "tests/support/plan_world.hpp"
 

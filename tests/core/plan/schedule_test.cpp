@@ -1,4 +1,4 @@
-#include "core/plan/schedule.hpp"
+#include "core/plan/cells/schedule.hpp"
 
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-#include "core/plan/shared_pages.hpp"
+#include "core/plan/equal/shared_pages.hpp"
 
 #include <gtest/gtest.h>
 
@@ -9,8 +9,8 @@
 #include <set>
 #include <utility>
 
-#include "core/plan/rank_parts.hpp"
-#include "core/plan/schedule.hpp"
+#include "core/plan/cells/rank_parts.hpp"
+#include "core/plan/cells/schedule.hpp"
 #include "tests/support/plan_world.hpp"
 
 namespace reshard {

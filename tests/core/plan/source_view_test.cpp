@@ -1,4 +1,4 @@
-#include "core/plan/source_view.hpp"
+#include "core/plan/views/source_view.hpp"
 
 #include <functional>
 

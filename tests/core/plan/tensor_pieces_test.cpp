@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-#include "core/plan/replicas.hpp"
+#include "core/plan/equal/replicas.hpp"
 
 namespace reshard {
 namespace {

@@ -1,4 +1,4 @@
-#include "core/plan/tensor_slices.hpp"
+#include "core/plan/equal/tensor_slices.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,11 +1,11 @@
-#include "core/plan/unread.hpp"
+#include "core/plan/equal/unread.hpp"
 
 #include <string_view>
 
 #include <gtest/gtest.h>
 
-#include "core/base/crc32.hpp"
-#include "core/plan/schedule.hpp"
+#include "core/base/hash/crc32.hpp"
+#include "core/plan/cells/schedule.hpp"
 
 namespace reshard {
 namespace {

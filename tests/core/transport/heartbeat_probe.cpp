@@ -14,7 +14,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include "core/transport/heartbeat.hpp"
+#include "core/transport/monitor/heartbeat.hpp"
 
 namespace {
 

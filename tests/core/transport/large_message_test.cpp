@@ -7,8 +7,8 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
+#include "core/transport/monitor/patience.hpp"
 #include "core/transport/mpi_transport.hpp"
-#include "core/transport/patience.hpp"
 
 namespace reshard {
 namespace {

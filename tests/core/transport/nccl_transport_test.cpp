@@ -9,8 +9,8 @@
 
 #include <gtest/gtest.h>
 
-#include "core/base/counted.hpp"
-#include "core/transport/patience.hpp"
+#include "core/base/tables/counted.hpp"
+#include "core/transport/monitor/patience.hpp"
 #include "tests/support/fake_nccl.hpp"
 
 namespace reshard {
@@ -179,7 +179,8 @@ TEST_F(NcclTransportTest, ARankThatNeverConnectsIsAStallOnEveryRank) {
   faults.never_begins = last();
   Error const error = same_error([&] { connect(faults, 0.5); });
   EXPECT_EQ(error.kind(), ErrorKind::stall);
-  EXPECT_TRUE(has(error, fmt::format("has not connected the {} within 0.5 s", counted(comm_.size(), "rank"))))
+  EXPECT_TRUE(has(
+      error, fmt::format("has not connected the {} within 0.5 s", counted(comm_.size(), "rank"))))
       << error.sentence();
   EXPECT_EQ(nccl_->aborts(), 1);
 }

@@ -1,4 +1,4 @@
-#include "core/transport/patience.hpp"
+#include "core/transport/monitor/patience.hpp"
 
 #include <ctime>
 #include <thread>

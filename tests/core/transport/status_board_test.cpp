@@ -1,4 +1,4 @@
-#include "core/transport/status_board.hpp"
+#include "core/transport/monitor/status_board.hpp"
 
 #include <chrono>
 #include <thread>

@@ -7,9 +7,9 @@
 #include <string>
 #include <thread>
 
+#include "core/transport/monitor/patience.hpp"
 #include "core/transport/mpi_transport.hpp"
 #include "core/transport/nccl/nccl_transport.hpp"
-#include "core/transport/patience.hpp"
 #include "tests/support/fake_nccl.hpp"
 
 namespace reshard {

@@ -9,7 +9,7 @@
 
 #include <gtest/gtest.h>
 
-#include "core/transport/patience.hpp"
+#include "core/transport/monitor/patience.hpp"
 #include "tests/core/transport/transport_site.hpp"
 
 namespace reshard {

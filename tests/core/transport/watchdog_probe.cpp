@@ -10,8 +10,8 @@
 #include <string>
 #include <thread>
 
-#include "core/base/activity.hpp"
-#include "core/transport/heartbeat.hpp"
+#include "core/base/threads/activity.hpp"
+#include "core/transport/monitor/heartbeat.hpp"
 
 namespace {
 

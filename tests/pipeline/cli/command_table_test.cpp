@@ -7,8 +7,8 @@
 
 #include <gtest/gtest.h>
 
-#include "core/base/file.hpp"
-#include "core/base/json.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/text/json.hpp"
 #include "pipeline/cli/command_line.hpp"
 #include "pipeline/cli/completion.hpp"
 #include "pipeline/commands/all_commands.hpp"

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "core/base/file.hpp"
+#include "core/base/files/file.hpp"
 #include "pipeline/cli/roff.hpp"
 #include "pipeline/job/job_field.hpp"
 

@@ -9,7 +9,7 @@
 
 #include <gtest/gtest.h>
 
-#include "core/base/crc32.hpp"
+#include "core/base/hash/crc32.hpp"
 #include "core/transport/comm.hpp"
 #include "pipeline/version.hpp"
 #include "tests/support/program_run.hpp"

@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 #include "core/base/capture.hpp"
-#include "core/base/file.hpp"
-#include "core/base/json.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/text/json.hpp"
 #include "pipeline/cli/standard_output.hpp"
 #include "tests/support/program_run.hpp"
 #include "tests/support/scratch_folder.hpp"

@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "core/base/capture.hpp"
-#include "core/plan/digest_work.hpp"
-#include "core/plan/part_plan.hpp"
+#include "core/plan/cells/part_plan.hpp"
+#include "core/plan/equal/digest_work.hpp"
 #include "tests/support/plan_regions.hpp"
 
 namespace reshard {

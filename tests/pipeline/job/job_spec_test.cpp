@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "core/base/error.hpp"
-#include "core/base/file.hpp"
+#include "core/base/files/file.hpp"
 #include "pipeline/job/job_field.hpp"
 
 namespace reshard {

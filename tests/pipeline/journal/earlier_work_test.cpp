@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <linux/magic.h>
 
-#include "core/base/file.hpp"
+#include "core/base/files/file.hpp"
 #include "tests/support/scratch_folder.hpp"
 
 namespace reshard {

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "core/base/file.hpp"
+#include "core/base/files/file.hpp"
 #include "core/formats/manifest/file_records.hpp"
 #include "tests/support/expect_refused.hpp"
 #include "tests/support/scratch_folder.hpp"

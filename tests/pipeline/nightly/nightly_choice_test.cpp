@@ -6,7 +6,7 @@
 
 #include "core/containers/saves.hpp"
 
-#include "core/base/file.hpp"
+#include "core/base/files/file.hpp"
 #include "pipeline/nightly/nightly.hpp"
 #include "pipeline/nightly/nightly_after.hpp"
 #include "pipeline/nightly/nightly_target.hpp"

@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
-#include "core/base/file.hpp"
+#include "core/base/files/file.hpp"
 #include "tests/support/expect_refused.hpp"
 #include "tests/support/scratch_folder.hpp"
 

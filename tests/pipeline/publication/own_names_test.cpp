@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "core/base/file.hpp"
+#include "core/base/files/file.hpp"
 #include "pipeline/publication/claim/strangers.hpp"
 #include "tests/support/scratch_folder.hpp"
 

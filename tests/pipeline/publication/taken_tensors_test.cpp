@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "core/plan/schedule.hpp"
+#include "core/plan/cells/schedule.hpp"
 #include "pipeline/publication/target_sums.hpp"
 #include "tests/pipeline/small_job.hpp"
 

@@ -8,9 +8,9 @@
 #include <gtest/gtest.h>
 
 #include "core/base/capture.hpp"
-#include "core/base/file.hpp"
-#include "core/plan/hand_out.hpp"
-#include "core/plan/schedule.hpp"
+#include "core/base/files/file.hpp"
+#include "core/plan/cells/hand_out.hpp"
+#include "core/plan/cells/schedule.hpp"
 #include "pipeline/publication/claim/interrupted_run.hpp"
 #include "pipeline/publication/complete_target.hpp"
 #include "pipeline/publication/target_folders.hpp"

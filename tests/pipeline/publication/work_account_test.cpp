@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "core/plan/schedule.hpp"
+#include "core/plan/cells/schedule.hpp"
 #include "pipeline/journal/journal_entries.hpp"
 #include "tests/support/plan_world.hpp"
 

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "core/base/capture.hpp"
-#include "core/base/file.hpp"
+#include "core/base/files/file.hpp"
 #include "tests/support/expect_refused.hpp"
 #include "tests/support/scratch_folder.hpp"
 

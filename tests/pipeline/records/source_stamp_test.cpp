@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
-#include "core/base/file_time.hpp"
+#include "core/base/files/file_time.hpp"
 #include "core/transport/comm.hpp"
 #include "tests/support/expect_refused.hpp"
 #include "tests/support/other_user.hpp"

@@ -4,8 +4,8 @@
 #include <sys/stat.h>
 
 #include "core/base/capture.hpp"
-#include "core/base/file.hpp"
-#include "core/plan/round_sizes.hpp"
+#include "core/base/files/file.hpp"
+#include "core/plan/cells/round_sizes.hpp"
 #include "pipeline/job/job_paths.hpp"
 #include "pipeline/publication/incremental/reuse_files.hpp"
 #include "pipeline/run/event_file.hpp"

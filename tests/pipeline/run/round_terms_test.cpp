@@ -5,8 +5,8 @@
 
 #include <gtest/gtest.h>
 
-#include "core/plan/cell_cuts.hpp"
-#include "core/plan/round_sizes.hpp"
+#include "core/plan/cells/cell_cuts.hpp"
+#include "core/plan/cells/round_sizes.hpp"
 #include "pipeline/run/checks/same_files.hpp"
 #include "pipeline/run/path/rank_loads.hpp"
 #include "tests/pipeline/small_job.hpp"

@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "core/base/capture.hpp"
-#include "core/base/file.hpp"
-#include "core/formats/stamped_files.hpp"
+#include "core/base/files/file.hpp"
+#include "core/formats/headers/stamped_files.hpp"
 #include "tests/support/scratch_folder.hpp"
 
 namespace reshard {

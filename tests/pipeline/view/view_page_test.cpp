@@ -5,8 +5,8 @@
 #include <unistd.h>
 
 #include "core/base/compressed.hpp"
-#include "core/base/json.hpp"
-#include "core/base/sha256.hpp"
+#include "core/base/hash/sha256.hpp"
+#include "core/base/text/json.hpp"
 #include "pipeline/view/view_model.hpp"
 #include "tests/support/expect_refused.hpp"
 #include "tests/support/scratch_folder.hpp"

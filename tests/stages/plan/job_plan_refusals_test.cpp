@@ -3,7 +3,7 @@
 #include <fstream>
 
 #include "core/base/capture.hpp"
-#include "core/base/text.hpp"
+#include "core/base/text/text.hpp"
 #include "tests/stages/plan/planning.hpp"
 #include "tests/support/scratch_folder.hpp"
 

@@ -5,7 +5,7 @@
 
 #include <set>
 
-#include "core/base/file.hpp"
+#include "core/base/files/file.hpp"
 #include "tests/stages/plan/planning.hpp"
 #include "tests/support/plan_regions.hpp"
 #include "tests/support/scratch_folder.hpp"

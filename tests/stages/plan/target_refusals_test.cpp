@@ -1,7 +1,7 @@
 // Targets that a source cannot become, and what they are refused with.
 
-#include "core/base/json.hpp"
-#include "core/formats/target_parts.hpp"
+#include "core/base/text/json.hpp"
+#include "core/formats/targets/target_parts.hpp"
 #include "tests/stages/plan/planning.hpp"
 
 namespace reshard::test {

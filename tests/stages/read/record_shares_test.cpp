@@ -11,8 +11,8 @@
 
 #include <gtest/gtest.h>
 
-#include "core/base/crc32.hpp"
-#include "core/plan/schedule.hpp"
+#include "core/base/hash/crc32.hpp"
+#include "core/plan/cells/schedule.hpp"
 #include "tests/support/plan_world.hpp"
 
 namespace reshard {

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "core/base/crc64.hpp"
+#include "core/base/hash/crc64.hpp"
 #include "core/transport/comm.hpp"
 #include "stages/stream/part_sums.hpp"
 

@@ -9,7 +9,7 @@
 #include <cstring>
 #include <limits>
 
-#include "core/base/crc64.hpp"
+#include "core/base/hash/crc64.hpp"
 #include "core/quant/rounded.hpp"
 
 namespace reshard {

@@ -8,8 +8,8 @@
 #include <sys/stat.h>
 
 #include "core/base/capture.hpp"
-#include "core/base/file.hpp"
-#include "core/base/json.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/text/json.hpp"
 #include "tests/support/scratch_folder.hpp"
 
 namespace reshard {

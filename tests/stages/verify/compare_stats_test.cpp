@@ -1,4 +1,4 @@
-#include "stages/verify/compare_stats.hpp"
+#include "stages/verify/surveys/compare_stats.hpp"
 
 #include <cmath>
 #include <cstring>

@@ -1,4 +1,4 @@
-#include "stages/verify/scan.hpp"
+#include "stages/verify/scans/scan.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -8,11 +8,11 @@
 
 #include <gtest/gtest.h>
 
-#include "core/base/crc64.hpp"
-#include "core/base/xxh3.hpp"
+#include "core/base/hash/crc64.hpp"
+#include "core/base/hash/xxh3.hpp"
 #include "core/device/strided_copy.hpp"
-#include "stages/verify/early_scan.hpp"
-#include "stages/verify/scan_share.hpp"
+#include "stages/verify/scans/early_scan.hpp"
+#include "stages/verify/scans/scan_share.hpp"
 #include "tests/support/scratch_folder.hpp"
 
 namespace reshard {

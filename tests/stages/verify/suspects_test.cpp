@@ -4,9 +4,9 @@
 
 #include <gtest/gtest.h>
 
-#include "core/base/crc64.hpp"
-#include "stages/verify/suspect_rules.hpp"
-#include "stages/verify/value_survey.hpp"
+#include "core/base/hash/crc64.hpp"
+#include "stages/verify/surveys/suspect_rules.hpp"
+#include "stages/verify/surveys/value_survey.hpp"
 
 namespace reshard {
 namespace {

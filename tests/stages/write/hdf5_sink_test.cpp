@@ -7,7 +7,7 @@
 #include <iterator>
 #include <random>
 
-#include "core/plan/extent_batch.hpp"
+#include "core/plan/views/extent_batch.hpp"
 #include "tests/core/containers/hdf5/container_files.hpp"
 
 namespace reshard {

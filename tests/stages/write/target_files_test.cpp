@@ -4,8 +4,8 @@
 
 #include <gtest/gtest.h>
 
-#include "core/base/crc32.hpp"
-#include "core/base/crc64.hpp"
+#include "core/base/hash/crc32.hpp"
+#include "core/base/hash/crc64.hpp"
 #include "core/containers/dcp/item.hpp"
 #include "core/containers/dcp/items_frame.hpp"
 #include "core/containers/safetensors/header_frame.hpp"

@@ -5,8 +5,8 @@
 
 #include <gtest/gtest.h>
 
-#include "core/base/crc64.hpp"
-#include "core/base/file.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/hash/crc64.hpp"
 #include "core/base/range.hpp"
 #include "tests/support/scratch_folder.hpp"
 

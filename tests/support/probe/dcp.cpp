@@ -13,9 +13,9 @@
 
 #include <sys/resource.h>
 
-#include "core/base/file.hpp"
-#include "core/base/json.hpp"
-#include "core/containers/dcp/metadata.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/text/json.hpp"
+#include "core/containers/dcp/metadata/metadata.hpp"
 #include "tests/support/dcp_metadata.hpp"
 #include "tests/support/probe/probe.hpp"
 

@@ -11,7 +11,7 @@
 #include <cstdio>
 #include <string>
 
-#include "core/base/crc32.hpp"
+#include "core/base/hash/crc32.hpp"
 #include "core/containers/dcp/directory.hpp"
 #include "core/containers/dcp/item.hpp"
 #include "tests/support/probe/probe.hpp"

@@ -16,9 +16,9 @@
 
 #include <sys/resource.h>
 
-#include "core/base/crc64.hpp"
-#include "core/base/file.hpp"
-#include "core/base/json.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/hash/crc64.hpp"
+#include "core/base/text/json.hpp"
 #include "core/containers/hdf5/container.hpp"
 #include "tests/support/probe/probe.hpp"
 

@@ -15,9 +15,9 @@
 #include <string>
 #include <vector>
 
-#include "core/base/file.hpp"
-#include "core/base/json.hpp"
-#include "core/formats/huggingface/config.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/text/json.hpp"
+#include "core/formats/huggingface/config/config.hpp"
 #include "core/formats/huggingface/folder.hpp"
 #include "core/formats/huggingface/shards.hpp"
 #include "tests/support/probe/probe.hpp"

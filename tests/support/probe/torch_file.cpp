@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "core/base/crc32.hpp"
-#include "core/base/file.hpp"
-#include "core/base/json.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/hash/crc32.hpp"
+#include "core/base/text/json.hpp"
 #include "core/containers/torch/torch_file.hpp"
 #include "tests/support/probe/probe.hpp"
 

@@ -16,8 +16,8 @@
 #include <string>
 #include <vector>
 
-#include "core/base/file.hpp"
-#include "core/base/json.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/text/json.hpp"
 #include "core/containers/safetensors/safetensors.hpp"
 #include "core/plan/catalog.hpp"
 #include "stages/read/extent_reader.hpp"

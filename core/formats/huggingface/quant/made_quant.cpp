@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "core/base/error.hpp"
-#include "core/base/text.hpp"
+#include "core/base/text/text.hpp"
 
 namespace reshard::huggingface {
 namespace {

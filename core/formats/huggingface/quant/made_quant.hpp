@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "core/base/dtype.hpp"
-#include "core/base/integers.hpp"
-#include "core/base/json.hpp"
+#include "core/base/tables/integers.hpp"
+#include "core/base/text/json.hpp"
 #include "core/formats/huggingface/options.hpp"
 
 namespace reshard::huggingface {

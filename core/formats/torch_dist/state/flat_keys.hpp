@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "core/base/dtype.hpp"
-#include "core/base/integers.hpp"
+#include "core/base/tables/integers.hpp"
 
 namespace reshard::dcp {
 

@@ -7,9 +7,9 @@
 
 #include <fmt/ranges.h>
 
-#include "core/base/text.hpp"
+#include "core/base/text/text.hpp"
 #include "core/containers/torch/torch_file.hpp"
-#include "core/formats/megatron/optimizer_groups.hpp"
+#include "core/formats/megatron/mcore/optimizer_groups.hpp"
 #include "core/formats/torch_dist/state/flat_keys.hpp"
 
 namespace reshard::dcp {

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "core/formats/checkpoint.hpp"
-#include "core/formats/run_record.hpp"
+#include "core/formats/run/run_record.hpp"
 #include "core/formats/stored_view.hpp"
 
 namespace reshard::dcp {

@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "core/base/capture.hpp"
-#include "core/base/wire.hpp"
+#include "core/base/text/wire.hpp"
 #include "core/containers/torch/torch_file.hpp"
-#include "core/formats/megatron/rank_state.hpp"
+#include "core/formats/megatron/state/rank_state.hpp"
 #include "core/formats/torch_dist/state/flat_keys.hpp"
 
 namespace reshard::dcp {

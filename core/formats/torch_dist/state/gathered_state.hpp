@@ -1,8 +1,8 @@
 #pragma once
 
 #include "core/formats/checkpoint.hpp"
-#include "core/formats/header_exchange.hpp"
-#include "core/formats/stamped_files.hpp"
+#include "core/formats/headers/header_exchange.hpp"
+#include "core/formats/headers/stamped_files.hpp"
 
 namespace reshard::dcp {
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <map>
 
-#include "core/formats/megatron/optimizer_groups.hpp"
-#include "core/formats/megatron/rank_state.hpp"
+#include "core/formats/megatron/mcore/optimizer_groups.hpp"
+#include "core/formats/megatron/state/rank_state.hpp"
 #include "core/formats/torch_dist/dist_objects.hpp"
 
 namespace reshard::dcp {

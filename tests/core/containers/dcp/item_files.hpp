@@ -5,9 +5,9 @@
 #include <string_view>
 #include <vector>
 
-#include "core/base/crc32.hpp"
+#include "core/base/hash/crc32.hpp"
 #include "core/containers/dcp/item.hpp"
-#include "core/containers/torch/zip_layout.hpp"
+#include "core/containers/torch/zip/zip_layout.hpp"
 #include "tests/support/torch_file_bytes.hpp"
 
 /// Items made for tests.

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "core/containers/dcp/item_head.hpp"
-#include "core/containers/torch/stored_crc.hpp"
+#include "core/containers/torch/zip/stored_crc.hpp"
 #include "tests/core/containers/dcp/item_files.hpp"
 
 namespace reshard::dcp {

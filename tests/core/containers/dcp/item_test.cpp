@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "core/containers/dcp/item_head.hpp"
-#include "core/containers/dcp/tensor_pickle.hpp"
+#include "core/containers/dcp/metadata/tensor_pickle.hpp"
 #include "core/containers/torch/torch_types.hpp"
 #include "tests/core/containers/dcp/item_files.hpp"
 

@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "core/containers/dcp/joined_metadata.hpp"
+#include "core/containers/dcp/metadata/joined_metadata.hpp"
 #include "tests/support/dcp_metadata.hpp"
 #include "tests/support/dcp_pickle.hpp"
 #include "tests/support/expect_refused.hpp"

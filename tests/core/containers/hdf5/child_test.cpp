@@ -1,4 +1,4 @@
-#include "core/containers/hdf5/child.hpp"
+#include "core/containers/hdf5/child/child.hpp"
 
 #include <chrono>
 #include <csignal>
@@ -11,7 +11,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "core/containers/hdf5/call_filter.hpp"
+#include "core/containers/hdf5/child/call_filter.hpp"
 #include "tests/core/containers/hdf5/container_files.hpp"
 #include "tests/support/failing_call.hpp"
 

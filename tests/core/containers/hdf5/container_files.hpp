@@ -5,9 +5,9 @@
 
 #include <gtest/gtest.h>
 
-#include "core/base/crc64.hpp"
-#include "core/base/file.hpp"
-#include "core/containers/hdf5/check_found.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/hash/crc64.hpp"
+#include "core/containers/hdf5/child/check_found.hpp"
 #include "core/containers/hdf5/container.hpp"
 #include "tests/support/scratch_folder.hpp"
 

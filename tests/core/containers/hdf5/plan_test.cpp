@@ -4,7 +4,7 @@
 
 #include <sys/resource.h>
 
-#include "core/base/workers.hpp"
+#include "core/base/threads/workers.hpp"
 #include "tests/core/containers/hdf5/container_files.hpp"
 
 namespace reshard::hdf5 {

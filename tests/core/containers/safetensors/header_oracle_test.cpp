@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-#include "core/base/json.hpp"
+#include "core/base/text/json.hpp"
 #include "tests/core/containers/safetensors/header_files.hpp"
 
 namespace reshard::safetensors {

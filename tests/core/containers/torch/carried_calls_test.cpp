@@ -1,8 +1,8 @@
-#include "core/containers/torch/carried_calls.hpp"
+#include "core/containers/torch/pickle/carried_calls.hpp"
 
 #include <gtest/gtest.h>
 
-#include "core/containers/torch/carried_names.hpp"
+#include "core/containers/torch/pickle/carried_names.hpp"
 #include "tests/support/torch_file_bytes.hpp"
 
 namespace reshard::pickle {

@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-#include "core/containers/torch/pickle_graph.hpp"
+#include "core/containers/torch/pickle/pickle_graph.hpp"
 #include "tests/support/torch_file_bytes.hpp"
 
 namespace reshard {

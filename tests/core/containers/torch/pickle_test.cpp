@@ -1,4 +1,4 @@
-#include "core/containers/torch/pickle.hpp"
+#include "core/containers/torch/pickle/pickle.hpp"
 
 #include <cmath>
 

@@ -5,9 +5,9 @@
 
 #include <gtest/gtest.h>
 
-#include "core/base/crc32.hpp"
+#include "core/base/hash/crc32.hpp"
 #include "core/containers/torch/torch_frame.hpp"
-#include "core/containers/torch/zip_directory.hpp"
+#include "core/containers/torch/zip/zip_directory.hpp"
 #include "tests/support/scratch_folder.hpp"
 #include "tests/support/torch_file_bytes.hpp"
 

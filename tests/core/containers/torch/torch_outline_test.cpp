@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "core/base/capture.hpp"
-#include "core/base/crc32.hpp"
+#include "core/base/hash/crc32.hpp"
 #include "core/containers/torch/torch_file.hpp"
 #include "tests/support/scratch_folder.hpp"
 

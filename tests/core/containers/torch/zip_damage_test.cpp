@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "core/containers/torch/zip_directory.hpp"
+#include "core/containers/torch/zip/zip_directory.hpp"
 #include "tests/support/scratch_folder.hpp"
 #include "tests/support/torch_file_bytes.hpp"
 

@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-#include "core/base/crc32.hpp"
+#include "core/base/hash/crc32.hpp"
 #include "core/containers/torch/torch_file.hpp"
 #include "core/formats/deepspeed/universal.hpp"
 #include "core/formats/format.hpp"

@@ -6,7 +6,7 @@
 
 #include "core/base/capture.hpp"
 #include "core/formats/format.hpp"
-#include "core/formats/torch_optimizer.hpp"
+#include "core/formats/run/torch_optimizer.hpp"
 #include "tests/core/formats/contents.hpp"
 #include "tests/support/sample_fsdp_ranks.hpp"
 #include "tests/support/scratch_folder.hpp"

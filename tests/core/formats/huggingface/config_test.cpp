@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "core/base/error.hpp"
-#include "core/formats/huggingface/config.hpp"
+#include "core/formats/huggingface/config/config.hpp"
 
 namespace reshard::huggingface {
 namespace {

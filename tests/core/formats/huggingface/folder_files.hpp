@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "core/base/file.hpp"
+#include "core/base/files/file.hpp"
 #include "core/formats/huggingface/folder.hpp"
 
 namespace reshard::huggingface {

@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
-#include "core/base/file.hpp"
+#include "core/base/files/file.hpp"
 #include "tests/core/formats/huggingface/folder_files.hpp"
 #include "tests/support/scratch_folder.hpp"
 

@@ -1,4 +1,4 @@
-#include "core/formats/huggingface/lora_config.hpp"
+#include "core/formats/huggingface/config/lora_config.hpp"
 
 #include <gtest/gtest.h>
 

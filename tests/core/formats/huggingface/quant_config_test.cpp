@@ -1,5 +1,5 @@
 // What config.json and hf_quant_config.json say of quantised weights.
-#include "core/formats/huggingface/quant_config.hpp"
+#include "core/formats/huggingface/config/quant_config.hpp"
 
 #include <fstream>
 

@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "core/base/capture.hpp"
-#include "core/base/file.hpp"
-#include "core/base/sha256.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/hash/sha256.hpp"
 #include "tests/support/expect_refused.hpp"
 #include "tests/support/scratch_folder.hpp"
 

@@ -1,4 +1,4 @@
-#include "core/formats/megatron/args.hpp"
+#include "core/formats/megatron/mcore/args.hpp"
 
 #include <gtest/gtest.h>
 

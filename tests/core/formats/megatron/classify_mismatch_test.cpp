@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "core/formats/megatron/classify.hpp"
+#include "core/formats/megatron/headers/classify.hpp"
 #include "tests/core/formats/megatron/support.hpp"
 
 namespace reshard::megatron {

@@ -1,4 +1,4 @@
-#include "core/formats/megatron/classify.hpp"
+#include "core/formats/megatron/headers/classify.hpp"
 
 #include <map>
 #include <random>

@@ -1,4 +1,4 @@
-#include "core/formats/megatron/directory.hpp"
+#include "core/formats/megatron/headers/directory.hpp"
 
 #include <gtest/gtest.h>
 

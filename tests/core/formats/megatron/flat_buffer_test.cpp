@@ -1,4 +1,4 @@
-#include "core/formats/megatron/flat_buffer.hpp"
+#include "core/formats/megatron/state/flat_buffer.hpp"
 
 #include <gtest/gtest.h>
 

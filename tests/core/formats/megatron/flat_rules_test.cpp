@@ -1,4 +1,4 @@
-#include "core/formats/megatron/flat_rules.hpp"
+#include "core/formats/megatron/state/flat_rules.hpp"
 
 #include <gtest/gtest.h>
 

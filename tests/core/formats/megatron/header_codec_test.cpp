@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "core/formats/megatron/shard.hpp"
+#include "core/formats/megatron/headers/shard.hpp"
 #include "tests/core/formats/megatron/support.hpp"
 
 namespace reshard::megatron {

@@ -1,9 +1,9 @@
-#include "core/formats/megatron/hybrid_pattern.hpp"
+#include "core/formats/megatron/mcore/hybrid_pattern.hpp"
 
 #include <gtest/gtest.h>
 
 #include "core/base/error.hpp"
-#include "core/formats/megatron/args.hpp"
+#include "core/formats/megatron/mcore/args.hpp"
 
 namespace reshard::megatron {
 namespace {

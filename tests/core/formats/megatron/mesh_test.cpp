@@ -1,4 +1,4 @@
-#include "core/formats/megatron/mesh.hpp"
+#include "core/formats/megatron/mcore/mesh.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,10 +1,10 @@
-#include "core/formats/megatron/paired_layers.hpp"
+#include "core/formats/megatron/mcore/paired_layers.hpp"
 
 #include <gtest/gtest.h>
 
 #include "core/base/error.hpp"
-#include "core/base/file.hpp"
-#include "core/mapping/side.hpp"
+#include "core/base/files/file.hpp"
+#include "core/mapping/sides/side.hpp"
 #include "tests/support/expect_refused.hpp"
 #include "tests/support/sample_models.hpp"
 

@@ -1,4 +1,4 @@
-#include "core/formats/megatron/rank_state.hpp"
+#include "core/formats/megatron/state/rank_state.hpp"
 
 #include <gtest/gtest.h>
 

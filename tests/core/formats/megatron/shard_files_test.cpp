@@ -4,11 +4,11 @@
 #include <gtest/gtest.h>
 
 #include "core/containers/torch/torch_frame.hpp"
-#include "core/formats/megatron/args.hpp"
-#include "core/formats/megatron/directory.hpp"
-#include "core/formats/megatron/mesh.hpp"
-#include "core/formats/megatron/state_target.hpp"
-#include "core/formats/target_parts.hpp"
+#include "core/formats/megatron/headers/directory.hpp"
+#include "core/formats/megatron/mcore/args.hpp"
+#include "core/formats/megatron/mcore/mesh.hpp"
+#include "core/formats/megatron/state/state_target.hpp"
+#include "core/formats/targets/target_parts.hpp"
 #include "tests/support/sample_models.hpp"
 
 namespace reshard::megatron {

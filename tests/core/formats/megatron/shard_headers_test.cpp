@@ -1,7 +1,7 @@
 // Files of many ranks: those that are like an earlier one are compared with it, and say the same as
 // if they had been parsed.
 
-#include "core/formats/megatron/shard_headers.hpp"
+#include "core/formats/megatron/headers/shard_headers.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "core/formats/megatron/shard_name.hpp"
+#include "core/formats/megatron/headers/shard_name.hpp"
 
 #include <algorithm>
 

@@ -1,8 +1,8 @@
-#include "core/formats/megatron/shard.hpp"
+#include "core/formats/megatron/headers/shard.hpp"
 
 #include <gtest/gtest.h>
 
-#include "core/formats/megatron/args.hpp"
+#include "core/formats/megatron/mcore/args.hpp"
 #include "tests/core/formats/megatron/support.hpp"
 
 namespace reshard::megatron {

@@ -11,11 +11,11 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "core/base/crc32.hpp"
-#include "core/base/file.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/hash/crc32.hpp"
 #include "core/containers/torch/torch_file.hpp"
-#include "core/formats/megatron/classify.hpp"
-#include "core/formats/megatron/mesh.hpp"
+#include "core/formats/megatron/headers/classify.hpp"
+#include "core/formats/megatron/mcore/mesh.hpp"
 #include "core/formats/megatron/writer.hpp"
 
 namespace reshard::megatron {

@@ -1,4 +1,4 @@
-#include "core/formats/megatron/vocab_rows.hpp"
+#include "core/formats/megatron/mcore/vocab_rows.hpp"
 
 #include <gtest/gtest.h>
 

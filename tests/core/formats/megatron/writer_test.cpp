@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "core/formats/megatron/directory.hpp"
-#include "core/formats/megatron/shard.hpp"
+#include "core/formats/megatron/headers/directory.hpp"
+#include "core/formats/megatron/headers/shard.hpp"
 #include "tests/core/formats/megatron/support.hpp"
 
 namespace reshard::megatron {

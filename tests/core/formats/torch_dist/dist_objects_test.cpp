@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "core/formats/megatron/extra_state.hpp"
-#include "core/formats/megatron/optimizer_groups.hpp"
+#include "core/formats/megatron/mcore/extra_state.hpp"
+#include "core/formats/megatron/mcore/optimizer_groups.hpp"
 
 namespace reshard {
 namespace {

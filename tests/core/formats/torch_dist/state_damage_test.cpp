@@ -7,7 +7,7 @@
 
 #include "core/containers/dcp/directory.hpp"
 #include "core/formats/dcp/named_settings.hpp"
-#include "core/formats/megatron/extra_state.hpp"
+#include "core/formats/megatron/mcore/extra_state.hpp"
 #include "core/formats/torch_dist/fsdp_record.hpp"
 #include "core/formats/torch_dist/keys.hpp"
 #include "core/formats/torch_dist/state/flat_state.hpp"

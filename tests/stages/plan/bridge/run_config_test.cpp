@@ -3,11 +3,11 @@
 #include <set>
 
 #include "core/base/capture.hpp"
-#include "core/base/file.hpp"
-#include "core/base/yaml.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/text/yaml.hpp"
 #include "core/formats/format.hpp"
 #include "stages/plan/config/carried_config.hpp"
-#include "stages/plan/source/stated_args.hpp"
+#include "stages/plan/source/facts/stated_args.hpp"
 #include "tests/stages/plan/planning.hpp"
 
 namespace reshard::test {

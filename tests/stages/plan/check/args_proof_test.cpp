@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "core/base/error.hpp"
-#include "core/mapping/map_library.hpp"
+#include "core/mapping/maps/map_library.hpp"
 #include "stages/plan/check/core_forms.hpp"
 
 namespace reshard {

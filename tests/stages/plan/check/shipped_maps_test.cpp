@@ -9,9 +9,9 @@
 
 #include "core/base/capture.hpp"
 #include "core/base/error.hpp"
-#include "core/base/file.hpp"
-#include "core/mapping/map_file.hpp"
-#include "core/mapping/map_library.hpp"
+#include "core/base/files/file.hpp"
+#include "core/mapping/maps/map_file.hpp"
+#include "core/mapping/maps/map_library.hpp"
 #include "stages/plan/check/map_check.hpp"
 
 namespace reshard {

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "core/base/error.hpp"
-#include "stages/plan/source/model_facts.hpp"
+#include "stages/plan/source/facts/model_facts.hpp"
 #include "tests/stages/plan/config/config_samples.hpp"
 
 namespace reshard {

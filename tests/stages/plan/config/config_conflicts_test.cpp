@@ -4,9 +4,9 @@
 
 #include <gtest/gtest.h>
 
-#include "core/formats/huggingface/config.hpp"
+#include "core/formats/huggingface/config/config.hpp"
 #include "stages/plan/config/expected_names.hpp"
-#include "stages/plan/source/model_facts.hpp"
+#include "stages/plan/source/facts/model_facts.hpp"
 
 namespace reshard {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "core/base/error.hpp"
 #include "stages/plan/config/carried_config.hpp"
-#include "stages/plan/source/model_facts.hpp"
+#include "stages/plan/source/facts/model_facts.hpp"
 #include "tests/stages/plan/config/config_samples.hpp"
 
 namespace reshard {

@@ -5,10 +5,10 @@
 #include <utility>
 #include <vector>
 
-#include "core/base/file.hpp"
-#include "core/base/json.hpp"
-#include "core/formats/huggingface/config.hpp"
-#include "core/mapping/map_library.hpp"
+#include "core/base/files/file.hpp"
+#include "core/base/text/json.hpp"
+#include "core/formats/huggingface/config/config.hpp"
+#include "core/mapping/maps/map_library.hpp"
 #include "core/mapping/model.hpp"
 
 /// Small configs of the families, their maps and Megatron's args of them, for the tests of this

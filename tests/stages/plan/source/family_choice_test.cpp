@@ -1,4 +1,4 @@
-#include "stages/plan/source/family_choice.hpp"
+#include "stages/plan/source/facts/family_choice.hpp"
 
 #include <fstream>
 

@@ -1,5 +1,5 @@
 // Stored tensors without a logical tensor: refused, kept, left out.
-#include "stages/plan/source/kept_tensors.hpp"
+#include "stages/plan/source/names/kept_tensors.hpp"
 
 #include "core/mapping/quant_finder.hpp"
 

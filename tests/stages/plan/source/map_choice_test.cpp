@@ -1,6 +1,6 @@
-#include "core/mapping/map_library.hpp"
+#include "core/mapping/maps/map_library.hpp"
 
-#include "stages/plan/source/model_facts.hpp"
+#include "stages/plan/source/facts/model_facts.hpp"
 #include "tests/stages/plan/planning.hpp"
 
 namespace reshard::test {

@@ -1,6 +1,6 @@
-#include "stages/plan/source/mlite_keys.hpp"
+#include "stages/plan/source/names/mlite_keys.hpp"
 
-#include "stages/plan/source/mlite_options.hpp"
+#include "stages/plan/source/names/mlite_options.hpp"
 
 #include <gtest/gtest.h>
 

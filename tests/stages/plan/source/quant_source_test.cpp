@@ -1,7 +1,7 @@
 // Quantised weights of a source: the codes and scales that a plan carries, or the values that it
 // computes.
 
-#include "stages/plan/source/quant_source.hpp"
+#include "stages/plan/source/catalog/quant_source.hpp"
 
 #include "tests/stages/plan/planning.hpp"
 

@@ -1,4 +1,4 @@
-#include "stages/plan/source/source_catalog.hpp"
+#include "stages/plan/source/catalog/source_catalog.hpp"
 
 #include "tests/stages/plan/planning.hpp"
 #include "tests/support/scratch_folder.hpp"

@@ -1,6 +1,6 @@
-#include "stages/plan/source/source_names.hpp"
+#include "stages/plan/source/catalog/source_names.hpp"
 #include "stages/plan/adapter/adapter_source.hpp"
-#include "stages/plan/source/other_form.hpp"
+#include "stages/plan/source/facts/other_form.hpp"
 
 #include "tests/stages/plan/planning.hpp"
 

@@ -1,8 +1,8 @@
-#include "stages/plan/source/state_policy.hpp"
+#include "stages/plan/source/state/state_policy.hpp"
 
 #include <algorithm>
 
-#include "core/formats/megatron/rank_states.hpp"
+#include "core/formats/megatron/state/rank_states.hpp"
 #include "tests/stages/plan/planning.hpp"
 #include "tests/support/read_only_format.hpp"
 

@@ -1,8 +1,8 @@
-#include "stages/plan/source/stated_args.hpp"
+#include "stages/plan/source/facts/stated_args.hpp"
 
 #include <gtest/gtest.h>
 
-#include "core/base/yaml.hpp"
+#include "core/base/text/yaml.hpp"
 #include "core/formats/format.hpp"
 #include "tests/stages/plan/planning.hpp"
 

@@ -1,6 +1,6 @@
-#include "stages/plan/source/stored_shares.hpp"
+#include "stages/plan/source/catalog/stored_shares.hpp"
 
-#include "stages/plan/source/restride.hpp"
+#include "stages/plan/source/catalog/restride.hpp"
 #include "tests/stages/plan/planning.hpp"
 
 namespace reshard::test {

@@ -1,5 +1,5 @@
 // Names of trainers against those of Hugging Face: by patterns, the longest first.
-#include "stages/plan/source/trainer_names.hpp"
+#include "stages/plan/source/names/trainer_names.hpp"
 
 #include <gtest/gtest.h>
 

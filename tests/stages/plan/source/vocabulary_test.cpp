@@ -1,9 +1,9 @@
 // Which rows of a padded vocabulary a job between Megatron layouts carries, and what the target is
 // padded to.
 
-#include "stages/plan/source/vocabulary.hpp"
+#include "stages/plan/source/facts/vocabulary.hpp"
 
-#include "core/plan/digest_work.hpp"
+#include "core/plan/equal/digest_work.hpp"
 #include "tests/stages/plan/planning.hpp"
 #include "tests/support/scratch_folder.hpp"
 
