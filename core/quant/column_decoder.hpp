@@ -3,6 +3,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "core/quant/code_grid.hpp"
@@ -23,11 +24,14 @@ class ColumnDecoder {
   void run(RowPart const& part, StoredParts const& stored, std::byte* to);
 
  private:
-  void take_codes(std::int64_t row, RowPart const& part, TensorPart const& codes);
+  std::uint8_t const* take_codes(std::int64_t row, RowPart const& part, TensorPart const& codes,
+                                 std::size_t bytes);
   void take_factors(std::int64_t row, RowPart const& part, StoredParts const& stored);
-  double zero_point(std::int64_t row, std::int64_t scale, std::int64_t block_row,
-                    std::int64_t block_column, StoredParts const& stored) const;
-  void put_row(std::int64_t columns, std::byte* to) const;
+  void take_scales(std::int64_t first, std::int64_t count, double second, TensorPart const& scales);
+  void take_zeros(std::int64_t row, std::int64_t scale_row, std::int64_t first, std::int64_t count,
+                  StoredParts const& stored);
+  void put_numbers(std::uint8_t const* codes, std::int64_t count, float* to) const;
+  void put_row(std::uint8_t const* codes, std::int64_t columns, std::byte* to) const;
 
   CodeGrid grid_;
   bool groups_;
@@ -36,8 +40,13 @@ class ColumnDecoder {
   int zero_offset_;
   float last_;  ///< factor of all values
   std::array<float, 256> numbers_{};
-  // Of one row, an element for each column of the part.
-  std::vector<std::uint8_t> codes_;
+  std::array<float, 256> short_scales_{};  ///< by code, of 8-bit scales times the second one
+  std::optional<std::uint64_t> second_;    ///< that one, as bits
+  std::vector<std::uint8_t> codes_;        ///< of a row or of zero points
+  // Of one row, an element for each of its blocks.
+  std::vector<float> block_scales_;
+  std::vector<float> block_zeros_;
+  // An element for each column of the part.
   std::vector<float> scales_;
   std::vector<float> zeros_;
   std::vector<float> factors_;

@@ -67,19 +67,23 @@ bool keep_values(Bytes from, std::span<std::byte> to) {
   using From = typename ShortFloat<source>::Code;
   using To = typename ShortFloat<target>::Code;
   std::uint32_t lost = 0;
-  with_wide_vectors([&lost, at = from.data(), into = to.data(), count = to.size() / sizeof(To)] {
-    std::uint32_t different = 0;
-    for (std::size_t i = 0; i < count; ++i) {
-      From code;
-      std::memcpy(&code, at + i * sizeof code, sizeof code);
-      std::uint32_t const value = ShortFloat<source>::widened(code);
-      std::uint32_t const kept = ShortFloat<target>::kept(value);
-      different |= ShortFloat<target>::lost(kept, value);
-      auto const stored = static_cast<To>(kept);
-      std::memcpy(into + i * sizeof stored, &stored, sizeof stored);
-    }
-    lost = different;
-  });
+  constexpr Vectors most = target == formats::bf16 && source == formats::f32
+                               ? Vectors::avx2  // faster than the widest ones
+                               : Vectors::avx512;
+  with_wide_vectors<most>(
+      [&lost, at = from.data(), into = to.data(), count = to.size() / sizeof(To)] {
+        std::uint32_t different = 0;
+        for (std::size_t i = 0; i < count; ++i) {
+          From code;
+          std::memcpy(&code, at + i * sizeof code, sizeof code);
+          std::uint32_t const value = ShortFloat<source>::widened(code);
+          std::uint32_t const kept = ShortFloat<target>::kept(value);
+          different |= ShortFloat<target>::lost(kept, value);
+          auto const stored = static_cast<To>(kept);
+          std::memcpy(into + i * sizeof stored, &stored, sizeof stored);
+        }
+        lost = different;
+      });
   return lost == 0;
 }
 
@@ -136,8 +140,9 @@ void round_values(Bytes from, DType wanted, std::span<std::byte> to) {
       std::memcpy(into + i * sizeof rounded, &rounded, sizeof rounded);
     }
   };
-  if (wanted == DType::bf16)
-    with_wide_vectors([=] { round_each([](std::uint32_t value) { return bf16_of(value); }); });
+  if (wanted == DType::bf16)  // slower with the widest ones
+    with_wide_vectors<Vectors::avx2>(
+        [=] { round_each([](std::uint32_t value) { return bf16_of(value); }); });
   else
     with_wide_vectors([=] { round_each([](std::uint32_t value) { return f16_of(value); }); });
 }

@@ -12,6 +12,7 @@
 #endif
 
 #include "core/base/error.hpp"
+#include "core/quant/unpack_codes.hpp"
 #include "core/quant/wide_vectors.hpp"
 
 namespace reshard::quant {
@@ -123,55 +124,8 @@ constexpr Index stretch = 2048;
 
 void put(std::byte* to, Index i, std::uint16_t element) { std::memcpy(to + 2 * i, &element, 2); }
 
-[[gnu::always_inline]] inline void unpack_pairs(std::uint8_t const* __restrict__ pairs, Index count,
-                                                std::uint8_t* __restrict__ to) {
-  for (Index i = 0; i < count; ++i) {
-    to[2 * i] = pairs[i] & 15U;
-    to[2 * i + 1] = static_cast<std::uint8_t>(pairs[i] >> 4U);
-  }
-}
-
-/// `count` codes of `bits` bits that begin at a bit, one in each byte of `to`. Pre: bits < 8.
-[[gnu::always_inline]] inline void unpack(std::span<std::byte const> codes, int bits,
-                                          Index first_bit, Index count, std::uint8_t* to) {
-  auto const one_at = [&](Index i) {
-    auto const bit = static_cast<std::size_t>(first_bit + i * bits);
-    auto window = static_cast<std::uint64_t>(codes[bit / 8]);
-    if (static_cast<int>(bit % 8) + bits > 8)
-      window |= static_cast<std::uint64_t>(codes[bit / 8 + 1]) << 8U;
-    return static_cast<std::uint8_t>((window >> bit % 8) & detail::ones(bits));
-  };
-  Index i = 0;
-  for (; i < count && (first_bit + i * bits) % 8 != 0; ++i) to[i] = one_at(i);
-  if (bits == 4) {
-    Index const pairs = (count - i) / 2;
-    unpack_pairs(reinterpret_cast<std::uint8_t const*>(codes.data()) + (first_bit + i * 4) / 8,
-                 pairs, to + i);
-    i += 2 * pairs;
-  }
-  // Eight codes are `bits` bytes. The halves of a word move apart, then the halves of these, then
-  // theirs; four words are a vector.
-  std::uint64_t const fours = detail::ones(4 * bits);
-  std::uint64_t const pairs = detail::ones(2 * bits) * 0x0000'0001'0000'0001U;
-  std::uint64_t const ones = detail::ones(bits) * 0x0001'0001'0001'0001U;
-  auto const step = static_cast<std::size_t>(bits);
-  auto at = static_cast<std::size_t>((first_bit + i * bits) / 8);
-  for (; i + 32 <= count && at + 3 * step + 8 <= codes.size(); i += 32, at += 4 * step) {
-    std::array<std::uint64_t, 4> words;
-    for (std::size_t k = 0; k < 4; ++k)
-      std::memcpy(&words[k], codes.data() + at + k * step, sizeof words[k]);
-    for (std::uint64_t& word : words) {
-      word = (word & fours) | (word >> (4 * bits) & fours) << 32U;
-      word = (word & pairs) | (word >> (2 * bits) & pairs) << 16U;
-      word = (word & ones) | (word >> bits & ones) << 8U;
-    }
-    std::memcpy(to + i, words.data(), sizeof words);
-  }
-  for (; i < count; ++i) to[i] = one_at(i);
-}
-
 #if defined(__x86_64__)
-/// The same for codes of 4 bits, 16 at a time: the table is in two registers.
+/// look_up() of codes of 4 bits, 16 at a time: the table is in two registers.
 [[gnu::target("avx2")]] void look_up_16(std::uint16_t const* elements, std::uint8_t const* codes,
                                         Index count, std::byte* to) {
   auto const load = [](void const* at) { return _mm_loadu_si128(static_cast<__m128i const*>(at)); };
@@ -281,7 +235,7 @@ template <class NumberOf>
       auto const elements =
           tables_.of(scale, parts.scales, factors, [&](auto const&... of) { fill(of...); });
 #if defined(__x86_64__)
-      if (elements.size() == 16 && detail::has_avx2)
+      if (elements.size() == 16 && widest_vectors != Vectors::plain)
         look_up_16(elements.data(), codes, count, to);
       else
 #endif
@@ -337,7 +291,8 @@ void Dequantiser::run(RowPart const& part, StoredBytes const& stored, std::span<
                           {stored.groups.data(), needs.groups.begin},
                           {stored.factors.data(), needs.factors.begin}};
   if (by_columns_) return by_columns_->run(part, parts, to.data());
-  with_wide_vectors([&] { run_rows(part, stored.codes, parts, to.data()); });
+  // GCC 12 makes slower code of put_each() for the widest ones.
+  with_wide_vectors<Vectors::avx2>([&] { run_rows(part, stored.codes, parts, to.data()); });
 }
 
 }  // namespace reshard::quant

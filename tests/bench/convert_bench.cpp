@@ -9,7 +9,7 @@
 
 #include "core/quant/convert.hpp"
 #include "core/quant/dequantise.hpp"
-#include "core/quant/encode.hpp"
+#include "core/quant/encode/encode.hpp"
 
 namespace {
 

@@ -155,3 +155,37 @@ def test_other_forms_of_gpt_oss_and_dbrx_are_refused(program, scratch):
               metadata={"format": "pt"})
     (dbrx / "config.json").write_text(json.dumps({"model_type": "dbrx"}))
     assert f"'{name}' [64, 32] holds the experts" in refusal(program, scratch, dbrx, target_options={"quant": "fp8-channel"}, model={"map": "none"})
+
+
+@pytest.mark.parametrize("hidden", [256, 160])
+def test_scales_that_transformers_has_together_are_those_of_their_experts(hidden, program, scratch, monkeypatch):
+    """transformers saves FP8 that it made while loading with experts apart and the scales of a layer's experts in one tensor. Weights whose sides are no
+    multiples of a block stay BF16; beside them stands a tensor of scales that was never set."""
+    from transformers import AutoModelForCausalLM, FineGrainedFP8Config
+    from transformers.quantizers.auto import AUTO_QUANTIZER_MAPPING
+
+    monkeypatch.setattr(AUTO_QUANTIZER_MAPPING["fp8"], "validate_environment", lambda self, *args, **keys: None)  # asks for a GPU
+    family = family_models.Family(family_models.dense("Qwen3Moe", **WIDE | EXPERTS | dict(hidden_size=hidden, moe_intermediate_size=128)), Layout(), Layout())
+    plain, made = family_models.save_family(scratch / "hf", family), scratch / "fp8"
+    settings = FineGrainedFP8Config(modules_to_not_convert=["lm_head"])
+    AutoModelForCausalLM.from_pretrained(plain, dtype=torch.bfloat16, quantization_config=settings, device_map="cpu").save_pretrained(made)
+    state = read_hf(made)
+    values = read_hf(program.to_hf(made, scratch / "values", model={"quant": "dequantise-bf16"}))
+    experts = [name for name in state if ".experts." in name and name.endswith(".weight")]
+    assert experts and not any(f"{name}_scale_inv" in state for name in experts)
+    assert {state[name].dtype for name in experts} == {torch.float8_e4m3fn if hidden % 128 == 0 else torch.bfloat16}
+    for name in experts:
+        if state[name].dtype == torch.bfloat16:
+            assert torch.equal(values[name], state[name]), name
+            continue
+        stem, expert, part = name.removesuffix(".weight").rsplit(".", 2)
+        joined = state[f"{stem}.{'down_proj' if part == 'down_proj' else 'gate_up_proj'}_scale_inv"][int(expert)]
+        scale = joined if part == "down_proj" else joined.chunk(2)[part == "up_proj"]
+        rows, columns = state[name].shape
+        wide = scale.repeat_interleave(128, 0)[:rows].repeat_interleave(128, 1)[:, :columns]
+        assert torch.equal(values[name], (state[name].float() * wide.float()).to(torch.bfloat16)), name
+    if hidden % 128:
+        return
+    outcome = program.attempt(made, scratch / "megatron", "megatron", ranks=1)
+    assert outcome.returncode == 3
+    assert "quantised by fp8" in outcome.stderr and 'model.quant = "dequantise-bf16" computes BF16 weights for any target' in outcome.stderr

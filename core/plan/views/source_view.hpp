@@ -11,7 +11,7 @@
 #include "core/plan/views/gathered.hpp"
 #include "core/plan/views/merged_weight.hpp"
 #include "core/quant/dequantise.hpp"
-#include "core/quant/encode.hpp"
+#include "core/quant/encode/encode.hpp"
 
 namespace reshard {
 

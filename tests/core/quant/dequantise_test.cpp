@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "core/base/error.hpp"
+#include "core/quant/wide_vectors.hpp"
 #include "tests/support/slow_quant.hpp"
 
 namespace reshard {
@@ -21,6 +22,7 @@ using quant::MatrixShape;
 using quant::RowPart;
 using quant::Scheme;
 using quant::SecondScale;
+using quant::Vectors;
 
 std::span<std::byte const> range_of(std::vector<std::byte> const& bytes, FlatRange const& range,
                                     int element_bits) {
@@ -102,8 +104,12 @@ void expect_the_slow_definition(std::vector<QuantForm> const& forms,
                    .rows = shape.stack * shape.rows,
                    .first_column = 0,
                    .columns = shape.columns});
-      for (int i = 0; i < 60 && !testing::Test::HasFatalFailure(); ++i)
+      Vectors const widest = quant::widest_vectors;
+      for (int i = 0; i < 60 && !testing::Test::HasFatalFailure(); ++i) {
+        quant::widest_vectors = std::min(widest, static_cast<Vectors>(i % 3));
         expect_part(decoder, weight, wanted, random_part(shape, random));
+      }
+      quant::widest_vectors = widest;
       if (testing::Test::HasFatalFailure()) return;
     }
 }

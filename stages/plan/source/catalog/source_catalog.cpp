@@ -456,10 +456,9 @@ class CatalogBuilder {
         unnamed_beside(name.name, share.tensors, names, source_.stored, levels);
     unknown_form_ = !beside.empty() && !choice_.method.empty();
     if (beside.empty()) return "";
-    bool const has_values =
-        match_quantised(model_, side_, name, share.place,
-                        finder_over(share.tensors, source_.stored), MatchFor::values)
-            .has_value();
+    bool const has_values = match_quantised(model_, side_, name, share.place,
+                                            finder_of_values(share, name), MatchFor::values)
+                                .has_value();
     return other_form_words(beside, choice_.method, has_values);
   }
 
@@ -500,6 +499,10 @@ class CatalogBuilder {
       for (std::string const& part : match.stored_parts)
         if (auto const found = share.tensors.find(part); found != share.tensors.end())
           explained_[found->second] = true;
+    auto const at = find(share.tensors, name, share.where);
+    auto const stacked = stacked_scale(name.name + "_scale_inv");
+    if (at && stacked && bits(source_.stored.tensors[*at].dtype) > 8)
+      static_cast<void>(place_of(share, stacked->name));
   }
 
   /// Where a stored tensor lies, which is explained by that.
@@ -526,17 +529,22 @@ class CatalogBuilder {
     return place_in_stack(*place, *stacked, rows, stated);
   }
 
-  /// A weight whose parts are there, as computed values; false when it is stored as it is.
-  bool add_dequantised(StoredShare const& share, StoredName const& name) {
-    if (model_.schemes().empty() || !choice_.dequantise) return false;
-    FindTensor const stored = finder_over(share.tensors, source_.stored);
-    auto const find = [&](std::string const& part) {
+  /// Finds the parts of a weight, those within a tensor of all experts included.
+  FindTensor finder_of_values(StoredShare const& share, StoredName const& name) {
+    return [this, &share, &name,
+            stored = finder_over(share.tensors, source_.stored)](std::string const& part) {
       auto found = stored(part);
       if (auto const stacked = found ? std::nullopt : scale_in_stack(share, name, part))
         found = FoundTensor{stacked->dtype, stacked->shape};
       return found;
     };
-    auto const match = match_quantised(model_, side_, name, share.place, find, MatchFor::values);
+  }
+
+  /// A weight whose parts are there, as computed values; false when it is stored as it is.
+  bool add_dequantised(StoredShare const& share, StoredName const& name) {
+    if (model_.schemes().empty() || !choice_.dequantise) return false;
+    auto const match = match_quantised(model_, side_, name, share.place,
+                                       finder_of_values(share, name), MatchFor::values);
     if (!match) return false;
     if (in_chunks())
       fail(
