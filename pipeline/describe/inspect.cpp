@@ -15,7 +15,7 @@
 #include "pipeline/describe/run_table.hpp"
 #include "pipeline/job/option_words.hpp"
 #include "pipeline/job/plan_request.hpp"
-#include "stages/plan/job_plan.hpp"
+#include "stages/plan/catalogue.hpp"
 #include "stages/write/leftovers.hpp"
 
 namespace reshard {

@@ -17,6 +17,7 @@
 #include "pipeline/verify/reading_terms.hpp"
 #include "pipeline/verify/suspects/suspect_tensors.hpp"
 #include "pipeline/verify/tensor_hashes.hpp"
+#include "stages/plan/catalogue.hpp"
 #include "stages/read/open_source.hpp"
 
 namespace reshard {

@@ -22,6 +22,7 @@
 #include "pipeline/records/target_check.hpp"
 #include "pipeline/records/target_manifest.hpp"
 #include "pipeline/verify/reading_terms.hpp"
+#include "stages/plan/catalogue.hpp"
 #include "stages/read/open_source.hpp"
 
 namespace reshard {

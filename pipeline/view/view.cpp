@@ -16,7 +16,7 @@
 #include "pipeline/version.hpp"
 #include "pipeline/view/job_figures.hpp"
 #include "pipeline/view/view_model.hpp"
-#include "stages/plan/job_plan.hpp"
+#include "stages/plan/catalogue.hpp"
 #include "stages/read/open_source.hpp"
 #include "stages/write/leftovers.hpp"
 

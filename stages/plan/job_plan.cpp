@@ -32,6 +32,7 @@
 #include "stages/plan/identity_plan.hpp"
 #include "stages/plan/quant/made_quant.hpp"
 #include "stages/plan/source/catalog/quant_source.hpp"
+#include "stages/plan/source/described_source.hpp"
 #include "stages/plan/source/facts/megatron_form.hpp"
 #include "stages/plan/source/facts/settled_configs.hpp"
 #include "stages/plan/source/facts/stated_args.hpp"
@@ -45,35 +46,6 @@
 
 namespace reshard {
 namespace {
-
-/// As read_source_model(). That no args are there is no riddle where the file with them is missing.
-SourceModel read_described(Checkpoint const& source, PlanRequest const& request,
-                           bool carry_states) {
-  SourceModel model;
-  auto const failed = capture([&] { model = read_source_model(source, request, carry_states); });
-  if (!failed) return model;
-  if (failed->kind() == ErrorKind::source && source.names == NameOwner::megatron &&
-      source.storage == Storage::chunks && !source.chunked.has_common_file &&
-      !source.shares.shape && request.read.config.empty() && args_of(source).is_null())
-    fail(ErrorKind::source,
-         "{}: has neither {} nor args in another place, so nothing here describes the model. {}.",
-         source.folder.string(), dcp::common_name, way_to_a_config(source));
-  throw *failed;
-}
-
-/// Whether nothing in the job needs more than names of a source that its map does not describe.
-bool may_keep_names(Checkpoint const& source, PlanRequest const& request) {
-  return request.read.map == "auto" && source.names == NameOwner::family &&
-         !source.others.adapter && !request.read.dequantise && request.read.true_vocab_size == 0 &&
-         !request.changes.any();
-}
-
-/// The warning of such a job, which keeps names without being asked to.
-std::string carried_note(Error const& unknown_form) {
-  std::string sentence = unknown_form.sentence();
-  sentence.resize(std::min(sentence.find(" model.map = \"none\""), sentence.size()));
-  return "names and bytes are kept as they are, because of how weights are quantised: " + sentence;
-}
 
 /// The target of a job whose source was read through a map.
 class JobPlanner {
@@ -360,11 +332,6 @@ class JobPlanner {
 
 }  // namespace
 
-static PlanRequest behind(FoundPrefix const& found, PlanRequest request) {
-  request.read.prefix = found.prefix;
-  return request;
-}
-
 JobPlan make_job_plan(Checkpoint const& source, PlanRequest const& request,
                       PlanLimits const& limits, std::function<void()> const& tensors_read) {
   check_quantisable(source, request);
@@ -379,7 +346,7 @@ JobPlan make_job_plan(Checkpoint const& source, PlanRequest const& request,
         source.names == NameOwner::family ? ", and name the model's config.json with source.config"
                                           : "");
   if (auto const found = found_prefix(source, request, named, PrefixUse::job)) {
-    JobPlan plan = make_job_plan(source, behind(*found, request), limits, tensors_read);
+    JobPlan plan = make_job_plan(source, behind_prefix(*found, request), limits, tensors_read);
     plan.warnings.insert(plan.warnings.begin(), found->note);
     return plan;
   }
@@ -395,57 +362,6 @@ JobPlan make_job_plan(Checkpoint const& source, PlanRequest const& request,
   as_stored.read.map = "none";
   if (capture([&] { plan = make_identity_plan(source, as_stored, limits, tensors_read); }))
     throw *failed;
-  plan.warnings.insert(plan.warnings.begin(), carried_note(*failed));
-  return plan;
-}
-
-JobPlan catalogue(Checkpoint const& source, PlanRequest const& request, Masters masters) {
-  if (request.read.map == "none" && source.storage == Storage::shares &&
-      source.shares.places.size() > 1)
-    fail(ErrorKind::usage,
-         "{}: its ranks use the same names for different parts of the model, which only a map can "
-         "put together. Leave out --map none.",
-         source.place);
-  bool const plain = source.storage == Storage::chunks && source.names == NameOwner::family;
-  bool const described =
-      request.read.map != "auto" || !request.read.config.empty() || !source.model.config.is_null();
-  if (request.read.map == "none" || (plain && !described))
-    return identity_catalogue(source, request);
-  if (source.storage != Storage::chunks && !request.read.prefix.empty())
-    fail(ErrorKind::usage,
-         "[source] prefix = \"{}\": {} is a {} checkpoint, whose keys have no prefix to remove. "
-         "Leave it out.",
-         request.read.prefix, source.folder.string(), source.format->name());
-  if (auto const found = found_prefix(source, request, false, PrefixUse::look)) {
-    JobPlan job = catalogue(source, behind(*found, request), masters);
-    job.listing.prefix_note = found->note;
-    return job;
-  }
-  check_wrapped(source, request, false);
-  SourceModel model = read_described(source, request, !source.others.adapter);
-  merge_adapter(source, request, model);
-  if (masters != Masters::as_stored) split_masters(source, model, false, masters == Masters::apart);
-  change_model(source, request, model);
-  JobPlan job;
-  job.map_name = model.names.maps.family ? model.names.maps.family->name : "";
-  job.warnings = std::move(model.warnings);
-  job.model = std::move(model.model);
-  job.source = std::move(model.stored.catalog);
-  job.listing.adds = std::move(model.stored.adds);
-  job.listing.casts = std::move(model.stored.casts);
-  job.listing.padded_vocab = model.facts.traits.padded_vocab;
-  job.changed = std::move(model.changed);
-  return job;
-}
-
-JobPlan catalogue_as_stored(Checkpoint const& source, PlanRequest const& request) {
-  JobPlan plan;
-  auto const failed = capture([&] { plan = catalogue(source, request); });
-  if (!failed) return plan;
-  if (!failed->is_of_unknown_form() || !may_keep_names(source, request)) throw *failed;
-  PlanRequest as_stored = request;
-  as_stored.read.map = "none";
-  plan = identity_catalogue(source, as_stored);
   plan.warnings.insert(plan.warnings.begin(), carried_note(*failed));
   return plan;
 }

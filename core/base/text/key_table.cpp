@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <charconv>
 
 #include <fmt/format.h>
@@ -80,9 +81,11 @@ std::optional<std::uint64_t> bytes_from_text(std::string_view text) {
   if (problem != std::errc{}) return std::nullopt;
   std::string_view unit = text.substr(static_cast<std::size_t>(rest - text.data()));
   if (unit.starts_with(' ')) unit.remove_prefix(1);
+  auto const same = [](char a, char b) { return std::tolower(a) == std::tolower(b); };
   std::uint64_t bytes = 0;
   for (Unit const& known : units)
-    if (unit == known.name && !__builtin_mul_overflow(count, known.bytes, &bytes) &&
+    if (std::ranges::equal(unit, known.name, same) &&
+        !__builtin_mul_overflow(count, known.bytes, &bytes) &&
         bytes <= INT64_MAX)
       return bytes;
   if (unit.empty() && !text.ends_with(' ') && count <= INT64_MAX) return count;

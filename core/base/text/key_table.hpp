@@ -48,8 +48,8 @@ std::string shown(Value const& value);
 /// the key takes one and the word is one, the texts between commas for a list, else the text.
 Value value_from_word(Kind kind, std::string_view word);
 
-/// "512 MiB", "5 GB", "4096": an integer and a unit (B, KB, MB, GB, TB, KiB, MiB, GiB, TiB);
-/// nullopt for any other text.
+/// "512 MiB", "5 GB", "4096": an integer and a unit (B, KB, MB, GB, TB, KiB, MiB, GiB, TiB,
+/// in capitals or not); nullopt for any other text.
 std::optional<std::uint64_t> bytes_from_text(std::string_view text);
 
 /// The shortest such text that is exactly this size.

@@ -8,6 +8,7 @@
 #include "core/mapping/maps/config_defaults.hpp"
 #include "pipeline/job/plan_request.hpp"
 #include "pipeline/records/own_manifest.hpp"
+#include "stages/plan/catalogue.hpp"
 
 namespace reshard {
 namespace {

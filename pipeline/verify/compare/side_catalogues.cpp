@@ -14,6 +14,7 @@
 #include "core/transport/shared_sight.hpp"
 #include "pipeline/job/option_words.hpp"
 #include "pipeline/job/plan_request.hpp"
+#include "stages/plan/catalogue.hpp"
 #include "stages/plan/config/expected_names.hpp"
 #include "stages/plan/source/facts/model_class.hpp"
 #include "stages/plan/source/facts/stated_args.hpp"

@@ -10,6 +10,7 @@
 #include "stages/plan/adapter/adapter_source.hpp"
 #include "stages/plan/config/args_meaning.hpp"
 #include "stages/plan/source/catalog/core_side.hpp"
+#include "stages/plan/source/catalog/lacking_tensor.hpp"
 #include "stages/plan/source/catalog/quant_source.hpp"
 #include "stages/plan/source/catalog/source_names.hpp"
 #include "stages/plan/source/facts/draft_layers.hpp"
@@ -365,7 +366,7 @@ class SourceReader {
       catalogue(*result_.names.family_side,
                 names_ ? names_->name : result_.names.maps.family->name);
       warn_of_lacking(lacking);
-      if (!in_chunks()) warn_of_copies();
+      if (!in_chunks()) warn_of_copies(result_.stored.catalog, result_.warnings);
     } else {
       check_vocab(source_, request_, result_);
       catalogue(core_side(), joined_names(result_.names.maps));
@@ -405,20 +406,6 @@ class SourceReader {
           "{} does not hold {}, which models of {} have, so the target lacks it too. Take it "
           "from the checkpoint that the run started from",
           place(), listed(lacking, 6), result_.model->origin()));
-  }
-
-  /// Copies are not read, so it is not known whether they are copies.
-  void warn_of_copies() {
-    std::vector<std::string> copies;
-    for (TensorPieces const& tensor : result_.stored.catalog.tensors)
-      for (std::size_t i = 0; tensor.has_copies() && i < tensor.size(); ++i)
-        if (tensor.is_copy(i)) copies.push_back(result_.stored.catalog.blobs[tensor.blob(i)].name);
-    if (!copies.empty())
-      result_.warnings.push_back(fmt::format(
-          "{} is a copy of another stored tensor, according to config.json and the map. A run "
-          "compares the two, and refuses the source when they differ, unless source.replicas is "
-          "\"first\"",
-          listed(copies, 4)));
   }
 
   /// The side that settles what must be there: a family may require tensors that Megatron models in

@@ -1,6 +1,7 @@
 // Jobs that keep every name: stored tensors are what they are, only boxes and files change.
 
 #include "stages/plan/identity_plan.hpp"
+#include "stages/plan/catalogue.hpp"
 
 #include "tests/stages/plan/planning.hpp"
 #include "tests/support/scratch_folder.hpp"

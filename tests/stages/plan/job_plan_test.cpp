@@ -1,7 +1,7 @@
 // Plans of small whole models, from headers alone: which files and texts a target has, and what
 // becomes of state and configs.
 
-#include "stages/plan/job_plan.hpp"
+#include "stages/plan/catalogue.hpp"
 
 #include <set>
 

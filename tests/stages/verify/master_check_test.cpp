@@ -55,8 +55,8 @@ struct Sample {
     return compare_masters(
         model, catalog, checks.front(),
         [&](std::uint32_t file, std::uint64_t offset, std::span<std::byte> into) {
-          auto const bytes = file == 0 ? std::as_bytes(std::span(masters))
-                                       : std::as_bytes(std::span(weights));
+          auto const bytes =
+              file == 0 ? std::as_bytes(std::span(masters)) : std::as_bytes(std::span(weights));
           ASSERT_LE(offset + into.size(), bytes.size());
           std::memcpy(into.data(), bytes.data() + offset, into.size());
         });

@@ -1,4 +1,5 @@
 #include "stages/plan/source/catalog/source_catalog.hpp"
+#include "stages/plan/source/catalog/lacking_tensor.hpp"
 
 #include <algorithm>
 #include <map>
@@ -234,54 +235,15 @@ class CatalogBuilder {
           share.where, name.name);
     }
     if (!side_.part(name.entry).empty()) fail_lacking_part(share, name, names);
-    if (source_.storage != Storage::shares) {
-      fail_behind_prefix(share, name);
-    }
+    if (source_.storage != Storage::shares)
+      check_for_prefix(source_.storage, share, name.name, choice_.prefix);
     std::string const form = other_form(share, names, name, levels_of(share, name));
     if (unknown_form_) check_rest(share, names);
     if (!form.empty())
       fail(ErrorKind::source, "{}: '{}', which {} expects, is not stored. {}.", share.where,
            name.name, entry, form);
     std::string const found = found_of(share, names);
-    switch (source_.storage) {
-      case Storage::shares:
-        fail(ErrorKind::source,
-             "{}: lacks '{}', which {} expects here; {}. The file is of another rank or layout, or "
-             "its args or the map describe another model: compare its names with those of another "
-             "rank (reshard ls), and check model.map.",
-             share.where, name.name, entry, found);
-      case Storage::chunks:
-        fail(ErrorKind::source,
-             "{}: lacks '{}', which {} expects; {}. The config or the map is of another model, or "
-             "the save leaves parts of the model out, such as frozen parameters: check "
-             "source.config and model.map, or keep the names with model.map = \"none\".",
-             share.where, name.name, entry, found);
-      case Storage::whole: break;
-    }
-    if (std::ranges::count(source_.index.unlisted, SharedText(name.name)) > 0)
-      fail(ErrorKind::source,
-           "{}: '{}', which {} expects, is in a file, and the index does not list it. Fetch the "
-           "index again, or set source.index = \"rebuild\".",
-           share.where, name.name, entry);
-    if (source_.model.beside && !source_.model.beside->unindexed.empty())
-      fail(ErrorKind::source,
-           "{}: lacks '{}', which {} expects. The index does not name {}, which {} in the folder: "
-           "if {} of this model, set source.index = \"rebuild\".",
-           share.where, name.name, entry, listed(source_.model.beside->unindexed, 4),
-           agreeing(source_.model.beside->unindexed.size(), "is", "are"),
-           agreeing(source_.model.beside->unindexed.size(), "it is", "they are"));
-    // Only an index can say that a tensor should be there.
-    if (std::binary_search(source_.index.promised.begin(), source_.index.promised.end(),
-                           SharedText(name.name)))
-      fail(ErrorKind::source,
-           "{}: lacks '{}', which {} expects. The index lists it, and its file does not hold it: "
-           "the two are of different saves. Restore the folder from the original.",
-           share.where, name.name, entry);
-    fail(ErrorKind::source,
-         "{}: lacks '{}', which {} expects; {}. The folder is incomplete, config.json is of "
-         "another model, or the map does not describe this form of it: compare the names with "
-         "those of the original (reshard ls), or name another map with model.map.",
-         share.where, name.name, entry, found);
+    fail_lacking_tensor(source_, share.where, name.name, entry, found);
   }
 
   /// "20 of the 21 expected names are there".
@@ -319,32 +281,6 @@ class CatalogBuilder {
          "take the original folder or quantise again; or set model.map = \"none\" to keep the "
          "stored tensors as they are, in a Hugging Face folder, DCP or HDF5.",
          share.where, name.name, there, expected);
-  }
-
-  /// The Error where this name is there behind a prefix that other keys have too.
-  void fail_behind_prefix(StoredShare const& share, StoredName const& name) const {
-    std::set<std::string_view> prefixes;
-    for (auto const& [key, at] : share.tensors)
-      if (key.ends_with("." + name.name))
-        prefixes.insert(key.substr(0, key.size() - name.name.size()));
-    if (prefixes.empty()) return;
-    std::string_view const prefix = *prefixes.begin();
-    auto const behind = static_cast<std::size_t>(std::ranges::count_if(
-        share.tensors, [&](auto const& one) { return one.first.starts_with(prefix); }));
-    std::string const stored = fmt::format(
-        "{}: '{}' is stored as '{}{}{}', and {} of {} {} with '{}{}'.", share.where, name.name,
-        choice_.prefix, prefix, name.name, behind, counted(share.tensors.size(), "key"),
-        agreeing(behind, "begins", "begin"), choice_.prefix, prefix);
-    if (source_.storage == Storage::whole)
-      fail(ErrorKind::source,
-           "{} Name a map that has these names with model.map, or keep them with model.map = "
-           "\"none\".",
-           stored);
-    fail(ErrorKind::source, "{} Set source.prefix = \"{}{}\"{}.", stored, choice_.prefix, prefix,
-         behind == share.tensors.size()
-             ? ""
-             : "; the map does not describe the other keys, and model.unmapped = \"drop\" "
-               "leaves them out");
   }
 
   void add_tensor(StoredShare const& share, std::vector<StoredName> const& names, std::size_t at,

@@ -1,4 +1,5 @@
 #include "stages/plan/source/catalog/source_catalog.hpp"
+#include "stages/plan/catalogue.hpp"
 
 #include "tests/stages/plan/planning.hpp"
 #include "tests/support/scratch_folder.hpp"
