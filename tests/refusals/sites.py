@@ -146,11 +146,12 @@ def helpers_of(codes):
 
 
 def is_seen(declared, file):
-    """Whether a file can call what another declares: its own, or one of a header of its folder, of those above it or of core/base."""
+    """Whether a file can call what another declares: its own, or one of a header of its folder, of those above and beside it, or of core/base."""
     if declared == file:
         return True
-    folder = declared.rpartition("/")[0]
-    return declared.endswith(".hpp") and (folder == "core/base" or file.startswith(folder + "/"))
+    folders = declared.split("/")[:-1]
+    around = folders[:-1] if len(folders) > 2 else folders
+    return declared.endswith(".hpp") and (folders[:2] == ["core", "base"] or file.startswith("/".join(around) + "/"))
 
 
 def without_first(group):
