@@ -66,14 +66,16 @@ std::optional<LinearRoles> linear_roles(LayoutExpr const& weight, LinearAxes con
   std::size_t ins = 0;
   for (std::size_t d = 0; d < weight.dims.size(); ++d) {
     std::vector<std::string> const here = axes_in(weight.dims[d]);
-    auto const all = [&](std::vector<std::string> const& of) {
-      return !here.empty() &&
-             std::ranges::any_of(here, [&](std::string const& axis) { return holds(of, axis); });
+    // A dimension without axes is one row or column, as of a gate: Linear(hidden, 1).
+    auto const is = [&](std::vector<std::string> const& of) {
+      return here.empty() ? of.empty() : std::ranges::any_of(here, [&](std::string const& axis) {
+        return holds(of, axis);
+      });
     };
-    if (all(axes.out)) {
+    if (is(axes.out)) {
       roles.dims.out = d;
       ++outs;
-    } else if (all(axes.in)) {
+    } else if (is(axes.in)) {
       roles.dims.in = d;
       ++ins;
     } else if (here.size() == 1 && weight.dims[d].kind == LayoutExpr::Factor::Kind::digit) {

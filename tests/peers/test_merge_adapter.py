@@ -164,6 +164,25 @@ def test_shared_experts_are_merged_and_converted(program, scratch):
     assert_same(tensors_of(back), tensors_of(adapter))
 
 
+def test_the_gate_of_a_shared_expert_is_merged(program, scratch):
+    """A Linear(hidden, 1), which target_modules = "all-linear" adapts; Megatron has it as a parameter of no layer."""
+    base = save_base(scratch / "base", lora_models.qwen2_moe(torch.bfloat16))
+    adapter = adapter_of(scratch / "adapter", base, r=4, lora_alpha=8, target_modules="all-linear")
+    assert any("shared_expert_gate" in name for name in tensors_of(adapter))
+    target = tensors_of(merge(program, base, adapter, scratch / "target"))
+    assert_same(target, lora_models.merged_tensors(base, adapter, lambda module, rank: 8 / rank))
+    tree = merge(program, base, adapter, scratch / "tree", "megatron", target_options={"layout": "{ tp = 2, pp = 2 }"})
+    assert_same(tensors_of(program.to_hf(tree, scratch / "back")), target)
+    by_peft = lora_models.adapted_model(base, adapter).merge_and_unload().state_dict()
+    for name in target:
+        if "shared_expert_gate" in name:
+            assert torch.allclose(by_peft[name].bfloat16(), target[name], rtol=2**-7, atol=0), name
+    carried = program.run(adapter, scratch / "carried", "huggingface", source_options={"config": base})
+    assert_same(tensors_of(carried), tensors_of(adapter))
+    outcome = program.attempt(adapter, scratch / "refused", "megatron", source_options={"config": base})
+    assert outcome.returncode == 2 and "'gate_weight', a parameter of no linear layer" in outcome.stderr, outcome.stderr
+
+
 def test_a_changed_value_is_found(program, scratch):
     base, adapter, _ = every_linear_layer(scratch)
     target = merge(program, base, adapter, scratch / "merged")

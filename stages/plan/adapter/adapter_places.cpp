@@ -60,6 +60,18 @@ std::set<std::string> fused_with(Model const& model, MapFile const& core,
   return result;
 }
 
+/// The last word of the name that Megatron has for a weight.
+std::string word_of(MapFile const& core, std::string const& weight) {
+  for (MapName const& name : core.stored)
+    for (MapEntry const& entry : name.entries) {
+      std::vector<std::string> const weights = parse_layout(entry.is).tensors();
+      if (std::ranges::find(weights, weight) != weights.end())
+        return std::string(module_and_word(name.name).second);
+    }
+  RESHARD_EXPECT(false);  // the target has this weight
+  return {};
+}
+
 }  // namespace
 
 void check_adapter_places(Model const& model, MapFile const& core, Catalog const& target) {
@@ -79,7 +91,12 @@ void check_adapter_places(Model const& model, MapFile const& core, Catalog const
              "trained on all of them.",
              weight, other, weight, counted(own.size(), "layer"), other,
              adapted_layers(model, other).size());
-    RESHARD_EXPECT(false);  // each form names all that a source's form names
+    fail(ErrorKind::usage,
+         "[target] adapter: the source adapts '{}', which Megatron stores as '{}', a parameter of "
+         "no linear layer: its programs have no adapter of it. Merge it, in a job whose source is "
+         "the base model (source.adapter, model.adapter = \"merge\"), or train an adapter that "
+         "leaves it out (exclude_modules).",
+         weight, word_of(core, weight));
   }
 }
 

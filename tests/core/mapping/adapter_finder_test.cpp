@@ -23,6 +23,20 @@ TEST(Adapter, EndsOfNamesMeanParametersAndTheirModules) {
   EXPECT_FALSE(means_module_of({}, "model.layers.3.mlp.experts.gate_up_proj"));
 }
 
+TEST(Adapter, AGateOfOneRowIsALinearLayer) {
+  LinearAxes const axes{.out = {}, .in = {"hidden"}};
+  auto const gate = linear_roles(parse_layout("shared.switch: 1 hidden"), axes);
+  ASSERT_TRUE(gate);
+  EXPECT_EQ(gate->dims.out, 0U);
+  EXPECT_EQ(gate->dims.in, 1U);
+  EXPECT_TRUE(gate->further.empty());
+  auto const turned = linear_roles(parse_layout("shared.switch: hidden 1"), axes);
+  ASSERT_TRUE(turned);
+  EXPECT_EQ(turned->dims.out, 1U);
+  EXPECT_FALSE(linear_roles(parse_layout("shared.switch: 1 1 hidden"), axes));
+  EXPECT_FALSE(linear_roles(parse_layout("w: 1 hidden"), {.out = {"inter"}, .in = {"hidden"}}));
+}
+
 /// The family's side of a small Qwen3 with experts, all of them in one parameter.
 struct Experts {
   Experts() : family(map_file("qwen3_moe")), core(map_file("mcore")), model(family, core, facts()) {
