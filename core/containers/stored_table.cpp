@@ -60,4 +60,13 @@ void StoredTable::forget_tensors() {
 
 void StoredTable::reserve(std::size_t more) { tensors.reserve(tensors.size() + more); }
 
+std::optional<ItemPlace> short_item(StoredTable const& stored, StoredTensor const& tensor) {
+  for (StoredChunk const& chunk : stored.chunks_of(tensor)) {
+    std::uint64_t bytes = static_cast<std::uint64_t>(bits(tensor.dtype)) / 8;
+    for (Index const extent : stored.sizes(chunk)) bytes *= static_cast<std::uint64_t>(extent);
+    if (chunk.item.size_bytes < bytes) return chunk.item;
+  }
+  return std::nullopt;
+}
+
 }  // namespace reshard

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -16,10 +17,20 @@
 
 namespace reshard {
 
-/// A value that is not a tensor, as bytes (DCP's BytesStorageMetadata).
+/// The description in `.metadata` of a box of a tensor that is an object of another class.
+struct ObjectTensor {
+  DType dtype = DType::u8;
+  SharedShape shape;           ///< of the complete tensor
+  std::vector<Index> offsets;  ///< of the box
+  std::vector<Index> sizes;
+};
+
+/// A value that is not a tensor, as bytes (DCP's BytesStorageMetadata), or a box of a tensor whose
+/// class only its own program reads; boxes of one such tensor are next to each other.
 struct StoredObject {
   std::string name;
   ItemPlace item;
+  std::optional<ObjectTensor> tensor = {};
 };
 
 /// Stored tensors and objects by their headers: 24 bytes at most for each tensor and 16 for each
@@ -58,5 +69,9 @@ struct StoredTable {
   /// Reserves room for `more` tensors of one chunk each.
   void reserve(std::size_t more);
 };
+
+/// The first item of the tensor that is shorter than its elements: it holds something else.
+/// nullopt where all have room for them.
+std::optional<ItemPlace> short_item(StoredTable const& stored, StoredTensor const& tensor);
 
 }  // namespace reshard

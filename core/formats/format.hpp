@@ -22,15 +22,16 @@ namespace reshard {
 
 /// The user's choices for opening a checkpoint.
 struct OpenChoice {
-  megatron::UserSizes sizes;   ///< of mp_rank folders
-  bool names_alone = false;    ///< keys are kept verbatim: names of no program are interpreted in
-                               ///< them
-  bool without_heads = false;  ///< payloads are not located
-  bool rank_states = false;    ///< optimizer state in files of single ranks is requested, and the
-                               ///< optimizer settings of programs other than Megatron
-  bool compare_files = true;   ///< files of ranks are checked for copies of each other
-  bool by_headers = false;     ///< of a Hugging Face folder: its index is not read
-  std::string prefix;          ///< of the weights' keys, if the user names one
+  megatron::UserSizes sizes;     ///< of mp_rank folders
+  bool names_alone = false;      ///< keys are kept verbatim: names of no program are interpreted in
+                                 ///< them
+  bool without_heads = false;    ///< payloads are not located
+  bool rank_states = false;      ///< optimizer state in files of single ranks is requested, and the
+                                 ///< optimizer settings of programs other than Megatron
+  bool compare_files = true;     ///< files of ranks are checked for copies of each other
+  bool by_headers = false;       ///< of a Hugging Face folder: its index is not read
+  bool torchao_objects = false;  ///< quantised tensors of torchao in DCP are objects; else refused
+  std::string prefix;            ///< of the weights' keys, if the user names one
 };
 
 /// The report of `inspect`: as JSON, as text, and the faults of the checkpoint.

@@ -39,11 +39,16 @@ class Lister {
                          shown_name(tensor.name));
   }
 
-  void add_object(std::string const& key, std::string const& file, std::uint64_t bytes) {
-    items_.push_back(
-        Json().set("name", key).set("dtype", "object").set("file", file).set("bytes", bytes));
-    text_ += fmt::format("{:<9}{:<24}{:>12}  {:>5}         {}\n", "object", "", human_bytes(bytes),
-                         "", shown_name(key));
+  /// `shape`: of a tensor that is an object of a class; an object that is no tensor has none.
+  void add_object(std::string const& key, std::string const& file, std::uint64_t bytes,
+                  std::vector<Index> const* shape = nullptr) {
+    Json item = Json().set("name", key).set("dtype", "object").set("file", file);
+    item.set("bytes", bytes);
+    if (shape != nullptr) item.set("shape", shape_json(*shape));
+    items_.push_back(std::move(item));
+    text_ += fmt::format("{:<9}{:<24}{:>12}  {:>5}         {}\n", "object",
+                         shape != nullptr ? shape_json(*shape).dump() : "", human_bytes(bytes), "",
+                         shown_name(key));
   }
 
   void add_logical(Model const& model, Catalog const& catalog, std::size_t t) {
@@ -110,6 +115,11 @@ std::string file_name(Checkpoint const& source, std::uint32_t file) {
 void list_chunks(Lister& lister, Checkpoint const& source) {
   StoredTable const& stored = source.stored;
   for (StoredTensor const& tensor : stored.tensors) {
+    if (auto const item = short_item(stored, tensor); item && source.chunked.item_files) {
+      lister.add_object(std::string(tensor.name.text()), file_name(source, item->file),
+                        item->size_bytes, &tensor.shape.sizes());
+      continue;
+    }
     std::string const file = tensor.chunk_count == 0
                                  ? ""
                                  : file_name(source, stored.chunks[tensor.first_chunk].item.file);

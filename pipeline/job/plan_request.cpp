@@ -25,6 +25,8 @@ OpenChoice open_choice(JobSpec const& job) {
                        format_of(job.target.format).target().rank_states;
   choice.compare_files = job.source.verify != SourceVerify::off;
   choice.by_headers = job.source.index == IndexChoice::rebuild;
+  choice.torchao_objects = job.target.format == FormatId::dcp && job.source.average.empty() &&
+                           job.target.dtype == TargetDType::keep;
   choice.prefix = job.source.prefix;
   return choice;
 }

@@ -148,6 +148,7 @@ DigestedCheckpoint digest_checkpoint(DigestQuery const& query, Comm const& comm)
   together_seeing(comm, [&] { check_checkpoint_folder(query.path); });
   OpenChoice choice;
   choice.rank_states = query.states;
+  choice.torchao_objects = true;  // the records of files cover them
   return digest_opened(open_query(query, choice, comm), query, comm);
 }
 

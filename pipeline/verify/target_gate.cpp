@@ -150,6 +150,7 @@ class Gate {
     OpenChoice choice;
     choice.rank_states = reading.map != "none";
     choice.compare_files = false;  // a model may repeat itself
+    choice.torchao_objects = true;
     choice.prefix = reading.prefix;
     Checkpoint found = open_source(target_.folder, FormatId::automatic, choice, comm_);
     together_seeing(comm_, [&] { check_opened(found); });

@@ -181,7 +181,9 @@ std::vector<std::string> file_faults(fs::path const& path, Checkpoint const& che
 VerifyReport verify_one(DigestQuery query, Comm const& comm) {
   together_seeing(comm, [&] { check_checkpoint_folder(query.path); });
   Checkpoint checkpoint;
-  auto const unreadable = capture([&] { checkpoint = open_query(query, {}, comm); });
+  OpenChoice choice;
+  choice.torchao_objects = true;  // the files' records cover them
+  auto const unreadable = capture([&] { checkpoint = open_query(query, choice, comm); });
   if (unreadable) return verify_unreadable(query.path, *unreadable, comm);
   bool const replicas = query.scope == DigestScope::all;
   std::optional<OwnRecord> own;

@@ -9,6 +9,7 @@
 #include "core/base/text/text.hpp"
 #include "core/containers/dcp/directory.hpp"
 #include "core/formats/format.hpp"
+#include "core/formats/headers/object_gate.hpp"
 #include "core/formats/huggingface/config/config_dtype.hpp"
 #include "core/formats/model_files.hpp"
 #include "core/formats/targets/target_parts.hpp"
@@ -351,6 +352,7 @@ JobPlan make_job_plan(Checkpoint const& source, PlanRequest const& request,
     return plan;
   }
   if (named) return make_identity_plan(source, request, limits, tensors_read);
+  refuse_tensor_objects(source);
   JobPlan plan;
   auto const failed =
       capture([&] { plan = JobPlanner(source, request, limits).run(tensors_read); });

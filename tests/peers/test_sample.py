@@ -32,7 +32,7 @@ def test_the_sample_holds_what_its_digests_say():
 
 
 def test_the_sample_is_small():
-    assert sum(path.stat().st_size for path in DATA.rglob("*") if path.is_file()) < 2_500_000
+    assert sum(path.stat().st_size for path in DATA.rglob("*") if path.is_file()) < 2_600_000
 
 
 def test_megatron_core_loads_the_sample():

@@ -85,8 +85,7 @@ std::optional<std::uint64_t> bytes_from_text(std::string_view text) {
   std::uint64_t bytes = 0;
   for (Unit const& known : units)
     if (std::ranges::equal(unit, known.name, same) &&
-        !__builtin_mul_overflow(count, known.bytes, &bytes) &&
-        bytes <= INT64_MAX)
+        !__builtin_mul_overflow(count, known.bytes, &bytes) && bytes <= INT64_MAX)
       return bytes;
   if (unit.empty() && !text.ends_with(' ') && count <= INT64_MAX) return count;
   return std::nullopt;

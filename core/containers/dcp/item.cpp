@@ -14,6 +14,7 @@
 #include "core/containers/torch/pickle/pickle_builder.hpp"
 #include "core/containers/torch/storage_check.hpp"
 #include "core/containers/torch/torch_file.hpp"
+#include "core/containers/torch/torch_types.hpp"
 #include "core/containers/torch/zip/zip_layout.hpp"
 
 namespace reshard::dcp {
@@ -57,19 +58,39 @@ std::string described(pickle::Document const& document) {
   return fmt::format("an object of {}.{}", module, callable);
 }
 
+bool is_of_torchao(pickle::Document const& document, pickle::NodeId node) {
+  auto const [module, name] = document.class_of(node);
+  return module == "torchao" || module.starts_with("torchao.");
+}
+
+/// The arguments of torch's _rebuild_wrapper_subclass (class, dtype, shape, …) where the value is a
+/// tensor of a class of torchao, else nullptr.
+pickle::Node const* torchao_arguments(pickle::Document const& document) {
+  if (document.class_of(document.root).second != "_rebuild_from_type_v2") return nullptr;
+  pickle::Node const& outer = document.at(document.at(document.root).arguments);
+  if (outer.items.size() != 4 ||
+      document.class_of(outer.items[0]).second != "_rebuild_wrapper_subclass" ||
+      !is_of_torchao(document, outer.items[1]))
+    return nullptr;
+  pickle::Node const& inner = document.at(outer.items[2]);
+  return inner.kind == pickle::Kind::tuple && inner.items.size() >= 3 ? &inner : nullptr;
+}
+
 std::string shape_text(std::span<Index const> shape) {
   return fmt::format("({})", fmt::join(shape, ", "));
 }
 
 class ItemReader {
  public:
-  ItemReader(File const& file, ItemPlace const& place, std::string_view key)
-      : range_(file, place.offset_bytes, place.size_bytes), key_(key) {}
+  ItemReader(File const& file, ItemPlace const& place, std::string_view key,
+             TorchaoTensors torchao = TorchaoTensors::refused)
+      : range_(file, place.offset_bytes, place.size_bytes), key_(key), torchao_(torchao) {}
 
   /// The tensor, and the record that contains it.
   struct Found {
     FileTensor tensor;
     StorageRecord record;
+    bool object = false;
   };
 
   /// Another way of torch to save: one safetensors file of all tensors in a file of a rank, of
@@ -92,7 +113,7 @@ class ItemReader {
           .size_bytes = found->storage_bytes,
           .crc32 = {}};
       expect_inside(range_, found->tensor, record);
-      return {storage_tensor(record, found->tensor, {}), record};
+      return {storage_tensor(record, found->tensor, {}), record, false};
     }
     refuse_safetensors(head);
     return read_archive();
@@ -113,17 +134,50 @@ class ItemReader {
   Found read_archive() const {
     TorchFile const torch = read_torch_file(range_);
     pickle::Node const& root = torch.document.at(torch.document.root);
+    if (root.kind != pickle::Kind::tensor && torchao_arguments(torch.document) != nullptr)
+      return read_torchao(torch.document);
     if (root.kind != pickle::Kind::tensor)
       fail(ErrorKind::source,
            "{}: the item holds {}, expected a plain tensor. Save it as a detached, dense "
            "torch.Tensor.",
            range_.name(), described(torch.document));
     pickle::TensorRef const& tensor = torch.document.tensors[root.index];
-    return {file_tensor(torch, tensor, {}), torch.storages.at(tensor.storage.key)};
+    return {file_tensor(torch, tensor, {}), torch.storages.at(tensor.storage.key), false};
+  }
+
+  /// The dtype and shape that the object represents, as `.metadata` has them.
+  Found read_torchao(pickle::Document const& document) const {
+    if (torchao_ == TorchaoTensors::refused)
+      fail(ErrorKind::source,
+           "{}: the item holds {}, a quantised tensor whose parts torchao alone puts together. "
+           "Only a job with target.format = \"dcp\" that keeps all names and values carries it, as "
+           "it is. For another use save the model with weights that are dequantised "
+           "(weight.dequantize()), or by transformers' save_pretrained.",
+           range_.name(), described(document));
+    pickle::Node const& arguments = *torchao_arguments(document);
+    Found found;
+    found.object = true;
+    auto const dtype = pickle::dtype_from_torch_name(document.class_of(arguments.items[1]).second);
+    pickle::Node const& shape = document.at(arguments.items[2]);
+    bool readable = dtype.has_value() && shape.kind == pickle::Kind::tuple;
+    std::vector<Index> extents;
+    for (pickle::NodeId const extent : shape.items) {
+      readable = readable && document.at(extent).kind == pickle::Kind::integer;
+      extents.push_back(document.at(extent).integer);
+    }
+    if (!readable)
+      fail(ErrorKind::source,
+           "{}: {} has no dtype and shape that can be read. The file is damaged, or of another "
+           "release of torch: save it again.",
+           range_.name(), described(document));
+    found.tensor.dtype = *dtype;
+    found.tensor.shape = std::move(extents);
+    return found;
   }
 
   FileRange range_;
   std::string_view key_;
+  TorchaoTensors torchao_;
 };
 
 constexpr std::string_view folder = "archive/";
@@ -168,14 +222,23 @@ class FrameWriter {
 }  // namespace
 
 ItemTensor read_tensor_item(File const& file, ItemPlace const& place, DType dtype,
-                            std::span<Index const> shape, std::string_view key) {
-  ItemReader const reader(file, place, key);
+                            std::span<Index const> shape, std::string_view key,
+                            TorchaoTensors torchao) {
+  ItemReader const reader(file, place, key, torchao);
   ItemReader::Found found = reader.read();
   reader.expect(found.tensor, dtype, shape);
   return {.payload_offset_bytes = found.tensor.offset_bytes,
           .strides = std::move(found.tensor.strides),
           .storage_offset_bytes = found.record.offset_bytes,
-          .storage_bytes = found.record.size_bytes};
+          .storage_bytes = found.record.size_bytes,
+          .object = found.object};
+}
+
+std::string class_in_item(File const& file, ItemPlace const& place) {
+  FileRange const range(file, place.offset_bytes, place.size_bytes);
+  TorchFile const torch = read_torch_file(range);
+  bool const plain = torch.document.at(torch.document.root).kind == pickle::Kind::tensor;
+  return plain ? std::string() : described(torch.document);
 }
 
 ItemLayout item_layout(DType dtype, std::span<Index const> shape) {

@@ -22,14 +22,23 @@ struct ItemTensor {
   std::uint64_t storage_offset_bytes =
       0;  ///< of the record that contains the elements, from the start of the file
   std::uint64_t storage_bytes = 0;
+  bool object = false;  ///< of a class of torchao: without plain elements
 };
+
+/// What becomes of an item with a quantised tensor of torchao, in an object of its classes.
+enum class TorchaoTensors { refused, objects };
 
 /// Finds the elements of the tensor item at `place` of `file`; one read of a few KiB for an item as
 /// torch writes it, else the archive's complete directory. Errors of kind source with path and
 /// offset: damage, an item that is not a plain tensor, a dtype or shape other than the metadata's
 /// (both values are named), a storage that lacks elements, compressed or encrypted records.
 ItemTensor read_tensor_item(File const& file, ItemPlace const& place, DType dtype,
-                            std::span<Index const> shape, std::string_view key);
+                            std::span<Index const> shape, std::string_view key,
+                            TorchaoTensors torchao = TorchaoTensors::refused);
+
+/// The class of the object in an item, as a phrase ("a tensor of class torchao.quantization.
+/// Int8Tensor"), or "" for a plain tensor. The same errors for a damaged item.
+std::string class_in_item(File const& file, ItemPlace const& place);
 
 /// The byte layout of an item of a contiguous tensor that we write, by dtype and shape.
 struct ItemLayout {

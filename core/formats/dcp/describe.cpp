@@ -10,6 +10,7 @@
 #include "core/base/files/sight.hpp"
 #include "core/base/tables/counted.hpp"
 #include "core/base/text/text.hpp"
+#include "core/containers/dcp/item.hpp"
 #include "core/formats/inspect_lines.hpp"
 #include "core/formats/manifest/manifest.hpp"
 #include "core/formats/megatron/mcore/root.hpp"
@@ -52,19 +53,16 @@ std::string fault_of(StoredTable const& metadata, StoredTensor const& tensor) {
                              : fmt::format("{} chunks hold {}", fault->holders, fault->where);
 }
 
-/// A mismatch of .metadata and a shorter item: torch describes a tensor of a subclass, such as a
-/// quantised one of torchao, by the dtype and shape that it represents.
-std::string short_item_of(StoredTable const& metadata, StoredTensor const& tensor) {
-  for (StoredChunk const& chunk : metadata.chunks_of(tensor)) {
-    std::uint64_t bytes = static_cast<std::uint64_t>(bits(tensor.dtype)) / 8;
-    for (Index const extent : metadata.sizes(chunk)) bytes *= static_cast<std::uint64_t>(extent);
-    if (chunk.item.size_bytes < bytes)
-      return fmt::format(
-          "its item has {} bytes, and elements of {} take {}: it holds another object, such as a "
-          "quantised tensor of torchao, which cannot be read",
-          chunk.item.size_bytes, reshard::name(tensor.dtype), bytes);
-  }
-  return "";
+/// The object in an item that is shorter than its elements, or why it is not one.
+std::string object_in(Checkpoint const& checkpoint, ItemPlace const& item) try {
+  std::string const found =
+      class_in_item(File::open_for_reading(checkpoint.files[item.file]), item);
+  return found.empty()
+             ? "its item is shorter than its elements: the files are from different saves, "
+               "or damaged. Fetch the checkpoint again"
+             : "is " + found;
+} catch (Error const& error) {
+  return std::string(error.sentence());
 }
 
 bool has_common_object(StoredTable const& stored) {
@@ -74,11 +72,16 @@ bool has_common_object(StoredTable const& stored) {
 struct Totals {
   std::map<std::string, std::pair<std::int64_t, std::uint64_t>> dtypes;  ///< tensors and bytes
   std::vector<std::uint64_t> chunk_bytes;
+  std::int64_t objects = 0;  ///< tensors whose items are shorter than their elements
 };
 
 Totals totals_of(StoredTable const& metadata) {
   Totals totals;
   for (StoredTensor const& tensor : metadata.tensors) {
+    if (short_item(metadata, tensor)) {
+      ++totals.objects;
+      continue;
+    }
     auto& [count, bytes] = totals.dtypes[std::string(reshard::name(tensor.dtype))];
     ++count;
     for (StoredChunk const& chunk : metadata.chunks_of(tensor)) {
@@ -157,6 +160,10 @@ class DcpReport {
       texts.push_back(fmt::format("{}: {}, {}", dtype, counted(total.first, "tensor"),
                                   human_bytes(total.second)));
     }
+    if (totals.objects > 0) {
+      kinds.set("object", Json().set("tensors", totals.objects));
+      texts.push_back(fmt::format("objects: {}", counted(totals.objects, "tensor")));
+    }
     result_.json.set("dtypes", kinds);
     line("dtypes", fmt::format("{}", fmt::join(texts, "; ")));
     if (metadata.chunks.size() > many_chunks ||
@@ -166,9 +173,28 @@ class DcpReport {
                       "chunks",
                       counted(metadata.chunks.size(), "chunk"), human_bytes(median)));
     for (StoredTensor const& tensor : metadata.tensors)
-      for (std::string const& fault : {fault_of(metadata, tensor), short_item_of(metadata, tensor)})
-        if (!fault.empty() && mismatches_.size() < most_mismatches)
-          mismatches_.push_back(fmt::format("'{}': {}", tensor.name, fault));
+      if (std::string const fault = fault_of(metadata, tensor);
+          !fault.empty() && mismatches_.size() < most_mismatches)
+        mismatches_.push_back(fmt::format("'{}': {}", tensor.name, fault));
+    if (totals.objects > 0) objects(checkpoint, totals.objects);
+  }
+
+  /// Tensors of a class of another package: torch describes them by the dtype and shape that they
+  /// represent. One of them is read.
+  void objects(Checkpoint const& checkpoint, std::int64_t count) {
+    for (StoredTensor const& tensor : checkpoint.stored.tensors) {
+      auto const item = short_item(checkpoint.stored, tensor);
+      if (!item) continue;
+      std::string const found = object_in(checkpoint, *item);
+      std::string const text = fmt::format("'{}': {}", tensor.name, found);
+      of_torchao_ = found.find(" torchao.") != std::string::npos;
+      if (!of_torchao_) return mismatches_.push_back(text);
+      notes_.push_back(fmt::format(
+          "{}. {} of {} hold fewer bytes than their elements take; only target.format = \"dcp\" "
+          "carries such tensors, as they are",
+          text, count, counted(checkpoint.stored.tensors.size(), "tensor")));
+      return;
+    }
   }
 
   /// State under names of parameters, and its possible uses.
@@ -187,6 +213,8 @@ class DcpReport {
         named
             ? "weights and optimizer: dcp, deepspeed; with the model's config.json and F32 weights "
               "torch_dist, megatron, fsdp_dtensor, hdf5. Only weights: huggingface, mistral"
+        : of_torchao_
+            ? "dcp, as it is"
             : "weights: huggingface, dcp, hdf5, deepspeed; with the model's config.json every "
               "format");
   }
@@ -275,6 +303,7 @@ class DcpReport {
   Inspection result_;
   std::vector<std::string> mismatches_;
   std::vector<std::string> notes_;
+  bool of_torchao_ = false;
 };
 
 }  // namespace

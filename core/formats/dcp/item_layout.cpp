@@ -48,14 +48,30 @@ std::uint64_t DcpTarget::place(std::uint32_t file, dcp::ItemLayout const& item) 
   return place(file, item.size_bytes);
 }
 
-void DcpTarget::add_object(std::string const& key, std::uint32_t file, std::uint32_t source_file,
-                           std::uint64_t source_offset_bytes, std::uint64_t bytes) {
-  std::uint64_t const at = place(file, bytes);
+/// The place of the copy of an item of the source.
+ItemPlace DcpTarget::copy(std::uint32_t file, ItemPlace const& item) {
+  std::uint64_t const at = place(file, item.size_bytes);
   std::uint32_t const number = file_at(file).number;
-  for (std::uint64_t done = 0; done < bytes; done += largest_part_bytes)
-    opaque_.push_back({source_file, number, source_offset_bytes + done, at + done,
-                       std::min(largest_part_bytes, bytes - done)});
-  metadata_.objects.push_back({key, {number, at, bytes}});
+  for (std::uint64_t done = 0; done < item.size_bytes; done += largest_part_bytes)
+    opaque_.push_back({item.file, number, item.offset_bytes + done, at + done,
+                       std::min(largest_part_bytes, item.size_bytes - done)});
+  return {number, at, item.size_bytes};
+}
+
+void DcpTarget::add_object(std::string const& key, std::uint32_t file, ItemPlace const& item) {
+  metadata_.objects.push_back({key, copy(file, item)});
+}
+
+void DcpTarget::add_object(std::string const& key, ObjectTensor const& tensor, std::uint32_t file,
+                           ItemPlace const& item) {
+  std::size_t const last = metadata_.tensors.size();
+  if (last == 0 || metadata_.tensors.name(last - 1) != key)
+    metadata_.tensors.push_back(
+        {key, tensor.dtype, tensor.shape, narrow<std::uint32_t>(metadata_.chunks.size()), 0});
+  metadata_.tensors.change(metadata_.tensors.size() - 1,
+                           [](StoredTensor& added) { ++added.chunk_count; });
+  metadata_.chunks.push_back(
+      {metadata_.lists.add(tensor.offsets), metadata_.lists.add(tensor.sizes), copy(file, item)});
 }
 
 void DcpTarget::add_object(std::string const& key, std::uint32_t file, SharedText bytes) {

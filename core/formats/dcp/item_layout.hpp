@@ -27,8 +27,10 @@ class DcpTarget {
   DcpTarget(TargetDraft& job, std::filesystem::path folder);
 
   /// An object whose bytes are copied from a source file.
-  void add_object(std::string const& key, std::uint32_t file, std::uint32_t source_file,
-                  std::uint64_t source_offset_bytes, std::uint64_t bytes);
+  void add_object(std::string const& key, std::uint32_t file, ItemPlace const& item);
+  /// The same of a box of a tensor (StoredObject::tensor).
+  void add_object(std::string const& key, ObjectTensor const& tensor, std::uint32_t file,
+                  ItemPlace const& item);
   /// An object made here.
   void add_object(std::string const& key, std::uint32_t file, SharedText bytes);
   /// Pre: the boxes tile the tensor; a tensor without elements has one. `copy` as in
@@ -42,6 +44,7 @@ class DcpTarget {
       std::optional<std::vector<std::pair<std::string, dcp::Path>>> planner_data);
 
  private:
+  ItemPlace copy(std::uint32_t file, ItemPlace const& item);
   std::uint64_t place(std::uint32_t file, std::uint64_t bytes);
   std::uint64_t place(std::uint32_t file, dcp::ItemLayout const& item);
 

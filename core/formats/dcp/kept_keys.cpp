@@ -31,10 +31,13 @@ class KeptKeys {
           ", …), which other programs do not know. For Hugging Face or Megatron, convert the "
           "container itself");
     DcpTarget target(draft_, target_.folder);
-    for (StoredObject const* object : job_.objects)
-      target.add_object(job_.renamed(object->name),
-                        grid_.kind == ChunkGrid::Kind::source ? object->item.file : 0,
-                        object->item.file, object->item.offset_bytes, object->item.size_bytes);
+    for (StoredObject const* object : job_.objects) {
+      std::uint32_t const file = grid_.kind == ChunkGrid::Kind::source ? object->item.file : 0;
+      if (object->tensor)
+        target.add_object(job_.renamed(object->name), *object->tensor, file, object->item);
+      else
+        target.add_object(job_.renamed(object->name), file, object->item);
+    }
     add_made_objects(target);
     std::vector<GridTensor> const tensors = grid_tensors();
     warn_of_idle_rules(grid_, tensors, draft_.warnings);

@@ -32,7 +32,46 @@ namespace fs = std::filesystem;
 /// Serialises the content of item heads for the other ranks.
 void pack(WireWriter& out, ItemTensor const& item) {
   out.number(item.payload_offset_bytes).number(item.storage_offset_bytes);
-  out.number(item.storage_bytes).put(item.strides);
+  out.number(item.storage_bytes).put(item.object).put(item.strides);
+}
+
+/// Moves tensors with such chunks to the objects: their elements are in no order that is known
+/// here.
+void move_to_objects(StoredTable& stored, std::vector<bool> const& is_object) {
+  StoredChunks chunks;
+  std::vector<std::uint64_t> payloads;
+  std::map<std::size_t, std::vector<Index>> strides;
+  StoredTensors tensors;
+  for (StoredTensor tensor : stored.tensors) {
+    std::size_t const first = tensor.first_chunk;
+    std::size_t const last = first + tensor.chunk_count;
+    bool const moved = std::any_of(is_object.begin() + static_cast<std::ptrdiff_t>(first),
+                                   is_object.begin() + static_cast<std::ptrdiff_t>(last),
+                                   [](bool one) { return one; });
+    tensor.first_chunk = narrow<std::uint32_t>(chunks.size());
+    for (std::size_t c = first; c < last; ++c) {
+      StoredChunk const chunk = stored.chunks[c];
+      if (moved) {
+        auto const offsets = stored.offsets(chunk);
+        auto const sizes = stored.sizes(chunk);
+        stored.objects.push_back({std::string(tensor.name.text()), chunk.item,
+                                  ObjectTensor{tensor.dtype,
+                                               tensor.shape,
+                                               {offsets.begin(), offsets.end()},
+                                               {sizes.begin(), sizes.end()}}});
+        continue;
+      }
+      if (auto const found = stored.strides.find(c); found != stored.strides.end())
+        strides[chunks.size()] = std::move(found->second);
+      payloads.push_back(stored.payload_offsets[c]);
+      chunks.push_back(chunk);
+    }
+    if (!moved) tensors.push_back(std::move(tensor));
+  }
+  stored.chunks = std::move(chunks);
+  stored.payload_offsets = std::move(payloads);
+  stored.strides = std::move(strides);
+  stored.tensors = std::move(tensors);
 }
 
 /// The number of heads that one thread reads at a time.
@@ -40,7 +79,8 @@ constexpr std::size_t heads_at_a_time = 16;
 
 /// Reads the heads of all items, each rank those of a run of chunks, and gives all of them to every
 /// rank.
-void read_item_heads(Checkpoint& checkpoint, StampedFiles& files, HeaderExchange const& exchange) {
+void read_item_heads(Checkpoint& checkpoint, StampedFiles& files, TorchaoTensors torchao,
+                     HeaderExchange const& exchange) {
   StoredTable& stored = checkpoint.stored;
   std::size_t const count = stored.chunks.size();
   auto const ranks = static_cast<std::size_t>(exchange.size());
@@ -69,14 +109,15 @@ void read_item_heads(Checkpoint& checkpoint, StampedFiles& files, HeaderExchange
         StoredChunk const& chunk = stored.chunks[c];
         StoredTensor const tensor = stored.tensors[tensor_of[c - first]];
         auto const file = files.open(chunk.item.file);
-        pack(heads,
-             read_tensor_item(*file, chunk.item, tensor.dtype, stored.sizes(chunk), tensor.name));
+        pack(heads, read_tensor_item(*file, chunk.item, tensor.dtype, stored.sizes(chunk),
+                                     tensor.name, torchao));
       }
       blocks[block] = std::move(heads).take();
     });
     for (std::string& heads : blocks) mine.raw(std::exchange(heads, {}));
   });
   stored.payload_offsets.reserve(count);
+  std::vector<bool> objects(count, false);
   for (std::string const& packed : exchange.all_gather(mine.bytes())) {
     for (WireReader in(packed, "the item heads of a rank"); !in.empty(); in.check()) {
       ItemPlace const item = stored.chunks[stored.payload_offsets.size()].item;
@@ -86,11 +127,13 @@ void read_item_heads(Checkpoint& checkpoint, StampedFiles& files, HeaderExchange
       if (record_bytes > 0)
         checkpoint.records.push_back(
             {item.file, record, record_bytes, item.offset_bytes, item.size_bytes, std::nullopt});
+      objects[stored.payload_offsets.size() - 1] = in.get<bool>();
       auto strides = in.get<std::vector<Index>>();
       if (!strides.empty()) stored.strides[stored.payload_offsets.size() - 1] = std::move(strides);
     }
   }
   RESHARD_EXPECT(stored.payload_offsets.size() == count);
+  if (std::ranges::count(objects, true) > 0) move_to_objects(stored, objects);
 }
 
 /// An object is a zip archive: its first and last record must stand where it begins and ends.
@@ -236,7 +279,9 @@ Checkpoint DcpFormat::open(fs::path const& path, OpenChoice const& choice,
   auto const flattened = std::move(opened.metadata.flattened);
   Checkpoint checkpoint = checkpoint_of(std::move(opened), paths);
   checkpoint.chunked.common = std::move(common);
-  read_item_heads(checkpoint, files, exchange);
+  read_item_heads(checkpoint, files,
+                  choice.torchao_objects ? TorchaoTensors::objects : TorchaoTensors::refused,
+                  exchange);
   if (choice.compare_files) refuse_copied_boxes(checkpoint, files, exchange);
   format.add_states(checkpoint, files, exchange);
   if (checkpoint.names == NameOwner::family && choice.rank_states)

@@ -1,5 +1,7 @@
 #include "core/formats/headers/object_gate.hpp"
 
+#include <algorithm>
+
 #include "core/base/tables/counted.hpp"
 #include "core/base/text/json.hpp"
 #include "core/base/text/text.hpp"
@@ -36,6 +38,16 @@ dcp::ObjectLook ObjectGate::look_at(StoredObject const& object) const {
   if (!looks.empty())
     return looks.at(static_cast<std::size_t>(&object - source_.stored.objects.data()));
   return dcp::look_at_object(File::open_for_reading(source_.files[object.item.file]), object.item);
+}
+
+void refuse_tensor_objects(Checkpoint const& source) {
+  auto const found = std::ranges::find_if(
+      source.stored.objects, [](StoredObject const& object) { return object.tensor.has_value(); });
+  if (found == source.stored.objects.end()) return;
+  fail(ErrorKind::source,
+       "{}: {} is a quantised tensor of torchao, whose parts no map describes. Set model.map = "
+       "\"none\", and no key that changes the model: then it is carried as it is.",
+       source.place, json_quoted(found->name));
 }
 
 std::string ObjectGate::place(StoredObject const& object) const {

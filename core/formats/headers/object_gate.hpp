@@ -32,4 +32,8 @@ class ObjectGate {
   std::vector<std::string> left_out_;
 };
 
+/// Refuses tensors that are objects of a class (StoredObject::tensor), which only a target that
+/// keeps all names can have. An Error of kind source.
+void refuse_tensor_objects(Checkpoint const& source);
+
 }  // namespace reshard

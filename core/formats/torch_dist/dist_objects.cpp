@@ -122,8 +122,7 @@ void copy_objects(DcpTarget& target, Checkpoint const& source, ObjectForm const&
     if (module_key && !choice.module_states) continue;
     if (!gate.admits(object)) continue;
     bool const renumbered = module_key && !megatron::behind_root(*module_key, form.root).empty();
-    target.add_object(renumbered ? object_key(*module_key, form) : object.name, 0, object.item.file,
-                      object.item.offset_bytes, object.item.size_bytes);
+    target.add_object(renumbered ? object_key(*module_key, form) : object.name, 0, object.item);
   }
 }
 

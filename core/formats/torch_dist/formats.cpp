@@ -24,8 +24,7 @@ std::shared_ptr<CommonState const> MegatronDcp::made_common(Checkpoint const& ch
   return read_fsdp_common(checkpoint);
 }
 
-StateInventory MegatronDcp::inventory(Checkpoint const& checkpoint,
-                                      StoredView const& view) const {
+StateInventory MegatronDcp::inventory(Checkpoint const& checkpoint, StoredView const& view) const {
   StateInventory result;
   result.slots = view.states;
   if (!view.states.empty())

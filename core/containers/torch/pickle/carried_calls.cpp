@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::string_view codec_call = "_codecs\nencode";
 constexpr std::string_view from_type_call = "torch._tensor\n_rebuild_from_type_v2";
+constexpr std::string_view wrapper_call = "torch._utils\n_rebuild_wrapper_subclass";
 constexpr std::string_view dtype_call = "numpy\ndtype";
 constexpr std::array<std::string_view, 2> bytearray_calls = {"__builtin__\nbytearray",
                                                              "builtins\nbytearray"};
@@ -66,8 +67,9 @@ class NameCheck {
   bool fits(Node const& call) const {
     std::string_view const function = document_.at(call.callable).text;
     Node const* const first = argument(call, 0);
-    // It calls its argument. The reader knows the usual forms, and has made tensors of them.
-    if (function == from_type_call) return false;
+    // It calls its argument. The reader knows the usual forms, and has made tensors of them, except
+    // for those of classes with parts.
+    if (function == from_type_call) return is_wrapper(call);
     if (function == codec_call) {
       Node const* const codec = argument(call, 1);
       return first != nullptr && first->kind == Kind::string && codec != nullptr &&
@@ -77,6 +79,19 @@ class NameCheck {
       return first == nullptr || first->kind == Kind::bytes || first->kind == Kind::string;
     return function != dtype_call ||
            (first != nullptr && is_number_type(*first) && has_plain_state(call));
+  }
+
+  /// _rebuild_from_type_v2(_rebuild_wrapper_subclass, CLASS, (CLASS, dtype, shape, …), {parts}).
+  bool is_wrapper(Node const& call) const {
+    Node const* const inner = argument(call, 0);
+    Node const* const type = argument(call, 1);
+    Node const* const arguments = argument(call, 2);
+    Node const* const parts = argument(call, 3);
+    return parts != nullptr && parts->kind == Kind::dict && inner->kind == Kind::global &&
+           inner->text == wrapper_call && type->kind == Kind::global &&
+           arguments->kind == Kind::tuple && !arguments->items.empty() &&
+           document_.at(arguments->items[0]).kind == Kind::global &&
+           document_.at(arguments->items[0]).text == type->text;
   }
 
   /// Whether a NumPy type is one of numbers ("f8", "<i4"): elements that are objects would be read

@@ -25,6 +25,10 @@ constexpr std::string_view storages =
     "BFloat16Storage BoolStorage ByteStorage CharStorage ComplexDoubleStorage ComplexFloatStorage DoubleStorage FloatStorage HalfStorage IntStorage "
     "LongStorage ShortStorage";
 
+constexpr std::string_view torchao_tensors =
+    "Float8Tensor Int4PlainInt32Tensor Int4PreshuffledTensor Int4Tensor Int4TilePackedTo4dTensor "
+    "Int8Tensor IntxOpaqueTensor IntxUnpackedToInt8Tensor";
+
 /// Exact names: those of Megatron's `args`, common state and objects, those of torch.save around
 /// tensors, and plain values.
 constexpr std::array modules = {
@@ -72,11 +76,24 @@ constexpr std::array modules = {
     Module{"torch._C", "", "Generator"},
     Module{"torch._tensor", "", "_rebuild_from_type_v2"},
     Module{
-        "torch._utils", "",
+        "torch._utils", "_rebuild_wrapper_subclass",
         "_rebuild_parameter _rebuild_parameter_with_state _rebuild_tensor _rebuild_tensor_v2 _rebuild_tensor_v3"},
     Module{"torch.cuda", storages},
+    Module{"torch.serialization", "", "_get_layout"},
     Module{"torch.storage", "UntypedStorage _UntypedStorage"},
     Module{"torch.torch_version", "", "TorchVersion"},
+    // torchao registers these itself, for torch.load with weights_only.
+    Module{"torchao.float8.inference", "", "Float8MMConfig"},
+    Module{"torchao.quantization", torchao_tensors},
+    Module{"torchao.quantization.granularity", "", "PerBlock PerRow PerTensor"},
+    Module{"torchao.quantization.quant_primitives", "", "", "MappingType ZeroPointDomain"},
+    Module{"torchao.quantization.quantize_.common.kernel_preference", "", "", "KernelPreference"},
+    Module{"torchao.quantization.quantize_.workflows.float8.float8_packing_format", "", "",
+           "Float8PackingFormat"},
+    Module{"torchao.quantization.quantize_.workflows.float8.float8_tensor", "",
+           "QuantizeTensorToFloat8Kwargs"},
+    Module{"torchao.quantization.quantize_.workflows.int8.int8_tensor", "",
+           "QuantizeTensorToInt8Kwargs"},
     Module{"types", "", "SimpleNamespace"},
 };
 

@@ -8,6 +8,7 @@
 #include "core/containers/dcp/item_head.hpp"
 #include "core/containers/torch/zip/stored_crc.hpp"
 #include "tests/core/containers/dcp/item_files.hpp"
+#include "tests/support/expect_refused.hpp"
 
 namespace reshard::dcp {
 namespace {
@@ -181,6 +182,39 @@ TEST(ItemRead, RefusesOtherValuesByName) {
     EXPECT_NE(error->sentence().find(refused.says), std::string::npos) << error->what();
     EXPECT_NE(error->sentence().find("\"w\""), std::string::npos) << error->what();
   }
+}
+
+TEST(ItemRead, TensorsOfTorchaoAreObjectsWhereTheyMayBe) {
+  auto const item = [](std::string const& dtype, std::string const& shape) {
+    return ItemFile(
+        item_of("ctorch._tensor\n_rebuild_from_type_v2\n(ctorch._utils\n_rebuild_wrapper_subclass\n"
+                "ctorchao.quantization\nInt8Tensor\n(ctorchao.quantization\nInt8Tensor\nctorch\n" +
+                dtype + "\n" + shape + "t}tR"));
+  };
+  auto const read = [](ItemFile const& file) {
+    return read_tensor_item(file.file, file.place, DType::bf16, std::vector<Index>{2, 2}, "w",
+                            TorchaoTensors::objects);
+  };
+  ItemFile const plain(item_of(pickled_tensor({})));
+  EXPECT_EQ(class_in_item(plain.file, plain.place), "");
+  ItemFile const file = item("bfloat16", pickled_tuple({2, 2}));
+  EXPECT_EQ(class_in_item(file.file, file.place),
+            "a tensor of class torchao.quantization.Int8Tensor");
+  EXPECT_TRUE(read(file).object);
+  auto const refused = file.error(DType::bf16, {2, 2});
+  ASSERT_TRUE(refused);
+  EXPECT_NE(refused->sentence().find("torchao.quantization.Int8Tensor, a quantised tensor"),
+            std::string::npos)
+      << refused->sentence();
+  test::expect_refused(ErrorKind::source, "holds BF16 of shape (2, 3), .metadata has BF16", [&] {
+    read(item("bfloat16", pickled_tuple({2, 3})));
+  });
+  for (auto const& [dtype, shape] :
+       {std::pair<std::string, std::string>("no_such_type", pickled_tuple({2, 2})),
+        {"bfloat16", "N"},
+        {"bfloat16", "(NNt"}})
+    test::expect_refused(ErrorKind::source, "has no dtype and shape that can be read",
+                         [&, &one = dtype, &two = shape] { read(item(one, two)); });
 }
 
 TEST(ItemRead, PlacesOutsideTheFileAreErrors) {

@@ -153,6 +153,19 @@ TEST(CarriedCalls, TorchsFunctionThatCallsItsArgumentIsRefused) {
             "torch.nn.parameter.Buffer");
 }
 
+TEST(CarriedCalls, TensorsOfKnownClassesWithPartsAreCarried) {
+  auto const verdict_on = [](std::string const& type, std::string const& first) {
+    return verdict_on_opcodes(
+        "ctorch._tensor\n_rebuild_from_type_v2\n(ctorch._utils\n_rebuild_wrapper_subclass\nc" +
+        type + "\n(c" + first + "\nctorch\nbfloat16\nt}tR");
+  };
+  std::string const known = "torchao.quantization\nInt8Tensor";
+  EXPECT_EQ(verdict_on(known, known), "");
+  EXPECT_EQ(verdict_on("my.module\nFancy", "my.module\nFancy"), "foreign my.module.Fancy");
+  EXPECT_EQ(verdict_on(known, "pathlib\nPath"),
+            "torch._tensor._rebuild_from_type_v2 of torch._utils._rebuild_wrapper_subclass");
+}
+
 TEST(CarriedCalls, ACodecOtherThanLatin1IsRefused) {
   EXPECT_EQ(verdict_on_opcodes("c_codecs\nencode\nX\1\0\0\0aX\3\0\0\0zip\x86R"s),
             "_codecs.encode with unusual arguments");
