@@ -76,7 +76,8 @@ std::unique_ptr<TraceFile> open_trace(JobRun const& run, PlannedJob const& job) 
   if (!path) return file;
   together(run.comm, [&] {
     if (run.comm.rank() != 0) return;
-    check_outside_job(*path, "--trace", run.spec, std::vector<fs::path>(job.source.files));
+    check_outside_job(*path, "--trace", run.spec,
+                      std::vector<std::filesystem::path>(job.source.files));
     file = std::make_unique<TraceFile>(*path);
   });
   return file;
@@ -164,10 +165,9 @@ namespace {
 
 /// A typing mistake in target.path makes folders.
 void warn_of_new_folder(RunReport& report) {
-  namespace fs = std::filesystem;
-  fs::path const folder = absolute_target(report.job.target.path).parent_path();
+  std::filesystem::path const folder = absolute_target(report.job.target.path).parent_path();
   std::error_code unknown;
-  if (!fs::exists(folder, unknown) && !unknown)
+  if (!std::filesystem::exists(folder, unknown) && !unknown)
     report.warnings.push_back(
         fmt::format("target.path: there is no folder {}. A run creates it", folder.string()));
 }

@@ -10,6 +10,7 @@
 #include "core/base/text/text.hpp"
 #include "core/formats/format.hpp"
 #include "stages/plan/config/config_comparison.hpp"
+#include "stages/plan/config/config_conflicts.hpp"
 #include "stages/plan/config/expected_names.hpp"
 
 namespace reshard {

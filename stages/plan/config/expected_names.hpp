@@ -10,6 +10,7 @@
 
 #include "core/base/dtype.hpp"
 #include "core/base/text/json.hpp"
+#include "core/formats/huggingface/config/config.hpp"
 #include "core/mapping/maps/map_library.hpp"
 
 namespace reshard {

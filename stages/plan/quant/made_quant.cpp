@@ -11,6 +11,7 @@
 #include "core/formats/huggingface/quant/made_quant.hpp"
 #include "core/formats/targets/target_parts.hpp"
 #include "core/mapping/maps/config_defaults.hpp"
+#include "core/plan/equal/source_proof.hpp"
 #include "stages/plan/gathering.hpp"
 #include "stages/plan/quant/quantised_modules.hpp"
 
