@@ -58,8 +58,8 @@ std::string text_from_bytes(std::uint64_t bytes);
 /// "expected one of keep, drop, found "dorp" (did you mean drop?)".
 std::string expected_one_of(std::vector<std::string> const& words, Value const& value);
 
-/// The word in `words` that a value stands for: true stands for "on", else for "auto", and false
-/// for "off", else for "never". nullopt if there is none.
+/// The word in `words` that a value means: true means "on", else "auto", and false means "off",
+/// else "never". nullopt if there is none.
 std::optional<std::string> word_in(std::vector<std::string> const& words, Value const& value);
 
 /// Stores the value in `into`, or returns the text of an error.

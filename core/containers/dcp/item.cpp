@@ -11,6 +11,7 @@
 #include "core/containers/dcp/item_head.hpp"
 #include "core/containers/dcp/metadata/tensor_pickle.hpp"
 #include "core/containers/torch/file_kind.hpp"
+#include "core/containers/torch/pickle/carried_calls.hpp"
 #include "core/containers/torch/pickle/pickle_builder.hpp"
 #include "core/containers/torch/storage_check.hpp"
 #include "core/containers/torch/torch_file.hpp"
@@ -46,7 +47,8 @@ std::string described(pickle::Document const& document) {
   auto const [module, callable] = document.class_of(document.root);
   if (callable.empty())
     return fmt::format("a {}", pickle::kind_name(document.at(document.root).kind));
-  if (callable.starts_with("_rebuild_from_type")) {
+  if (document.at(document.root).kind == pickle::Kind::reduce &&
+      callable.starts_with("_rebuild_from_type")) {
     pickle::Node const& arguments = document.at(document.at(document.root).arguments);
     for (pickle::NodeId const argument : arguments.items)
       if (auto const [of, name] = document.class_of(argument);
@@ -63,17 +65,12 @@ bool is_of_torchao(pickle::Document const& document, pickle::NodeId node) {
   return module == "torchao" || module.starts_with("torchao.");
 }
 
-/// The arguments of torch's _rebuild_wrapper_subclass (class, dtype, shape, …) where the value is a
-/// tensor of a class of torchao, else nullptr.
+/// The arguments (class, dtype, shape, …) of a tensor of a class of torchao, else nullptr.
 pickle::Node const* torchao_arguments(pickle::Document const& document) {
-  if (document.class_of(document.root).second != "_rebuild_from_type_v2") return nullptr;
-  pickle::Node const& outer = document.at(document.at(document.root).arguments);
-  if (outer.items.size() != 4 ||
-      document.class_of(outer.items[0]).second != "_rebuild_wrapper_subclass" ||
-      !is_of_torchao(document, outer.items[1]))
-    return nullptr;
-  pickle::Node const& inner = document.at(outer.items[2]);
-  return inner.kind == pickle::Kind::tuple && inner.items.size() >= 3 ? &inner : nullptr;
+  auto const* const found = pickle::wrapper_arguments(document, document.at(document.root));
+  return found != nullptr && found->items.size() >= 3 && is_of_torchao(document, found->items[0])
+             ? found
+             : nullptr;
 }
 
 std::string shape_text(std::span<Index const> shape) {
@@ -234,11 +231,11 @@ ItemTensor read_tensor_item(File const& file, ItemPlace const& place, DType dtyp
           .object = found.object};
 }
 
-std::string class_in_item(File const& file, ItemPlace const& place) {
+std::optional<ItemObject> object_in_item(File const& file, ItemPlace const& place) {
   FileRange const range(file, place.offset_bytes, place.size_bytes);
   TorchFile const torch = read_torch_file(range);
-  bool const plain = torch.document.at(torch.document.root).kind == pickle::Kind::tensor;
-  return plain ? std::string() : described(torch.document);
+  if (torch.document.at(torch.document.root).kind == pickle::Kind::tensor) return std::nullopt;
+  return ItemObject{described(torch.document), torchao_arguments(torch.document) != nullptr};
 }
 
 ItemLayout item_layout(DType dtype, std::span<Index const> shape) {

@@ -36,9 +36,13 @@ ItemTensor read_tensor_item(File const& file, ItemPlace const& place, DType dtyp
                             std::span<Index const> shape, std::string_view key,
                             TorchaoTensors torchao = TorchaoTensors::refused);
 
-/// The class of the object in an item, as a phrase ("a tensor of class torchao.quantization.
-/// Int8Tensor"), or "" for a plain tensor. The same errors for a damaged item.
-std::string class_in_item(File const& file, ItemPlace const& place);
+/// An item that holds no plain tensor.
+struct ItemObject {
+  std::string text;      ///< "a tensor of class torchao.quantization.Int8Tensor"
+  bool torchao = false;  ///< a quantised tensor of torchao
+};
+/// The object in an item; nullopt for a plain tensor. The same errors for a damaged item.
+std::optional<ItemObject> object_in_item(File const& file, ItemPlace const& place);
 
 /// The byte layout of an item of a contiguous tensor that we write, by dtype and shape.
 struct ItemLayout {

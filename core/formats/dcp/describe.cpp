@@ -54,15 +54,14 @@ std::string fault_of(StoredTable const& metadata, StoredTensor const& tensor) {
 }
 
 /// The object in an item that is shorter than its elements, or why it is not one.
-std::string object_in(Checkpoint const& checkpoint, ItemPlace const& item) try {
-  std::string const found =
-      class_in_item(File::open_for_reading(checkpoint.files[item.file]), item);
-  return found.empty()
-             ? "its item is shorter than its elements: the files are from different saves, "
-               "or damaged. Fetch the checkpoint again"
-             : "is " + found;
+ItemObject object_in(Checkpoint const& checkpoint, ItemPlace const& item) try {
+  auto found = object_in_item(File::open_for_reading(checkpoint.files[item.file]), item);
+  if (found) return {"is " + found->text, found->torchao};
+  return {
+      "its item is shorter than its elements: the files are from different saves, or damaged. "
+      "Fetch the checkpoint again"};
 } catch (Error const& error) {
-  return std::string(error.sentence());
+  return {std::string(error.sentence())};
 }
 
 bool has_common_object(StoredTable const& stored) {
@@ -185,9 +184,9 @@ class DcpReport {
     for (StoredTensor const& tensor : checkpoint.stored.tensors) {
       auto const item = short_item(checkpoint.stored, tensor);
       if (!item) continue;
-      std::string const found = object_in(checkpoint, *item);
-      std::string const text = fmt::format("'{}': {}", tensor.name, found);
-      of_torchao_ = found.find(" torchao.") != std::string::npos;
+      ItemObject const found = object_in(checkpoint, *item);
+      std::string const text = fmt::format("'{}': {}", tensor.name, found.text);
+      of_torchao_ = found.torchao;
       if (!of_torchao_) return mismatches_.push_back(text);
       notes_.push_back(fmt::format(
           "{}. {} of {} hold fewer bytes than their elements take; only target.format = \"dcp\" "

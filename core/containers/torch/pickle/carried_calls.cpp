@@ -19,6 +19,12 @@ constexpr std::string_view dtype_call = "numpy\ndtype";
 constexpr std::array<std::string_view, 2> bytearray_calls = {"__builtin__\nbytearray",
                                                              "builtins\nbytearray"};
 
+Node const* argument(Document const& document, Node const& call, std::size_t number) {
+  if (call.arguments == no_node || number >= document.at(call.arguments).items.size())
+    return nullptr;
+  return &document.at(document.at(call.arguments).items[number]);
+}
+
 /// Checks single nodes.
 class NameCheck {
  public:
@@ -58,9 +64,7 @@ class NameCheck {
   }
 
   Node const* argument(Node const& call, std::size_t number) const {
-    if (call.arguments == no_node || number >= document_.at(call.arguments).items.size())
-      return nullptr;
-    return &document_.at(document_.at(call.arguments).items[number]);
+    return pickle::argument(document_, call, number);
   }
 
   /// Whether a call's arguments are usual: with others some functions do more than make a value.
@@ -69,7 +73,7 @@ class NameCheck {
     Node const* const first = argument(call, 0);
     // It calls its argument. The reader knows the usual forms, and has made tensors of them, except
     // for those of classes with parts.
-    if (function == from_type_call) return is_wrapper(call);
+    if (function == from_type_call) return wrapper_arguments(document_, call) != nullptr;
     if (function == codec_call) {
       Node const* const codec = argument(call, 1);
       return first != nullptr && first->kind == Kind::string && codec != nullptr &&
@@ -79,19 +83,6 @@ class NameCheck {
       return first == nullptr || first->kind == Kind::bytes || first->kind == Kind::string;
     return function != dtype_call ||
            (first != nullptr && is_number_type(*first) && has_plain_state(call));
-  }
-
-  /// _rebuild_from_type_v2(_rebuild_wrapper_subclass, CLASS, (CLASS, dtype, shape, …), {parts}).
-  bool is_wrapper(Node const& call) const {
-    Node const* const inner = argument(call, 0);
-    Node const* const type = argument(call, 1);
-    Node const* const arguments = argument(call, 2);
-    Node const* const parts = argument(call, 3);
-    return parts != nullptr && parts->kind == Kind::dict && inner->kind == Kind::global &&
-           inner->text == wrapper_call && type->kind == Kind::global &&
-           arguments->kind == Kind::tuple && !arguments->items.empty() &&
-           document_.at(arguments->items[0]).kind == Kind::global &&
-           document_.at(arguments->items[0]).text == type->text;
   }
 
   /// Whether a NumPy type is one of numbers ("f8", "<i4"): elements that are objects would be read
@@ -134,6 +125,22 @@ class Worst {
 };
 
 }  // namespace
+
+Node const* wrapper_arguments(Document const& document, Node const& value) {
+  if (value.kind != Kind::reduce || value.callable == no_node ||
+      document.at(value.callable).text != from_type_call)
+    return nullptr;
+  Node const* const inner = argument(document, value, 0);
+  Node const* const type = argument(document, value, 1);
+  Node const* const arguments = argument(document, value, 2);
+  Node const* const parts = argument(document, value, 3);
+  bool const usual = parts != nullptr && parts->kind == Kind::dict && inner->kind == Kind::global &&
+                     inner->text == wrapper_call && type->kind == Kind::global &&
+                     arguments->kind == Kind::tuple && !arguments->items.empty() &&
+                     document.at(arguments->items[0]).kind == Kind::global &&
+                     document.at(arguments->items[0]).text == type->text;
+  return usual ? arguments : nullptr;
+}
 
 NotCarried not_to_carry(Document const& document, NodeId id) {
   NameCheck const check(document);

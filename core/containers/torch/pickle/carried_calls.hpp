@@ -27,6 +27,11 @@ NotCarried not_to_carry(Document const& document, NodeId id);
 /// copied unchanged.
 NotCarried not_to_copy(Document const& document);
 
+/// The arguments (CLASS, dtype, shape, …) of a tensor whose class has parts, as torch saves it:
+/// _rebuild_from_type_v2(_rebuild_wrapper_subclass, CLASS, (CLASS, …), {parts}). nullptr for any
+/// other value.
+Node const* wrapper_arguments(Document const& document, Node const& value);
+
 /// By node: whether not_to_carry() finds a name under it.
 std::vector<bool> nodes_not_to_carry(Document const& document);
 

@@ -196,10 +196,16 @@ TEST(ItemRead, TensorsOfTorchaoAreObjectsWhereTheyMayBe) {
                             TorchaoTensors::objects);
   };
   ItemFile const plain(item_of(pickled_tensor({})));
-  EXPECT_EQ(class_in_item(plain.file, plain.place), "");
+  EXPECT_FALSE(object_in_item(plain.file, plain.place));
   ItemFile const file = item("bfloat16", pickled_tuple({2, 2}));
-  EXPECT_EQ(class_in_item(file.file, file.place),
-            "a tensor of class torchao.quantization.Int8Tensor");
+  auto const object = object_in_item(file.file, file.place);
+  ASSERT_TRUE(object);
+  EXPECT_EQ(object->text, "a tensor of class torchao.quantization.Int8Tensor");
+  EXPECT_TRUE(object->torchao);
+  ItemFile const function(item_of("ctorch._tensor\n_rebuild_from_type_v2\n"));
+  auto const bare = function.error(DType::bf16, {2, 2});
+  ASSERT_TRUE(bare);
+  EXPECT_NE(bare->sentence().find("torch._tensor._rebuild_from_type_v2"), std::string::npos);
   EXPECT_TRUE(read(file).object);
   auto const refused = file.error(DType::bf16, {2, 2});
   ASSERT_TRUE(refused);
